@@ -16,13 +16,13 @@ from pathlib import Path
 import grpc
 
 from coordinator import options as program_options
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.ending import anew, restored
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.scale_requests import ScaleGoal
 from coordinator.core.state import State
-from coordinator.server import checkpoint_storage, metrics
+from coordinator.server import checkpoint_choice, metrics
 from coordinator.server.addresses import reachable
 from coordinator.server.admission import make_server
 from coordinator.server.journal import Journal
@@ -101,7 +101,7 @@ def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]
 
     def search() -> tuple[str, Manifest]:
         folder = "" if storage.is_complete(options.restore) else options.checkpoint
-        return checkpoint_storage.find(CheckpointSearch(job.identity, (), folder, "", options.restore, job.damaged))
+        return checkpoint_choice.find(CheckpointSearch(job.identity, (), folder, "", options.restore, job.damaged))
 
     url, saved = storage.patiently(search, _STORAGE_SECONDS)
     log.info("the job starts from %s, version %d", url, saved.version)

@@ -5,7 +5,7 @@ ends with the process.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.batches.book_of_batches import Batch, Book
+from coordinator.core.batches.async_batches import Batch, Book
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.core.job import CancelOrder, DurableJob, StopOrder
 from coordinator.core.plans.plan import MigrationMode, Plan
@@ -213,7 +213,7 @@ class DiscardCheckpoint:
 
 @dataclass(frozen=True)
 class FindCheckpoint:
-    """The shell finds the checkpoint to load; `CheckpointFound` comes back. For `patient` see `checkpoint_storage`."""
+    """The shell finds the checkpoint to load: `CheckpointFound` comes. `patient`: see `server.checkpoint_choice`."""
 
     search: CheckpointSearch
     patient: bool = True

@@ -13,7 +13,7 @@ from coordinator.core import declarations, operator_requests, optimizer_trials
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.batches import barriers, batch_requests
-from coordinator.core.checkpoints import saving, search
+from coordinator.core.checkpoints import saving, search_requests
 from coordinator.core.checkpoints.ending import on_broken, on_unreadable
 from coordinator.core.consequences import consequences
 from coordinator.core.effects import Effect
@@ -38,7 +38,7 @@ def step(state: State, event: ev.JobEvent) -> tuple[State, list[Effect]]:
     _HANDLERS[type(event)](context, event)
     settle(context)
     _keep_version(state, context)
-    search.begin(context)
+    search_requests.begin(context)
     effects = consequences(state, context, event)
     return context.state, effects
 
@@ -115,7 +115,7 @@ def _on_tick(context: StepContext, _event: ev.Tick) -> None:
     expulsions.on_tick(context)
     if context.state.rebuilding is None:
         saving.by_time(context)
-        search.check(context)
+        search_requests.check(context)
 
 
 def _on_joined(context: StepContext, event: ev.Joined) -> None:
@@ -280,6 +280,6 @@ _HANDLERS: dict[type[ev.JobEvent], Callable[[StepContext, Any], None]] = {
     ev.CheckpointAsked: saving.on_checkpoint_asked,
     ev.StopAsked: operator_requests.on_stop_asked,
     ev.ManifestWritten: saving.on_written,
-    ev.CheckpointFound: search.on_found,
+    ev.CheckpointFound: search_requests.on_found,
 }
 """Events from a node are given only for nodes that are in `job.nodes`: the shell answers others with NOT_FOUND."""

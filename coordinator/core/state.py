@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.callers import (
     Barrier,
     Declaration,

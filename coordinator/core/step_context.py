@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.effects import Effect, Log, Refuse, Reply, Why
 from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.plans.plan import Plan

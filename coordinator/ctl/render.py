@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from coordinator.ctl.format import (
+from coordinator.ctl.job_folders import LocalJob
+from coordinator.ctl.text_units import (
     SHORT_STEPS,
     bytes_text,
     columns,
@@ -18,7 +19,6 @@ from coordinator.ctl.format import (
     time_text,
     transports,
 )
-from coordinator.ctl.job_folders import LocalJob
 from protos import elastic_pb2 as pb
 
 STEPS = ("registration", "assignment", "migration", "worker update")

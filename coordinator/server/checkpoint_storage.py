@@ -8,13 +8,12 @@ Servers check the checksums of blocks when they load them; here only the files' 
 read of the manifest's entries.
 """
 
-import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from coordinator.core.checkpoints.manifest import KEPT, CheckpointSearch, Manifest
+from coordinator.core.checkpoints.manifest import KEPT, Manifest
 from coordinator.server.manifest_json import manifest_from_json, manifest_to_json
 from elastic_ps.core.checkpoint_names import is_of
 from elastic_ps.core.errors import CheckpointError, StorageError
@@ -85,7 +84,7 @@ def read(url: str) -> Manifest:
         StorageError: nobody can tell now.
     """
     try:
-        manifest = _manifest(url)
+        manifest = read_manifest(url)
         for name, least in _file_bytes(manifest.blocks.values()).items():
             try:
                 size = storage.size(f"{url}/{name}")
@@ -98,7 +97,7 @@ def read(url: str) -> Manifest:
     return manifest
 
 
-def _manifest(url: str) -> Manifest:
+def read_manifest(url: str) -> Manifest:
     """Read a manifest, without its files. Raises as `read`, and what JSON of another shape leads to."""
     return manifest_from_json(json.loads(storage.read(f"{url}/{MANIFEST}")))
 
@@ -111,73 +110,3 @@ def _file_bytes(entries: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         name = str(entry["file"])
         ends[name] = max(ends.get(name, 0), int(entry.get("offset", 0)) + length)
     return ends
-
-
-def find(search: CheckpointSearch, patient: bool = True) -> tuple[str, Manifest]:
-    """Return the checkpoint to load.
-
-    Args:
-        search: among which.
-        patient: one whose manifest cannot be read now is not passed over.
-
-    Returns:
-        Its folder's URL and its manifest.
-
-    Raises:
-        CheckpointError: there is none.
-        StorageError: the storage does not tell now.
-    """
-    reasons: list[str] = []
-    for url, own in _searched(search, patient):
-        if url in search.passed:
-            reasons.append(f"{url} could not be loaded")
-            continue
-        try:
-            manifest = read(url)
-            if own and manifest.identity not in ("", search.identity):
-                raise CheckpointError(f"{url} is another job's, {manifest.identity}")
-        except (CheckpointError, StorageError) as error:
-            if patient and isinstance(error, StorageError):
-                raise
-            reasons.append(str(error))
-            log.warning("skipped: %s", error)
-        else:
-            return url, manifest
-    places = filter(None, (search.folder, search.begun, search.restore))
-    raise CheckpointError("; ".join(reasons) or f"no checkpoint of this job under {' or '.join(places)}")
-
-
-def _searched(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
-    """Yield URLs, each once, and whether it must be the job's own."""
-    own = (url for url in _under(search.folder) if is_of(url, search.identity))
-    seen = set()
-    for url in itertools.chain(search.known, own):
-        if url not in seen:
-            seen.add(url)
-            yield url, True
-    if search.begun:
-        yield search.begun, False
-    for url in sorted(_under(search.restore), key=lambda url: _age(url, patient)):
-        if url not in seen and url != search.begun:
-            yield url, False
-
-
-def _age(url: str, patient: bool) -> tuple[float, int]:
-    """Return a key that orders checkpoints of several jobs, the last written first; what is none comes last."""
-    try:
-        manifest = _manifest(url)
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, CheckpointError, StorageError) as error:
-        if patient and isinstance(error, StorageError):
-            raise
-        log.warning("skipped: %s holds no complete checkpoint: %s", url, error)
-        return 0.0, 0
-    return -manifest.written, -manifest.version
-
-
-def _under(root: str) -> list[str]:
-    if not root:
-        return []
-    try:
-        return storage.candidates(root)
-    except FileNotFoundError:
-        return []  # nothing has been written yet

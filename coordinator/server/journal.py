@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import Plan
 from coordinator.server.dataclass_json import decode, encode

@@ -14,7 +14,7 @@ Entries of `blocks` are the servers' own (`elastic_ps/server/checkpoints/files.p
 from collections.abc import Mapping
 from typing import Any
 
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.manifest import Manifest, Stretch
 from coordinator.server.dataclass_json import decode, encode
 from elastic_ps.core.configuration import Configuration, NodeId

@@ -14,7 +14,7 @@ from coordinator.core import events as ev
 from coordinator.core.protocol import step
 from coordinator.core.replies import CallerReply
 from coordinator.core.state import State
-from coordinator.server import checkpoint_storage
+from coordinator.server import checkpoint_choice, checkpoint_storage
 from coordinator.server.bounded_streams import BoundedStream
 from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.wire import directive_to_pb, wanted_to_pb
@@ -193,7 +193,7 @@ class Runtime:
     def _find_checkpoint(self, effect: ef.FindCheckpoint) -> None:
         def work() -> ev.JobEvent:
             try:
-                url, manifest = checkpoint_storage.find(effect.search, effect.patient)
+                url, manifest = checkpoint_choice.find(effect.search, effect.patient)
                 return ev.CheckpointFound(self.now(), url, manifest)
             except CheckpointError as error:
                 return ev.CheckpointFound(self.now(), error=str(error))

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from coordinator.core.checkpoints import search
+from coordinator.core.checkpoints import search_requests
 from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.nodes.deaths import lost_shares
 from coordinator.core.nodes.failure_detection import suspicions
@@ -57,7 +57,7 @@ def _waiting(state: State, now: float) -> list[str]:
 def _reason(state: State) -> str:
     """Return why the job is where it is, and what keeps it there."""
     job = state.job
-    sought = search.words(state.looking)
+    sought = search_requests.words(state.looking)
     trouble = f"{state.looking.trouble}; asked again {sought}" if state.looking is not None and sought else ""
     return "; ".join(filter(None, (job.reason or lost_shares(job), trouble)))
 

@@ -1,4 +1,7 @@
-"""The actor: the policy network, led towards what the critic says is best in the slots that it meets."""
+"""The actor is the policy network, led by cross entropy towards what the critic prefers in the slots that it meets.
+
+DL2's own loss, the policy gradient of REINFORCE, is in `paper.policy_gradient`.
+"""
 
 from collections import deque
 from collections.abc import Mapping

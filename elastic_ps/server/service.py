@@ -16,12 +16,12 @@ from elastic_ps.server.checkpoints.restoring import Restorer
 from elastic_ps.server.checkpoints.saving import Saver
 from elastic_ps.server.commands import CommandRunner
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
+from elastic_ps.server.copying.update_records import RECORDED_VERSIONS
 from elastic_ps.server.interfaces import Control
-from elastic_ps.server.migration.follow_streams import FollowStreams
+from elastic_ps.server.migration.follow_connections import FollowStreams
 from elastic_ps.server.migration.plan_steps import PlanSteps
 from elastic_ps.server.optimizer_trials import OptimizerTrials
 from elastic_ps.server.state.server_state import ServerState
-from elastic_ps.server.streams.update_records import RECORDED_VERSIONS
 from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.base import Listener, Transport
 from elastic_ps.transport.frame_metas import AppliedMeta, RecordMeta, RefusedMeta

@@ -9,7 +9,7 @@ from typing import Any
 from k8s.elastic_operator.job.model import GOING, Body, Desired
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.foundation.api_server import APPLY, CONNECTIONS, JOBS_PATH, ApiServer, Conflict, NotFound, job_path
-from k8s.foundation.events import event_body, event_path, job_reference
+from k8s.foundation.event_bodies import event_body, event_path, job_reference
 
 MANAGER = "dl2-operator"
 """Field manager of all that the operator writes."""

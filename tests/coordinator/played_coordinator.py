@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.job import CancelOrder, DurableJob
 from coordinator.core.plans.plan import Phase, Plan
 from coordinator.core.protocol import step

@@ -1,9 +1,9 @@
-"""Workers draw the batches of an `async` or `ssp` job out of its book (`book_of_batches`)."""
+"""Workers draw the batches of an `async` or `ssp` job out of its book (`async_batches`)."""
 
 from dataclasses import replace
 
 from coordinator.core import replies
-from coordinator.core.batches import book_of_batches
+from coordinator.core.batches import async_batches
 from coordinator.core.callers import Draw
 from coordinator.core.effects import Why
 from coordinator.core.events import DrawAsked
@@ -61,19 +61,19 @@ def answer(context: StepContext) -> bool:
     if job.data is None or job.data.is_sync or not job.data.elastic:
         return False
     members = job.configuration.ranks.keys() if job.configuration is not None else frozenset()
-    book = book_of_batches.enrol(state.book, members - job.finished)
+    book = async_batches.enrol(state.book, members - job.finished)
     for draw in state.draws:
         if draw.node in book.pages:
-            book = book_of_batches.complete(book, draw.node, draw.number, job.data)
+            book = async_batches.complete(book, draw.node, draw.number, job.data)
     waiting: list[Draw] = []
-    given: list[tuple[int, book_of_batches.Batch]] = []
+    given: list[tuple[int, async_batches.Batch]] = []
     for draw in state.draws:
         if why := _leaving(state, draw.node):
             context.refuse(draw.to, why, Why.ENDING)
             continue
         answer = None
         if draw.node in book.pages:
-            book, answer = book_of_batches.draw(book, draw.node, draw.number, draw.epoch, job.data)
+            book, answer = async_batches.draw(book, draw.node, draw.number, draw.epoch, job.data)
         if answer is None:
             waiting.append(draw)
         else:
@@ -99,7 +99,7 @@ def _leaving(state: State, name: NodeId) -> str:
     return ""
 
 
-def _reply(answer: book_of_batches.DrawAnswer) -> replies.DrawReply:
+def _reply(answer: async_batches.DrawAnswer) -> replies.DrawReply:
     if answer.batch is None:
         return replies.DrawReply(answer.epoch, over=True)
     batch = answer.batch

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.core.checkpoints.manifest import Manifest
 from coordinator.core.effects import Why

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches.async_batches import Book
 from elastic_ps.core.configuration import Configuration, NodeId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model

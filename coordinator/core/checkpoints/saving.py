@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from coordinator.core import replies
-from coordinator.core.batches.book_of_batches import Batch, Book, restorable
+from coordinator.core.batches.async_batches import Batch, Book, restorable
 from coordinator.core.callers import PendingCheckpoint, RunningCommand
 from coordinator.core.checkpoints.manifest import KEPT, Manifest, Stretch
 from coordinator.core.directives import landed, switching

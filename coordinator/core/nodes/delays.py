@@ -6,7 +6,7 @@ So they end nobody. But people are told of them, for a script may hang, and `ela
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from coordinator.core.batches import barriers, book_of_batches
+from coordinator.core.batches import async_batches, barriers
 from coordinator.core.directives import awaited_arrivals, landed, unextended
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import State
@@ -67,7 +67,7 @@ def _draws(state: State) -> Iterator[Delay]:
         return
     kept: dict[tuple[NodeId, str], dict[NodeId, float]] = {}
     for draw in state.draws:
-        for name, what in book_of_batches.awaited(state.book, draw.node, data).items():
+        for name, what in async_batches.awaited(state.book, draw.node, data).items():
             waiting = kept.setdefault((name, what), {})
             waiting[draw.node] = min(draw.since, waiting.get(draw.node, draw.since))
     for (name, what), waiting in kept.items():

@@ -14,8 +14,8 @@ from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.agent import Agent
 from dl2_scheduler.learning.paper.experience import Floats, PaperExperience, Replay
 from dl2_scheduler.learning.paper.judging import MOST_SLOTS, cluster_of, completion_time
-from dl2_scheduler.learning.paper.learner import Networks, PaperLearner
 from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue, described, policy_of
+from dl2_scheduler.learning.paper.policy_gradient import Networks, PaperLearner
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.plain import restored, whole
 from dl2_scheduler.learning.rollout import Episode

@@ -13,10 +13,10 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configurat
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.node.peer_watch import Awaited
 from elastic_ps.node.standing import ArmAnswer
+from elastic_ps.server.copying.follow_source import FollowSource, Frozen, freeze
 from elastic_ps.server.migration.follow_target import GRACE_SECONDS, FollowTarget
 from elastic_ps.server.phases import BlockStatus, Moves, due, moves
 from elastic_ps.server.state.server_state import ServerState
-from elastic_ps.server.streams.follow_source import FollowSource, Frozen, freeze
 from elastic_ps.transport.frame_metas import NoticeMeta
 from elastic_ps.transport.send_queue import Link
 from protos import elastic_pb2 as pb

@@ -22,12 +22,12 @@ from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.blocks.checkpoint_snapshot import CheckpointSnapshot
 from elastic_ps.server.blocks.memory_release import UnusedMemory
+from elastic_ps.server.copying.follow_source import FollowSource
+from elastic_ps.server.copying.shadows import Subscription
 from elastic_ps.server.interfaces import Control, Outbox
 from elastic_ps.server.phases import BlockStatus, Given
 from elastic_ps.server.state.gathering import Gathering, Share
 from elastic_ps.server.state.ledger import ServerLedger
-from elastic_ps.server.streams.follow_source import FollowSource
-from elastic_ps.server.streams.shadows import Subscription
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import Meta, RefusedMeta
 from elastic_ps.transport.frames import Frame

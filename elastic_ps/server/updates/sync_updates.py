@@ -13,10 +13,10 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array, Raw, joined
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
+from elastic_ps.server.copying.shadows import Subscription
 from elastic_ps.server.phases import BlockVerdict, Bytes, Given, UpdateOutcome, due, outcome, parts
 from elastic_ps.server.state.gathering import Share
 from elastic_ps.server.state.server_state import ServerState
-from elastic_ps.server.streams.shadows import Subscription
 from elastic_ps.server.updates.intake import Intake
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import PushMeta, ValueMeta

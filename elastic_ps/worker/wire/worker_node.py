@@ -20,7 +20,7 @@ from elastic_ps.transport.base import Buffer, Connection, Transport
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta, RefusedMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
-from elastic_ps.worker.wire.membership import Membership
+from elastic_ps.worker.wire.configuration_switch import Membership
 from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 from elastic_ps.worker.wire.progress import WorkerProgress
 from elastic_ps.worker.wire.server_connections import ServerConnections

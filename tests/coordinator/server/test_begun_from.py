@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from coordinator import __main__ as program
-from coordinator.core.checkpoints.search import search_of
+from coordinator.core.checkpoints.search_requests import search_of
 from coordinator.options import parser
-from coordinator.server import checkpoint_storage
+from coordinator.server import checkpoint_choice
 from coordinator.server.journal import Journal
-from elastic_ps.core.errors import StorageError
+from elastic_ps.core.errors import CheckpointError, StorageError
+from elastic_ps.system import storage
 from tests.coordinator.played_job import World
 from tests.coordinator.server.test_checkpoint_storage import save
 
@@ -34,7 +35,7 @@ def begin(tmp_path):
 
 def back_to(state):
     """Where the job goes when a server dies."""
-    return checkpoint_storage.find(search_of(state.settings, state.job))[0]
+    return checkpoint_choice.find(search_of(state.settings, state.job))[0]
 
 
 def test_a_named_checkpoint_is_loaded_though_its_folder_has_newer_ones_and_again_after_a_death(begin, tmp_path):
@@ -47,7 +48,7 @@ def test_a_named_checkpoint_is_loaded_though_its_folder_has_newer_ones_and_again
     assert back_to(state) == named, "a coordinator that comes back knows it from its journal"
     own = save(shared, 101, state.job.identity)
     assert back_to(state) == own
-    assert checkpoint_storage.storage.is_complete(newer)
+    assert storage.is_complete(newer)
 
 
 def test_of_a_named_folder_the_one_that_was_begun_from_stays(begin, tmp_path):
@@ -62,7 +63,7 @@ def test_a_job_that_began_from_nothing_does_not_come_back_as_another(begin, tmp_
     save(tmp_path / "shared", 200, "older-run")
     state = begin("--checkpoint", tmp_path / "shared")
     assert not state.job.restore
-    with pytest.raises(checkpoint_storage.CheckpointError, match="no checkpoint of this job"):
+    with pytest.raises(CheckpointError, match="no checkpoint of this job"):
         back_to(state)
 
 
@@ -95,7 +96,7 @@ def test_a_journal_keeps_the_identity_and_one_of_before_gets_one(begin, tmp_path
 
 def test_a_storage_that_does_not_answer_at_the_start_is_asked_again(begin, tmp_path, monkeypatch):
     named = save(tmp_path / "shared", 5, "older-run")
-    usual, failed = checkpoint_storage.storage.candidates, []
+    usual, failed = storage.candidates, []
 
     def candidates(root):
         if not failed:
@@ -103,6 +104,6 @@ def test_a_storage_that_does_not_answer_at_the_start_is_asked_again(begin, tmp_p
             raise StorageError("503 Slow Down")
         return usual(root)
 
-    monkeypatch.setattr(checkpoint_storage.storage, "candidates", candidates)
+    monkeypatch.setattr(storage, "candidates", candidates)
     assert begin("--restore", named).job.restore == named
     assert failed

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.core.batches.book_of_batches import Batch, Book
+from coordinator.core.batches.async_batches import Batch, Book
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
-from coordinator.server import checkpoint_storage
+from coordinator.server import checkpoint_choice, checkpoint_storage
 from coordinator.server.manifest_json import manifest_from_json, manifest_to_json
 from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.errors import CheckpointError, StorageError
@@ -51,7 +51,7 @@ def nameless(root: Path, version: int) -> str:
 
 
 def found(**search) -> str:
-    return checkpoint_storage.find(CheckpointSearch(MINE, **search))[0]
+    return checkpoint_choice.find(CheckpointSearch(MINE, **search))[0]
 
 
 # ---- whose they are --------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def test_only_its_own_last_three_are_kept(tmp_path):
 
 def test_a_manifest_comes_back(tmp_path):
     url = save(tmp_path, 5)
-    saved = checkpoint_storage.find(CheckpointSearch(MINE, folder=str(tmp_path)))[1]
+    saved = checkpoint_choice.find(CheckpointSearch(MINE, folder=str(tmp_path)))[1]
     assert (saved.version, saved.seed, saved.model) == (5, 7, World(1, 1).state.job.model)
     assert found(restore=url) == url, "a checkpoint's own folder is taken as it is"
 
@@ -204,7 +204,7 @@ def test_a_listing_that_fails_is_no_absence_of_checkpoints(tmp_path, monkeypatch
     failed = trouble(monkeypatch, "ls", error, "own")
     for patient in (True, False):
         with pytest.raises(StorageError, match="503 Slow Down"):
-            checkpoint_storage.find(CheckpointSearch(MINE, folder=str(Path(own).parent), restore=named), patient)
+            checkpoint_choice.find(CheckpointSearch(MINE, folder=str(Path(own).parent), restore=named), patient)
     assert len(failed) == 2
 
 
@@ -213,8 +213,8 @@ def test_a_manifest_that_cannot_be_read_now_is_passed_over_at_the_last_try_only(
     failed = trouble(monkeypatch, "open", OSError(5, "Input/output error"), Path(newer).name)
     search = CheckpointSearch(MINE, folder=str(tmp_path))
     with pytest.raises(StorageError, match="Input/output error"):
-        checkpoint_storage.find(search)
-    assert checkpoint_storage.find(search, patient=False)[0] == older
+        checkpoint_choice.find(search)
+    assert checkpoint_choice.find(search, patient=False)[0] == older
     assert len(failed) == 2
 
 

@@ -10,7 +10,7 @@ from coordinator.core.checkpoints.manifest import CheckpointSearch
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.scale_requests import ScaleGoal
 from coordinator.core.state import CoordinatorSettings, State
-from coordinator.server import checkpoint_storage
+from coordinator.server import checkpoint_choice, checkpoint_storage
 from coordinator.server.journal import Journal
 from coordinator.server.runtime import Runtime
 from elastic_ps.core.errors import CheckpointError
@@ -40,7 +40,7 @@ def test_what_hangs_holds_up_neither_other_work_nor_the_end(tmp_path, monkeypatc
         raise CheckpointError("none")
 
     monkeypatch.setattr(checkpoint_storage, "discard", hangs)
-    monkeypatch.setattr(checkpoint_storage, "find", finds)
+    monkeypatch.setattr(checkpoint_choice, "find", finds)
 
     async def lives() -> None:
         journal = Journal(tmp_path / "journal.sqlite")

@@ -22,8 +22,8 @@ from dl2_scheduler.learning.paper.imitation import (
     imitate,
     shuffled,
 )
-from dl2_scheduler.learning.paper.learner import Networks, PaperLearner, losses
 from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue
+from dl2_scheduler.learning.paper.policy_gradient import Networks, PaperLearner, losses
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.policies.learnt.batched import row_width
 from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, WORKER

@@ -10,7 +10,7 @@ from typing import Any
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER, JobInfo, PodInfo
 from dl2_scheduler.backends.kube.placement.volumes import SELECTED_NODE
 from k8s.foundation.api_server import MERGE, STRATEGIC, ApiError, ApiServer, job_path
-from k8s.foundation.events import event_body, event_path, job_reference, timestamp
+from k8s.foundation.event_bodies import event_body, event_path, job_reference, timestamp
 
 MANAGER = "dl2-scheduler"
 """Field manager of all that the scheduler writes."""

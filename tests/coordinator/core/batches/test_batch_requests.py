@@ -4,7 +4,7 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core.batches.book_of_batches import WorkerPage
+from coordinator.core.batches.async_batches import WorkerPage
 from coordinator.core.plans.plan import Phase
 from coordinator.server import status_view
 from elastic_ps.core.data_order import DataSpec

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core.batches.book_of_batches import Batch, Book
+from coordinator.core.batches.async_batches import Batch, Book
 from coordinator.core.checkpoints.ending import restored
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind

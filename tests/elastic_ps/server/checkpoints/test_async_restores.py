@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from coordinator.core.batches import book_of_batches
-from coordinator.core.batches.book_of_batches import Book
+from coordinator.core.batches import async_batches
+from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints import saving
 from coordinator.core.checkpoints.ledger_voids import Void, without
 from coordinator.core.checkpoints.manifest import stretches
@@ -36,10 +36,10 @@ class Played:
         self.rng = random.Random(seed)
         self.workers = workers
         self.desks = desks
-        self.book = book_of_batches.enrol(book, set(workers))
+        self.book = async_batches.enrol(book, set(workers))
         self.numbers = dict.fromkeys(workers, 0)
         self.todo: dict[str, list[int]] = {}  # by worker, servers that its batch has not been pushed to
-        self.drawn: list[tuple[int, book_of_batches.Batch]] = []
+        self.drawn: list[tuple[int, async_batches.Batch]] = []
 
     def turn(self) -> None:
         """A worker pushes to one more server, or draws its next batch."""
@@ -48,8 +48,8 @@ class Played:
             self.push(worker, self.todo[worker].pop())
             return
         number = self.numbers[worker] + 1
-        book = book_of_batches.complete(self.book, worker, number, SMALL)
-        self.book, answer = book_of_batches.draw(book, worker, number, None, SMALL)
+        book = async_batches.complete(self.book, worker, number, SMALL)
+        self.book, answer = async_batches.draw(book, worker, number, None, SMALL)
         if answer is not None and answer.batch is not None:
             self.numbers[worker] = number
             self.drawn.append((answer.epoch, answer.batch))
@@ -150,7 +150,7 @@ def test_each_block_takes_each_batch_once_over_a_restore(seed: int) -> None:
 
 def test_the_book_comes_with_what_blocks_hold_of_it_alone() -> None:
     """Workers of long ago are in every block's memory; the checkpoint needs those whose batches are given again."""
-    before = Book(0, 3, (book_of_batches.Batch(2, "w1", 0),))
+    before = Book(0, 3, (async_batches.Batch(2, "w1", 0),))
     told = [{"w0": [[0, 4, 7]], "w1": [[0, 2, 0]]}, {"w1": [[6, 1, 0]], "w2": [[4, 4, 9]]}]
     book, applied = saving.unfinished(before, [], 1, told)
     assert book.returned == before.returned

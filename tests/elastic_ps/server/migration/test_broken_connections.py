@@ -13,8 +13,8 @@ import pytest
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import Configuration, Member, Role
 from elastic_ps.server.connections import Peer
+from elastic_ps.server.copying.follow_source import FollowSource
 from elastic_ps.server.service import ServerNode
-from elastic_ps.server.streams.follow_source import FollowSource
 from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import PingMeta

@@ -1,6 +1,6 @@
 """Snapshots flow evenly."""
 
-from elastic_ps.server.streams.snapshot_pace import FREE_BYTES, RATE, SECONDS, SnapshotPace
+from elastic_ps.server.copying.snapshot_pace import FREE_BYTES, RATE, SECONDS, SnapshotPace
 
 PIECE = 1 << 20
 

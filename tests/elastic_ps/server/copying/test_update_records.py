@@ -9,8 +9,8 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.connections import FOLLOW, Peer
+from elastic_ps.server.copying.update_records import RECORDED_VERSIONS, UpdateRecords
 from elastic_ps.server.phases import BlockStatus
-from elastic_ps.server.streams.update_records import RECORDED_VERSIONS, UpdateRecords
 from elastic_ps.transport.frame_metas import RecordMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_memory import Image

@@ -10,9 +10,9 @@ from elastic_ps.control import codec
 from elastic_ps.core.configuration import Configuration, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.copying import shadows
+from elastic_ps.server.copying.shadows import Subscription
 from elastic_ps.server.phases import BlockStatus
-from elastic_ps.server.streams import shadows
-from elastic_ps.server.streams.shadows import Subscription
 from elastic_ps.transport import stream
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, SubscribeMeta

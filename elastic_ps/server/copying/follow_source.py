@@ -24,9 +24,9 @@ from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.copying.snapshot_pace import SnapshotPace
+from elastic_ps.server.copying.update_records import UpdateRecords
 from elastic_ps.server.phases import BlockStatus
-from elastic_ps.server.streams.snapshot_pace import SnapshotPace
-from elastic_ps.server.streams.update_records import UpdateRecords
 from elastic_ps.transport.frame_metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.send_queue import Link

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from coordinator.core.batches.book_of_batches import Batch, Book, DrawAnswer, complete, draw, enrol, restorable
+from coordinator.core.batches.async_batches import Batch, Book, DrawAnswer, complete, draw, enrol, restorable
 from elastic_ps.core.data_order import DataSpec
 
 ASYNC = DataSpec(True, 50, 10, consistency="async")

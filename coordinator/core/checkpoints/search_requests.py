@@ -1,4 +1,7 @@
-"""A job that goes back to a checkpoint looks for one; a storage that does not answer is asked again, for a while."""
+"""A job that goes back to a checkpoint asks for one; a storage that does not answer is asked again, for a while.
+
+The choice among those that lie there is made by `coordinator.server.checkpoint_choice`.
+"""
 
 from dataclasses import replace
 from datetime import datetime

@@ -1,4 +1,6 @@
-"""This module keeps the follow streams open, from an old owner to each new one, until their plan is over.
+"""This module keeps the connections of the follow streams open, from an old owner to each new one, while a plan lasts.
+
+What they carry is in `copying.follow_source` and `follow_target`.
 
 No directive waits for a peer here: each connection is opened by a thread of its own, and opened again when it breaks.
 """

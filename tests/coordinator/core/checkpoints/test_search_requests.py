@@ -8,7 +8,7 @@ from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.checkpoints.saving import SAVE_SECONDS
-from coordinator.core.checkpoints.search import ANSWER_SECONDS, PATIENCE_SECONDS, UNREAD
+from coordinator.core.checkpoints.search_requests import ANSWER_SECONDS, PATIENCE_SECONDS, UNREAD
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
 from coordinator.server.status_view import status

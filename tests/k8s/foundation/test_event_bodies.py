@@ -1,6 +1,6 @@
 """Events, as the API server takes them."""
 
-from k8s.foundation.events import event_body, job_reference
+from k8s.foundation.event_bodies import event_body, job_reference
 
 
 def test_an_event_is_about_its_object_and_not_too_long():

@@ -1,1 +1,0 @@
-"""Streams bring blocks to their next owners and values to shadow workers, beside training."""
