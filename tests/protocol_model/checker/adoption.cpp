@@ -39,12 +39,14 @@ void server_adopts(State& state, int me, int configuration) {
     server.configuration = static_cast<u8>(configuration);
     server.prepared = server.armed = server.clock = 0;
     for (int b = 0; b < scope.blocks; b++) conform(state, me, b);
+    if (rules.repeat_arrived) return reports_again(state, me);
     hears_switched(state, me, configuration);
     settle(state, me);
 }
 
 void server_prepares(State& state, int me, int configuration) {
     Server& server = state.server(me);
+    if (configuration == server.configuration && !rules.journal_decision) return hears_prepared(state, me, configuration);
     if (configuration <= server.configuration) return;
     const Configuration& table = state.configurations[configuration];
     server.prepared = static_cast<u8>(configuration);
@@ -56,7 +58,7 @@ void server_prepares(State& state, int me, int configuration) {
             Block& block = server.blocks[b];
             for (int to : {table.owner[b], table.follower[b]})
                 if (block.role == OWNER && to && to != me && !(block.streams & bit(to))) start_stream(state, me, to, b, configuration);
-            if (block.role == COPY && names(table, me, b)) hears_synced(state, me, b);
+            if (block.role == COPY && !rules.hold_unknown) hears_synced(state, me, configuration, b);
         }
     }
     hears_prepared(state, me, configuration);
@@ -70,4 +72,23 @@ void server_commits(State& state, int me) {
         if (spare && !names(state.configurations[server.configuration], me, b)) forget(block);
         block.handed = 0;
     }
+}
+
+void server_cancels(State& state, int me, int configuration) {
+    Server& server = state.server(me);
+    server.cancelled = static_cast<u8>(configuration);
+    if (server.prepared != configuration) return;
+    server.prepared = server.armed = server.clock = 0;
+    const Configuration& table = state.configurations[server.configuration];
+    for (int b = 0; b < scope.blocks; b++)
+        if (server.blocks[b].role == OWNER) set_streams(state, me, b, table.follower[b] ? bit(table.follower[b]) : 0);
+    server_commits(state, me);
+}
+
+void reports_again(State& state, int me) {
+    Server& server = state.server(me);
+    hears_switched(state, me, server.configuration);
+    for (int b = 0; b < scope.blocks; b++)
+        if (server.blocks[b].role == OWNER) hears_arrived(state, me, b);
+    settle(state, me);
 }

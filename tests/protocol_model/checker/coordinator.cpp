@@ -35,8 +35,8 @@ void hears_prepared(State& state, int node, int configuration) {
     }
 }
 
-void hears_synced(State& state, int node, int b) {
-    if (heard(state, node)) state.k.synced[b] |= bit(node);
+void hears_synced(State& state, int node, int configuration, int b) {
+    if (heard(state, node) && (configuration == state.k.plan || !rules.synced_by_plan)) state.k.synced[b] |= bit(node);
 }
 
 void hears_switched(State& state, int node, int configuration) {
@@ -119,12 +119,12 @@ bool all_protected(const State& state) {
     return soon || (k.phase == IDLE && covered(state, k.current));
 }
 
-void commit(State& state) {
-    Coordinator& k = state.k;
-    k.current = k.death ? k.death : k.plan;
-    k.plan = k.phase = k.clock = k.death = k.decided = k.told_rest = k.arrived = k.guarded = k.prepared = k.switched = 0;
-    k.synced[0] = k.synced[1] = 0;
-    tell(state, static_cast<u8>(members(state, k.current) & ~(bit(W1) | bit(W2))), COMMITTED, k.current);
+static void tell_committed(State& state) {
+    tell(state, static_cast<u8>(members(state, state.k.current) & ~(bit(W1) | bit(W2))), COMMITTED, state.k.current);
+}
+
+static void make_followers(State& state) {
+    const Coordinator& k = state.k;
     if (!scope.reprotect || covered(state, k.current)) return;
     Configuration wanted = state.configurations[k.current];
     wanted.promoted = wanted.death = 0;
@@ -134,21 +134,42 @@ void commit(State& state) {
     if (std::memcmp(&wanted.follower, &state.configurations[k.current].follower, sizeof wanted.follower)) start_plan(state, wanted);
 }
 
+void commit(State& state) {
+    Coordinator& k = state.k;
+    k.current = k.death ? k.death : k.plan;
+    k.plan = k.phase = k.clock = k.death = k.decided = k.told_rest = k.arrived = k.guarded = k.prepared = k.switched = 0;
+    k.synced[0] = k.synced[1] = 0;
+    tell_committed(state);
+    make_followers(state);
+}
+
+// What a death builds on: the armed plan, else what is in force. Owners are promoted when the survivors have answered.
+static Configuration table_without(const State& state, int node) {
+    const Coordinator& k = state.k;
+    Configuration table = state.configurations[k.plan ? k.plan : k.current];
+    table.workers &= static_cast<u8>(~bit(node));
+    table.promoted = 0;
+    table.death = static_cast<u8>(node);
+    return table;
+}
+
+static void forget_answers(State& state) {
+    Coordinator& k = state.k;
+    k.prepared = 0;
+    std::memset(k.role, 0, sizeof k.role);
+    std::memset(k.version, 0, sizeof k.version);
+    std::memset(k.seen, 0, sizeof k.seen);
+}
+
 void expel(State& state, int node) {
     Coordinator& k = state.k;
     k.dead |= bit(node);
     k.suspects = 0;
     if (k.phase != ARMED) k.plan = k.phase = 0;  // before ARMED the plan is cancelled; from then on the death builds on it
     k.death = ++k.last;
-    k.decided = k.prepared = k.switched = 0;
-    std::memset(k.role, 0, sizeof k.role);
-    std::memset(k.version, 0, sizeof k.version);
-    std::memset(k.seen, 0, sizeof k.seen);
-    Configuration table = state.configurations[k.plan ? k.plan : k.current];
-    table.workers &= static_cast<u8>(~bit(node));
-    table.promoted = 0;
-    table.death = static_cast<u8>(node);
-    state.configurations[k.death] = table;
+    k.decided = k.switched = 0;
+    forget_answers(state);
+    state.configurations[k.death] = table_without(state, node);
     state.channels[K][node] = Channel{};
     tell(state, members(state, k.death), PREPARE, k.death);
 }
@@ -193,7 +214,8 @@ static void choose_owner(State& state, int b) {
         return fail("the job goes back to its checkpoint");
     }
     table.owner[b] = static_cast<u8>(best);
-    table.follower[b] = 0;
+    u8 follower = state.configurations[k.current].follower[b];
+    table.follower[b] = lives && !(k.dead & bit(follower)) ? follower : 0;  // a copy that becomes the owner has none yet
     table.promoted |= bit(b);
 }
 
@@ -201,9 +223,24 @@ void decide(State& state) {
     Coordinator& k = state.k;
     k.decided = 1;
     for (int b = 0; b < scope.blocks; b++) choose_owner(state, b);
-    std::memset(k.role, 0, sizeof k.role);
-    std::memset(k.version, 0, sizeof k.version);
-    std::memset(k.seen, 0, sizeof k.seen);
-    k.prepared = 0;
+    forget_answers(state);
     tell(state, members(state, k.death), ADOPT, k.death);
+}
+
+void restart(State& state) {
+    Coordinator& k = state.k;
+    for (Channel& channel : state.channels[K]) channel = Channel{};
+    forget_answers(state);
+    k.switched = k.told_rest = k.arrived = k.guarded = k.synced[0] = k.synced[1] = 0;
+    if (k.death && k.decided && !rules.journal_decision) {
+        k.decided = 0;
+        state.configurations[k.death] = table_without(state, state.configurations[k.death].death);
+    }
+    if (k.death) return tell(state, members(state, k.death), k.decided ? ADOPT : PREPARE, k.death);
+    if (k.phase == ARMED) return tell(state, members(state, k.plan), ARM, k.plan, k.clock);
+    int cancelled = k.plan;
+    k.plan = k.phase = 0;
+    tell_committed(state);
+    if (cancelled) tell(state, members(state, k.current), CANCEL, cancelled);
+    make_followers(state);
 }

@@ -19,6 +19,8 @@ void settle(State& state, int me);
 void server_adopts(State& state, int me, int configuration);
 void server_prepares(State& state, int me, int configuration);
 void server_commits(State& state, int me);
+void server_cancels(State& state, int me, int configuration);
+void reports_again(State& state, int me);  // to a coordinator that was started again
 void forget(Block& block);
 
 // worker.cpp
@@ -29,7 +31,7 @@ void push_again(State& state, int me, int server);  // after a reset
 
 // coordinator.cpp
 void hears_prepared(State& state, int node, int configuration);
-void hears_synced(State& state, int node, int b);
+void hears_synced(State& state, int node, int configuration, int b);
 void hears_switched(State& state, int node, int configuration);
 void hears_arrived(State& state, int node, int b);
 void hears_guarded(State& state, int node, int configuration, int b);
@@ -41,6 +43,7 @@ void tell_rest(State& state);
 bool may_commit(const State& state);
 void commit(State& state);
 void expel(State& state, int node);
+void restart(State& state);
 bool may_decide(const State& state);
 void decide(State& state);
 bool all_protected(const State& state);

@@ -23,12 +23,15 @@ struct Rules {
     bool commit_when_acked = true;  // COMMITTED needs a new follower's ACK of the owner's version, after the owner's switch
     bool whole_snapshot = true;     // a follower keeps its old copy until the new snapshot is whole
     bool snapshot_on_reconnect = true;  // a stream that broke begins again with a snapshot of now
+    bool synced_by_plan = true;     // SYNCED names the plan that the snapshot was made for; another plan's does not count
     bool answers_itself = true;     // chain: a head whose stream broke answers the pushes of that update itself, after the ACK
     bool push_on_reconnect = true;  // a worker pushes its open exchange again to a server that it lost and found
     bool hold_unknown = true;       // a snapshot for a configuration that is not prepared here yet is held
     bool named_copies = true;       // no copy is taken or promoted that no configuration in force names
     bool owner_takes_no_record = true;  // an owner neither applies nor acknowledges records of its own block
     bool protected_when_committed = true;  // a block counts as protected when its plan is COMMITTED, not when it is SYNCED
+    bool repeat_arrived = true;     // a server that switches says again which blocks it was handed
+    bool journal_decision = true;   // who owns what after a death is journalled before anybody is told
     bool drop_pushes = true;        // a server that adopts a configuration drops what was pushed for older ones
 };
 
@@ -58,12 +61,15 @@ inline const std::vector<RuleName>& rule_names() {
         {"commit_when_acked", &Rules::commit_when_acked},
         {"whole_snapshot", &Rules::whole_snapshot},
         {"snapshot_on_reconnect", &Rules::snapshot_on_reconnect},
+        {"synced_by_plan", &Rules::synced_by_plan},
         {"answers_itself", &Rules::answers_itself},
         {"push_on_reconnect", &Rules::push_on_reconnect},
         {"hold_unknown", &Rules::hold_unknown},
         {"named_copies", &Rules::named_copies},
         {"owner_takes_no_record", &Rules::owner_takes_no_record},
         {"protected_when_committed", &Rules::protected_when_committed},
+        {"repeat_arrived", &Rules::repeat_arrived},
+        {"journal_decision", &Rules::journal_decision},
         {"drop_pushes", &Rules::drop_pushes},
     };
     return names;
@@ -80,6 +86,7 @@ struct Scope {
     bool reprotect = false;   // after a death the coordinator makes followers again
     int faults = 0;           // crashes, cuts and false deaths in all; a second one only when all blocks are protected
     int resets = 0;           // connections that break, are empty, and come back
+    int restarts = 0;         // how often the coordinator is killed and started from its journal
     int crash = 0;            // nodes that may crash, a bit each
     int falsely = 0;          // nodes that the coordinator may lose, while their peers still reach them
     std::vector<std::pair<int, int>> cuts;         // directions between nodes on which messages may be lost for ever

@@ -3,7 +3,8 @@
 
 bool server_holds(const State& state, int me, const Message& message) {
     const Server& server = state.server(me);
-    bool unknown = message.configuration > server.configuration && message.configuration > server.prepared;
+    u8 known = server.prepared > server.cancelled ? server.prepared : server.cancelled;
+    bool unknown = message.configuration > server.configuration && message.configuration > known;
     return rules.hold_unknown && unknown && (message.kind == SNAPSHOT || message.kind == SNAPSHOT_BEGINS);
 }
 
@@ -51,7 +52,8 @@ static void takes_record(State& state, int from, int me, const Message& record) 
 static void takes_snapshot(State& state, int from, int me, const Message& snapshot) {
     Server& server = state.server(me);
     Block& block = server.blocks[snapshot.block];
-    bool wanted = snapshot.configuration > server.configuration || names(state.configurations[server.configuration], me, snapshot.block);
+    bool coming = snapshot.configuration > server.configuration && snapshot.configuration > server.cancelled;
+    bool wanted = coming || names(state.configurations[server.configuration], me, snapshot.block);
     if (rules.named_copies && !wanted) return;
     if (block.role == OWNER || block.role == LEAVING || block.role == FROZEN) return;
     if (snapshot.kind == SNAPSHOT_BEGINS) {
@@ -64,7 +66,7 @@ static void takes_snapshot(State& state, int from, int me, const Message& snapsh
     }
     block.role = COPY;
     acknowledge(state, me, from, snapshot);
-    if (server.prepared && !state.configurations[server.prepared].death) hears_synced(state, me, snapshot.block);
+    hears_synced(state, me, snapshot.configuration, snapshot.block);
 }
 
 static void takes_ack(State& state, int from, int me, const Message& ack) {
@@ -125,12 +127,16 @@ void deliver_to_server(State& state, int from, int me, const Message& message) {
         case HANDOVER: return takes_handover(state, me, message);
         case PREPARE: return server_prepares(state, me, message.configuration);
         case ARM:
+            if (server.configuration >= message.configuration) return reports_again(state, me);
             if (server.prepared != message.configuration) return;
             server.armed = 1;
             server.clock = static_cast<u8>(message.extra);
             return settle(state, me);
-        case ADOPT: return server_adopts(state, me, message.configuration);
-        case COMMITTED: return server_commits(state, me);
+        case ADOPT:
+            if (server.configuration >= message.configuration) return reports_again(state, me);
+            return server_adopts(state, me, message.configuration);
+        case COMMITTED: return server.configuration == message.configuration ? server_commits(state, me) : void();
+        case CANCEL: return server_cancels(state, me, message.configuration);
         default: fail("a server gets a message that is not for it");
     }
 }

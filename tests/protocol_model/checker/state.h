@@ -20,10 +20,10 @@ enum Kind : u8 {
     // data
     PUSH, RELAYED, VALUE, REFUSED, RECORD, ACK, SNAPSHOT_BEGINS, SNAPSHOT, HANDOVER,
     // the coordinator's orders; what nodes tell the coordinator arrives at once, and it decides about it when it likes
-    PREPARE, ARM, ADOPT, COMMITTED,
+    PREPARE, ARM, ADOPT, COMMITTED, CANCEL,
 };
 inline const char* const KIND_NAME[] = {"-", "PUSH", "RELAYED", "VALUE", "REFUSED", "RECORD", "ACK", "SNAPSHOT_BEGINS",
-                                        "SNAPSHOT", "HANDOVER", "PREPARE", "ARM", "ADOPT", "COMMITTED"};
+                                        "SNAPSHOT", "HANDOVER", "PREPARE", "ARM", "ADOPT", "COMMITTED", "CANCEL"};
 
 #pragma pack(push, 1)
 // A history says which configuration made each update of a block, three bits each: two different ones are a fork.
@@ -68,7 +68,7 @@ struct Block {
 };
 
 struct Server {
-    u8 alive, configuration, prepared, fenced, armed, clock;
+    u8 alive, configuration, prepared, fenced, armed, clock, cancelled;
     Block blocks[BLOCKS];
 };
 
@@ -85,7 +85,7 @@ struct Coordinator {
     u8 role[3][BLOCKS], version[3][BLOCKS];  // what servers answered
     u8 seen[BLOCKS];            // highest version that a worker answered
     u8 wants_plan, unprotected, restored;
-    u8 faults, resets;
+    u8 faults, resets, restarts;
 };
 
 struct State {

@@ -90,6 +90,7 @@ static void takes_value(State& state, int from, int me, const Message& value) {
 
 static void prepares(State& state, int me, int configuration) {
     Worker& worker = state.worker(me);
+    if (configuration == worker.configuration && !rules.journal_decision) return hears_prepared(state, me, configuration);
     if (configuration <= worker.configuration) return;
     worker.prepared = static_cast<u8>(configuration);
     worker.armed = worker.clock = 0;
@@ -114,11 +115,17 @@ void deliver_to_worker(State& state, int from, int me, const Message& message) {
             return;
         case PREPARE: return prepares(state, me, message.configuration);
         case ARM:
+            if (worker.configuration >= message.configuration) return hears_switched(state, me, worker.configuration);
             if (worker.prepared != message.configuration) return;
             worker.armed = 1;
             worker.clock = static_cast<u8>(message.extra);
             return at_boundary(state, me);
-        case ADOPT: return worker_adopts(state, me, message.configuration);
+        case ADOPT:
+            if (worker.configuration >= message.configuration) return hears_switched(state, me, worker.configuration);
+            return worker_adopts(state, me, message.configuration);
+        case CANCEL:
+            if (worker.prepared == message.configuration) worker.prepared = worker.armed = worker.clock = 0;
+            return;
         default: fail("a worker gets a message that is not for it");
     }
 }

@@ -52,6 +52,7 @@ static void possible_faults(const State& state, std::vector<Action>& actions) {
         for (size_t i = 0; i < scope.cuts.size(); i++)
             if (in_force(state, scope.cuts[i].first) && in_force(state, scope.cuts[i].second)) add(CUT, i);
     }
+    if (state.k.restarts < scope.restarts) add(RESTART, 0);
     if (state.k.resets < scope.resets)
         for (size_t i = 0; i < scope.reset_pairs.size(); i++) {
             auto [a, b] = scope.reset_pairs[i];
@@ -99,6 +100,10 @@ static void reset(State& state, int a, int b) {
 }
 
 static void inject(State& state, Action action) {
+    if (action.kind == RESTART) {
+        state.k.restarts++;
+        return restart(state);
+    }
     if (action.kind == RESET) {
         state.k.resets++;
         return reset(state, scope.reset_pairs[action.first].first, scope.reset_pairs[action.first].second);
@@ -130,9 +135,7 @@ static bool is_spent(const State& state, int from, int to, const Message& messag
     if (from != K && (state.fenced(to) & bit(from))) return true;
     int configuration = is_worker(to) ? state.worker(to).configuration : state.server(to).configuration;
     switch (message.kind) {
-        case ADOPT:
-        case ARM:
-        case PREPARE:
+        case PREPARE: return message.configuration < configuration || (message.configuration == configuration && rules.journal_decision);
         case REFUSED: return message.configuration <= configuration;
         case VALUE: return message.version <= state.worker(to).version && message.configuration <= configuration;
         case ACK: {
@@ -150,9 +153,17 @@ static void drop_first(Channel& channel) {
     channel.messages[--channel.count] = Message{};
 }
 
-// An order to prepare a plan changes nothing that others could see a worker do, so it need not be delayed.
+// What others could not see a node do need not be delayed: to prepare a plan, to answer again what it has adopted.
 static bool may_come_at_once(const State& state, int from, int to, const Message& message) {
-    return from == K && is_worker(to) && message.kind == PREPARE && !state.configurations[message.configuration].death;
+    if (from != K) return false;
+    int configuration = is_worker(to) ? state.worker(to).configuration : state.server(to).configuration;
+    if (message.kind == ADOPT || message.kind == ARM) return message.configuration <= configuration;
+    return is_worker(to) && message.kind == PREPARE && !state.configurations[message.configuration].death;
+}
+
+static void deliver(State& state, int from, int to, const Message& message) {
+    if (is_worker(to)) deliver_to_worker(state, from, to, message);
+    else deliver_to_server(state, from, to, message);
 }
 
 static void tidy(State& state) {
@@ -164,7 +175,7 @@ static void tidy(State& state) {
                 bool spent = is_spent(state, from, to, message);
                 if (!spent && !may_come_at_once(state, from, to, message)) break;
                 drop_first(channel);
-                if (!spent) deliver_to_worker(state, from, to, message);
+                if (!spent) deliver(state, from, to, message);
             }
         }
     // Nothing that comes later changes what is decided, and its messages may be delayed as long as one likes.
@@ -177,8 +188,7 @@ void perform(State& state, Action action) {
             Channel& channel = state.channels[action.first][action.second];
             Message message = channel.messages[0];
             drop_first(channel);
-            if (is_worker(action.second)) deliver_to_worker(state, action.first, action.second, message);
-            else deliver_to_server(state, action.first, action.second, message);
+            deliver(state, action.first, action.second, message);
             break;
         }
         case COMPUTE: compute(state, action.first); break;
@@ -227,6 +237,7 @@ std::string told(const State& before, Action action) {
         case CRASH: return "FAULT: " + first + " crashes";
         case LOSE: return "FAULT: K and " + first + " lose each other, peers do not";
         case CUT: return "FAULT: from now on messages from the first to the second are lost: " + pair(scope.cuts[action.first]);
+        case RESTART: return "FAULT: K is killed and starts from its journal";
         default: return "FAULT: the connection breaks and comes back between " + pair(scope.reset_pairs[action.first]);
     }
 }

@@ -4,7 +4,7 @@
 
 #include "nodes.h"
 
-enum ActionKind : u8 { DELIVER, COMPUTE, ARM_PLAN, TELL_REST, COMMIT, DECIDE, EXPEL, CRASH, LOSE, CUT, RESET };
+enum ActionKind : u8 { DELIVER, COMPUTE, ARM_PLAN, TELL_REST, COMMIT, DECIDE, EXPEL, CRASH, LOSE, CUT, RESET, RESTART };
 
 struct Action {
     u8 kind, first, second;
