@@ -112,7 +112,12 @@ def restore(context: StepContext, url: str, saved: Manifest) -> None:
         url: folder of the checkpoint.
         saved: its manifest.
     """
-    context.live(job=restored(context.job, url, saved, context.job.term + 1))
+    job = restored(context.job, url, saved, context.job.term + 1)
+    blocks = len(job.model.blocks)
+    if job.goal.servers > blocks > 0:  # it began before anybody knew how few there would be
+        context.log(f"{blocks} of {job.goal.servers} servers are started again: the model has no more blocks")
+        job = replace(job, goal=job.goal.changed(Role.SERVER, blocks))
+    context.live(job=job)
     context.keep(saved.book or Book())
 
 

@@ -11,7 +11,7 @@ from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scale_requests import RESTORE
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
-from tests.coordinator.played_job import IDENTITY, World, text, without_a_server
+from tests.coordinator.played_job import DATA, IDENTITY, OPTIMIZER, TENSORS, World, text, without_a_server
 
 
 def restoring(kept=2):
@@ -200,3 +200,20 @@ def test_a_server_that_loads_for_long_is_waited_for_as_long_as_blocks_come():
     assert world.plan.phase is Phase.ASSIGNED
     passing(620, grows=0)
     assert slow not in world.state.job.nodes
+
+
+def test_a_job_that_began_with_more_servers_than_blocks_goes_back_with_as_many_as_hold_something():
+    """The simulated world's seed 11: nobody knew at its start how few blocks there would be."""
+    world = World(1, 3, declare=False, checkpoint="/ck")
+    world.settle()
+    world.declare(world.node("w0"), TENSORS[:1], DATA, optimizer=OPTIMIZER)
+    world.settle()
+    world.turn()
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    world.kill(world.node(world.state.job.configuration.primary(0)))
+    world.launcher()
+    world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
+    world.settle()
+    assert world.state.job.phase is JobPhase.RUNNING
+    assert world.counts == (1, 1)
