@@ -20,7 +20,8 @@ def on_draw_asked(context: StepContext, event: DrawAsked) -> None:
     elif why := _not_drawn(context.state, event):
         context.refuse(event.to, why)
     elif why := _impossible(context.state, event):
-        context.refuse(event.to, why, Why.INVALID)
+        over = _leaving(context.state, event.node)  # its loop may be in an epoch that a restore has taken back
+        context.refuse(event.to, over or why, Why.ENDING if over else Why.INVALID)
     elif not event.number:
         context.reply(event.to, replies.DrawReply(context.state.book.epoch))
     else:

@@ -1,10 +1,13 @@
 """Draws at the coordinator of an async or ssp job: who gets which batch, who waits, who is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.batches.async_batches import WorkerPage
+from coordinator.core.job import StopOrder
 from coordinator.core.plans.plan import Phase
 from coordinator.server import status_view
 from elastic_ps.core.data_order import DataSpec
@@ -171,3 +174,12 @@ def test_status_counts_batches_and_the_fastest_workers_exchanges():
     status = status_view.status(world.state, world.now)
     assert (status.epoch, status.step, status.version) == (0, 2, 2)
     assert status.data.consistency == "async"
+
+
+def test_a_worker_that_a_restore_ends_is_told_so_wherever_its_loop_is():
+    """The simulated world's seed 64: its loop was in an epoch that the book did not stand at any more."""
+    world = World(2, 1, data=ASYNC, drawing=False)
+    ordered = replace(world.state.job.nodes["w0"], stop=StopOrder("back to the checkpoint", restart=True))
+    world.state = replace(world.state, job=replace(world.state.job, nodes={**world.state.job.nodes, "w0": ordered}))
+    assert world.draw("w0", 1, 4).why is ef.Why.ENDING
+    assert world.draw("w1", 1, 4).why is ef.Why.INVALID
