@@ -82,6 +82,8 @@ class Sampler:
             if job.staging.rehearsing:
                 job.perform()
         epoch = job.epoch
+        if job.epochs is not None and epoch >= job.epochs:
+            return  # the job has come to its end while this worker rehearsed
         while (part := job.begin_step(epoch)) is not None:
             assert part.place is not None
             assert job.data_position is not None
@@ -139,6 +141,7 @@ def epochs(count: int) -> Iterator[int]:
         ConfigurationError: the loop's body does not iterate over a Sampler.
     """
     job = current_job()
+    job.epochs = count
     epoch = job.epoch
     while epoch < count:
         yield epoch

@@ -44,6 +44,7 @@ class WorkerJob:
     Attributes:
         spec: of the elastic sampler; None while the script draws its own batches.
         data_position: the worker's, in an elastic job.
+        epochs: of the whole job; None: the script has not said.
         rehearsed: the rehearsal is over.
         exchange: the open one.
         seeders: called with a seed of each step's own.
@@ -55,6 +56,7 @@ class WorkerJob:
         self.staging = Staging()
         self.spec: DataSpec | None = None
         self.data_position: DataPosition | None = None
+        self.epochs: int | None = None
         self.rehearsed = False
         self.seeders: list[Callable[[int], None]] = []
         self._step = Step(self.node, CoreShare(settings.cpu_share))
