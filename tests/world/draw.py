@@ -1,0 +1,157 @@
+"""What a seed draws: a job, what its operator asks for, and the faults that it meets."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+WORKER, SERVER, COORDINATOR, LAUNCHER = "worker", "server", "coordinator", "launcher"
+KILL, FREEZE, RESET, DROP, DELAY, POWER = "kill", "freeze", "reset", "drop", "delay", "power"
+"""SIGKILL; SIGSTOP, and SIGCONT after a while; RST to both ends; one way drops for a while, or is slow; the
+coordinator's machine loses power."""
+
+SCALE, DRAIN, SAVE = "scale", "drain", "save"
+"""What an operator asks for."""
+
+REST, PLAN_PHASES, RESTORE = "rest", ("REGISTERED", "ASSIGNED", "SYNCING", "ARMED"), "restore"
+PHASES = (REST, *PLAN_PHASES, RESTORE)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, or an operator's wish, and when it comes.
+
+    Attributes:
+        number: in its job.
+        kind: of it.
+        role: whom it meets; of a link, one end.
+        phase: in which phase of the job.
+        after: seconds after the one before, at least.
+        lasts: seconds, where it passes.
+        choice: decides among those whom it may meet.
+        workers: that are wanted, of a scaling.
+        servers: that are wanted, of a scaling.
+    """
+
+    number: int
+    kind: str
+    role: str = ""
+    phase: str = REST
+    after: float = 0.0
+    lasts: float = 0.0
+    choice: int = 0
+    workers: int = 0
+    servers: int = 0
+
+    def __str__(self) -> str:
+        lasting = f" for {self.lasts:.2f} s" if self.lasts else ""
+        goal = f" to {self.workers} workers, {self.servers} servers" if self.kind == SCALE else ""
+        return f"{self.number}: {self.kind} {self.role}{goal} at {self.phase} after {self.after:.2f} s{lasting}"
+
+
+@dataclass(frozen=True)
+class JobDraw:
+    """A job and what happens to it: all that a world needs beside its seed."""
+
+    seed: int
+    mode: str = "sync"
+    workers: int = 1
+    servers: int = 1
+    samples: int = 40
+    batch: int = 8
+    epochs: int = 1
+    tensors: int = 2
+    staleness: int = 0
+    block_bytes: int = 64
+    migration: str = "live"
+    lease: float = 3.0
+    checkpoint_interval: float = 2.0
+    latency: tuple[float, float] = (0.0005, 0.002)
+    pace: tuple[float, float] = (0.02, 0.06)
+    room: int = 1 << 16
+    switches: float = 0.0
+    slow: float = 0.0
+    faults: tuple[Fault, ...] = field(default=())
+
+    def without(self, numbers: frozenset[int]) -> "JobDraw":
+        """Return it without some of its faults."""
+        return replace(self, faults=tuple(fault for fault in self.faults if fault.number not in numbers))
+
+
+def calm(seed: int, **fields: object) -> JobDraw:
+    """Return a job to which nothing happens."""
+    return JobDraw(seed, **fields)  # type: ignore[arg-type]
+
+
+LINKS = ("worker-server", "server-server", "worker-coordinator", "server-coordinator", "launcher-coordinator")
+
+CELLS: dict[str, tuple[str, ...]] = {
+    KILL: (WORKER, SERVER, COORDINATOR),
+    FREEZE: (WORKER, SERVER, COORDINATOR, LAUNCHER),
+    POWER: (COORDINATOR,),
+    RESET: LINKS,
+    DROP: LINKS,
+    DELAY: LINKS,
+    SCALE: ("",),
+    DRAIN: (WORKER, SERVER),
+    SAVE: ("",),
+}
+"""Whom each kind may meet; "": the job."""
+
+_OPERATOR = (SCALE, DRAIN, SAVE)
+_LEASES = (2.0, 3.0, 5.0)
+
+
+def drawn(seed: int, faults: int = 10) -> JobDraw:
+    """Return what a seed draws.
+
+    Args:
+        seed: of everything.
+        faults: that the job meets; what its operator asks for comes beside them.
+    """
+    random = Random(f"job {seed}")
+    mode = random.choice(("sync", "sync", "async", "ssp"))
+    lease = random.choice(_LEASES)
+    return JobDraw(
+        seed,
+        mode=mode,
+        workers=random.randint(1, 3),
+        servers=random.randint(1, 3),
+        batch=random.choice((4, 8)) if mode != "sync" else 8,
+        epochs=20 if mode == "sync" else 16,
+        tensors=random.randint(1, 3),
+        staleness=random.randint(1, 4) if mode == "ssp" else 0,
+        block_bytes=random.choice((64, 64, 128, 1024)),
+        migration=random.choice(("live", "live", "pause")),
+        lease=lease,
+        checkpoint_interval=random.choice((0.5, 1.0, 2.0)),
+        latency=random.choice(((0.0005, 0.01), (0.005, 0.03), (0.02, 0.08))),
+        pace=random.choice(((0.01, 0.1), (0.1, 0.4), (0.02, 0.5))),
+        room=random.choice((1 << 16, 4096, 512)),
+        switches=random.choice((0.0, 0.02, 0.1)),
+        slow=random.choice((0.0, 0.1, 0.3)),
+        faults=tuple(_faults(random, faults, lease)),
+    )
+
+
+def _faults(random: Random, count: int, lease: float) -> Iterator[Fault]:
+    """Yield faults of the few kinds that this seed uses, among an operator's wishes."""
+    kinds = random.sample([kind for kind in CELLS if kind not in _OPERATOR], random.randint(1, 4))
+    wishes = random.sample(_OPERATOR, random.randint(0, 3))
+    rate = random.choice((0.1, 0.5, 1.5))
+    number, made = 0, 0
+    while made < count:
+        wish = bool(wishes) and random.random() < 0.4
+        kind = random.choice(wishes if wish else kinds)
+        made += not wish
+        yield Fault(
+            number,
+            kind,
+            random.choice(CELLS[kind]),
+            random.choice((REST, REST, *PLAN_PHASES, RESTORE)) if not wish else REST,
+            after=random.random() * rate,
+            lasts=random.choice((0.3, 1.0, 2.5)) * lease * random.random() if kind in (FREEZE, DROP, DELAY) else 0.0,
+            choice=random.getrandbits(16),
+            workers=random.randint(1, 3),
+            servers=random.randint(1, 3),
+        )
+        number += 1

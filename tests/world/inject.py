@@ -1,0 +1,218 @@
+"""An `Injector` brings a draw's faults about, each in the phase that it is for, where that comes soon."""
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from coordinator.core.job import JobPhase
+from elastic_ps.control.channels import coordinator_channel
+from protos import elastic_pb2 as pb
+from protos import elastic_pb2_grpc as rpc
+from tests.world import draw as kinds
+from tests.world.draw import PLAN_PHASES, REST, RESTORE, Fault
+from tests.world.scheduler import DEAD, RUNS, Process
+from tests.world.threads import Thread
+
+_SOON = 6.0
+"""Seconds for which a fault waits for its phase; then it comes whatever the phase is."""
+
+_PROVOKED = 0.3
+"""After so many seconds in which the phase has not come by itself it is brought about."""
+
+_MOST_AT_ONCE = 3
+_LOOK_SECONDS = 0.2
+
+
+class Injector:
+    """See the module.
+
+    Args:
+        world: whose faults they are.
+    """
+
+    def __init__(self, world: Any):
+        self._world = world
+        self._scheduler, self._network = world.scheduler, world.network
+        self._coming = list(world.draw.faults)
+        self._not_before = 0.0
+        self._operator = Process("operator", "operator", 0)
+        self._lasting: set[int] = set()
+        self._provoked = False
+        self.phase = REST
+        self.last = 0.0  # when the last one came, or ended
+        self.hits: list[tuple[str, str, str]] = []  # role, phase, kind of those that came about
+
+    def saw(self, state: Any) -> None:
+        """Take note of a new state of the coordinator."""
+        job = state.job
+        if job.ended or job.finished:  # what meets a worker now meets its script's end
+            self._coming.clear()
+        phase = REST
+        if job.phase is JobPhase.RESTORING or (job.plan is not None and job.plan.restore):
+            phase = RESTORE
+        elif job.plan is not None and job.plan.phase in PLAN_PHASES:
+            phase = str(job.plan.phase)
+        if phase != self.phase:
+            self.phase = phase
+            self._look_soon(self._network.random.random() * 0.004)
+        if not self._not_before and job.checkpoints:
+            self._not_before = self._scheduler.now + 0.001
+            self._next()
+
+    def _next(self) -> None:
+        if self._coming:
+            self._not_before = self._scheduler.now + self._coming[0].after
+            self._look_soon(self._coming[0].after)
+
+    def _look_soon(self, seconds: float) -> None:
+        self._scheduler.call_at(self._scheduler.now + seconds, self._look)
+
+    def _look(self) -> None:
+        now = self._scheduler.now
+        if not self._coming or not self._not_before or now < self._not_before:
+            return
+        fault = self._coming[0]
+        if len(self._lasting) >= _MOST_AT_ONCE or (fault.phase != self.phase and now < self._not_before + _SOON):
+            if self.phase == REST and not self._provoked and now >= self._not_before + _PROVOKED:
+                self._provoked = True
+                self._provoke(fault)
+            self._look_soon(_LOOK_SECONDS)
+            return
+        del self._coming[0]
+        self._provoked = False
+        self._strike(fault)
+        self._next()
+
+    def _provoke(self, fault: Fault) -> None:
+        """Bring a fault's phase about: a scaling, or a server's death."""
+        self.last = self._scheduler.now
+        self._world.story.tell("FAULT", f"{fault.number} wants {fault.phase}")
+        if fault.phase == RESTORE:
+            self._kill(replace(fault, role=kinds.SERVER))
+        elif fault.phase in PLAN_PHASES:
+            self._scale(fault)
+
+    def _strike(self, fault: Fault) -> None:
+        acts: dict[str, Callable[[Fault], str]] = {
+            kinds.KILL: self._kill,
+            kinds.POWER: self._lose_power,
+            kinds.FREEZE: self._freeze,
+            kinds.RESET: self._reset,
+            kinds.DROP: self._drop,
+            kinds.DELAY: self._delay,
+            kinds.SCALE: self._scale,
+            kinds.DRAIN: self._drain,
+            kinds.SAVE: self._save,
+        }
+        whom = acts[fault.kind](fault)
+        if whom:
+            self.last = max(self.last, self._scheduler.now + fault.lasts)
+            self.hits.append((fault.role, self.phase, fault.kind))
+            self._world.story.tell("FAULT", f"{fault} ({self.phase}): {whom}")
+
+    def _ends(self, fault: Fault, act: Callable[[], None]) -> None:
+        """Let a fault end when it has lasted long enough."""
+        self._lasting.add(fault.number)
+
+        def end() -> None:
+            self._lasting.discard(fault.number)
+            act()
+            self._world.story.tell("FAULT", f"{fault.number} ends")
+
+        self._scheduler.call_at(self._scheduler.now + fault.lasts, end)
+
+    # ---- processes ---------------------------------------------------------------------------------------------------
+
+    def _of(self, role: str, choice: int) -> Process | None:
+        every = [self._world.launcher, *self._world.processes]
+        found = [each for each in every if each.role == role and each.state == RUNS]
+        return found[choice % len(found)] if found else None
+
+    def _kill(self, fault: Fault) -> str:
+        process = self._of(fault.role, fault.choice)
+        if process is not None:
+            self._world.kill(process)
+        return str(process or "")
+
+    def _lose_power(self, fault: Fault) -> str:
+        whom = self._kill(fault)
+        return f"{whom}, lost: {self._world.disk.lose_power()}" if whom else ""
+
+    def _freeze(self, fault: Fault) -> str:
+        process = self._of(fault.role, fault.choice)
+        if process is not None:
+            self._scheduler.freeze(process)
+            self._ends(fault, lambda: self._scheduler.thaw(process))
+        return str(process or "")
+
+    # ---- links -------------------------------------------------------------------------------------------------------
+
+    def _link(self, fault: Fault) -> tuple[Process, Process] | None:
+        near, _, far = fault.role.partition("-")
+        every = [self._world.launcher, *self._world.processes]
+        pairs = {
+            (end.process, end.other.process): None
+            for process in every
+            if process.role == near and process.state != DEAD
+            for end in process.ends
+            if end.other.process.role == far
+        }
+        found = list(pairs)
+        return found[fault.choice % len(found)] if found else None
+
+    def _way(self, fault: Fault) -> tuple[Process, Process] | None:
+        link = self._link(fault)
+        return link[::-1] if link is not None and fault.choice & 0x8000 else link
+
+    def _reset(self, fault: Fault) -> str:
+        link = self._link(fault)
+        return f"{link[0]} and {link[1]}" if link is not None and self._network.reset(*link) else ""
+
+    def _drop(self, fault: Fault) -> str:
+        way = self._way(fault)
+        if way is None:
+            return ""
+        self._network.block(*way)
+        self._ends(fault, lambda: self._network.heal(*way))
+        return f"{way[0]} to {way[1]}"
+
+    def _delay(self, fault: Fault) -> str:
+        way = self._way(fault)
+        if way is None:
+            return ""
+        self._network.slow(*way, 0.02 + (fault.choice & 0xFF) / 256)
+        self._ends(fault, lambda: self._network.slow(*way, 0.0))
+        return f"{way[0]} to {way[1]}"
+
+    # ---- an operator's wishes ----------------------------------------------------------------------------------------
+
+    def _ask(self, name: str, request: Any) -> str:
+        def work() -> None:
+            stub = rpc.CoordinatorStub(coordinator_channel(self._world.address, self._world.token))
+            try:
+                answer = getattr(stub, name)(request, timeout=30.0)
+                said = str(answer).replace("\n", " ")
+            except grpc.RpcError as error:
+                said = f"refused: {error.details()}"  # type: ignore[attr-defined]
+            self._world.story.tell("operator", f"{name}: {said}")
+
+        Thread(target=work, name=name).begin(self._operator)
+        return name
+
+    def _scale(self, fault: Fault) -> str:
+        mode = (pb.LIVE, pb.PAUSE)[fault.choice & 1]
+        request = pb.ScaleRequest(workers=fault.workers, servers=fault.servers, wait_in_queue=True, mode=mode)
+        return self._ask("Scale", request)
+
+    def _drain(self, fault: Fault) -> str:
+        """SIGTERM, as of a pod that is to go."""
+        process = self._of(fault.role, fault.choice)
+        if process is not None:
+            self._world.signal(process, signal.SIGTERM)
+        return str(process or "")
+
+    def _save(self, fault: Fault) -> str:
+        return self._ask("Checkpoint", pb.CheckpointRequest())

@@ -1,0 +1,112 @@
+"""An `Oracle` knows how a job must come out, whatever happens to it, and asks production for none of that.
+
+Each tensor has an entry for each sample. A sample's gradient is one at its own entry, and the optimizer adds it: the
+parameters count how often each sample was used. Batches divide the samples, so at the end each entry is the number of
+epochs; and under "sync" the parameters of a version are known.
+"""
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from elastic_ps.transport.frame_kinds import Kind
+from tests.world.draw import JobDraw
+from tests.world.programs import Watch
+
+BEYOND_THE_LEASE = 30.0
+"""Seconds, after a lease, within which a job goes on after the last fault."""
+
+_LOOK_SECONDS = 1.0
+
+
+class Oracle(Watch):
+    """See the module. The first thing that is wrong ends the world.
+
+    Args:
+        draw: of the job.
+    """
+
+    def __init__(self, draw: JobDraw):
+        self.world: Any = None
+        self.steps = 0
+        self._draw = draw
+        self._progress = 0.0
+        self._versions: dict[Any, int] = {}  # by process
+        self._weights: dict[int, int] = {}  # by version, a checksum
+        self._values: dict[tuple[int, Any], int] = {}  # by version and run, a checksum
+        self._owners: dict[tuple[Any, int], Any] = {}  # by configuration and block
+        self._finished = 0
+
+    def _wrong(self, why: str) -> None:
+        self.world.fail(why)
+
+    # ---- scripts -----------------------------------------------------------------------------------------------------
+
+    def stepped(self, process: Any, job: Any, arrays: list[Any]) -> None:
+        """See `Watch`."""
+        self.steps += 1
+        self._progress = self.world.scheduler.now
+        if self._draw.mode == "sync":
+            self._check_sync(process, job.node.version, arrays)
+        elif any(array.min() < 0 or array.max() > self._draw.epochs for array in arrays):
+            self._wrong(f"{process} has parameters that no sample can make: {arrays[0]}")
+
+    def _check_sync(self, process: Any, version: int, arrays: list[Any]) -> None:
+        if version < self._versions.get(process, 0):
+            self._wrong(f"{process} went back from version {self._versions[process]} to {version}")
+        self._versions[process] = version
+        whole, rest = divmod(version * self._draw.batch, self._draw.samples)
+        for number, array in enumerate(arrays):
+            counts = np.array([(array == whole).sum(), (array == whole + 1).sum()])
+            if list(counts) != [self._draw.samples - rest, rest]:
+                self._wrong(f"{process}: tensor {number} of version {version} is {array.astype(int).tolist()}")
+        checksum = zlib.crc32(b"".join(array.tobytes() for array in arrays))
+        if self._weights.setdefault(version, checksum) != checksum:
+            self._wrong(f"{process}: the parameters of version {version} differ from another worker's")
+
+    def finished(self, process: Any, arrays: list[Any]) -> None:
+        """See `Watch`."""
+        self._finished += 1
+        self._progress = self.world.scheduler.now
+        for number, array in enumerate(arrays):
+            if (array != self._draw.epochs).any():
+                self._wrong(
+                    f"{process}: tensor {number} is not {self._draw.epochs} at the end: {array.astype(int).tolist()}"
+                )
+
+    def crashed(self, process: Any, error: Exception) -> None:
+        """See `Watch`."""
+        self._wrong(f"the script of {process} has raised {error!r}")
+
+    def ended(self) -> None:
+        """Check what is known when the launcher has ended with status 0."""
+        if not self._finished:
+            self._wrong("the job has ended, and no script came to its end")
+
+    # ---- the network -------------------------------------------------------------------------------------------------
+
+    def sent(self, process: Any, frame: Any, data: bytes) -> None:
+        """Take note of a frame on the data plane."""
+        if frame.kind is not Kind.VALUE:
+            return
+        for start, count in frame.runs:
+            for block in range(start, start + count):
+                owner = self._owners.setdefault((frame.configuration, block), process)
+                if owner is not process:
+                    self._wrong(f"{owner} and {process} both give block {block} in configuration {frame.configuration}")
+        if self._draw.mode == "sync" and frame.payload_bytes:
+            checksum = zlib.crc32(data[-frame.payload_bytes :])
+            key = frame.version, tuple(frame.runs)
+            if self._values.setdefault(key, checksum) != checksum:
+                self._wrong(f"{process}: blocks {key[1]} of version {frame.version} differ from what was given before")
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Look whether the job goes on, again and again."""
+        scheduler = self.world.scheduler
+        waited = scheduler.now - max(self._progress, self.world.injector.last)
+        if waited > self._draw.lease + BEYOND_THE_LEASE:
+            self._wrong(f"no step for {waited:.0f} s after the last fault and the last step")
+        scheduler.call_at(scheduler.now + _LOOK_SECONDS, self.look)

@@ -1,0 +1,86 @@
+"""What the processes of the world run: production's programs, and a training script whose result tells every sample."""
+
+import numpy as np
+
+import coordinator.__main__
+import elastic_ps.server.__main__
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.data.sampler import Sampler, epochs
+from elastic_ps.launch.job_agent import JobAgent
+from elastic_ps.node.settings import NodeSettings
+from elastic_ps.worker.script.numpy_array import NumpyArray
+from elastic_ps.worker.script.worker_job import WorkerJob
+from tests.world import threads
+from tests.world.draw import JobDraw
+from tests.world.scheduler import Process
+
+
+def run_coordinator(process: Process) -> int:
+    """Run `python -m coordinator`."""
+    return coordinator.__main__.main(process.arguments)
+
+
+def run_server(process: Process) -> int:
+    """Run `python -m elastic_ps.server`."""
+    return elastic_ps.server.__main__.main()
+
+
+def run_launcher(process: Process, agent: JobAgent) -> int:
+    """Run `elasticrun`."""
+    return agent.run().status
+
+
+def run_worker(process: Process, draw: JobDraw, watch: "Watch", pace: tuple[float, float]) -> int:
+    """Run a training script, and what Python does at its end."""
+    process.make_job = lambda: WorkerJob(NodeSettings.from_environment(process.environment))  # type: ignore[attr-defined]
+    try:
+        train(process, draw, watch, pace)
+        status = 0
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else 1
+    except Exception as error:  # noqa: BLE001  # as the interpreter does
+        watch.crashed(process, error)
+        status = 1
+    process.failed = status != 0
+    for act in process.leaving:
+        try:
+            act()
+        except SystemExit as error:
+            status = error.code if isinstance(error.code, int) else 1
+    return status
+
+
+class Watch:
+    """A `Watch` sees what scripts see. See `oracle.Oracle`."""
+
+    def stepped(self, process: Process, job: WorkerJob, arrays: list[np.ndarray]) -> None:
+        """Take note that a worker begins a step with these parameters."""
+
+    def finished(self, process: Process, arrays: list[np.ndarray]) -> None:
+        """Take note that a worker's script has ended with these parameters."""
+
+    def crashed(self, process: Process, error: Exception) -> None:
+        """Take note that a script has raised."""
+
+
+def train(process: Process, draw: JobDraw, watch: Watch, pace: tuple[float, float]) -> None:
+    """Train: each tensor has an entry for each sample, whose gradient is one there; rate -1 counts the samples."""
+    arrays = [np.zeros(draw.samples, np.float32) for _ in range(draw.tensors)]
+    targets = [NumpyArray(array) for array in arrays]
+    keys = [f"i:{number}" for number in range(draw.tensors)]
+    size = {"global_batch" if draw.mode == "sync" else "batch": draw.batch}
+    sampler = Sampler(draw.samples, **size, consistency=draw.mode, staleness=draw.staleness)
+    store = None
+    for _ in epochs(draw.epochs):
+        for _, indices, _ in sampler:
+            if store is None:
+                store = process.job.open_store()
+                store.set_optimizer(OptimizerSpec("sgd"), lambda updates: Hyper(lr=-1.0))
+                store.broadcast(keys, targets, [[target] for target in targets])
+            elif process.job.rehearsed:
+                watch.stepped(process, process.job, arrays)
+            gradient = np.zeros(draw.samples, np.float32)
+            gradient[indices] = 1.0
+            threads.time.sleep(pace[0] + (pace[1] - pace[0]) * threads.here.scheduler.random.random())
+            store.pushpull(keys, [[NumpyArray(gradient)] for _ in keys], [[target] for target in targets])
+    watch.finished(process, arrays)

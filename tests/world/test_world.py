@@ -1,0 +1,68 @@
+"""Whole worlds: some seeds are good, a seed is one story, and a bug that is put in is found."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from elastic_ps.server.blocks.applied_batches import AppliedBatches
+from tests.paths import ROOT
+from tests.world import draw as kinds
+from tests.world import results
+from tests.world.draw import Fault, JobDraw, drawn
+from tests.world.shrink import shrunk
+
+
+def command(*arguments: str, order: str = "random") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": order}
+    return subprocess.run(
+        [sys.executable, "-m", "tests.world", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "ssp"])
+def test_a_calm_job_counts_every_sample(mode):
+    result = results.play(JobDraw(1, mode=mode, workers=2, servers=2, epochs=3, staleness=2 * (mode == "ssp")))
+    assert result.failures == ()
+    assert not result.hits
+    assert result.steps >= 15
+
+
+def test_some_seeds_are_good():
+    ran = command("--seeds", "0-5", "--faults", "6")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "0 failed" in ran.stdout
+
+
+def test_a_seed_is_one_story():
+    """Alone and after others, with any order of sets that Python was started with."""
+    once, again = (command("--seed", "9", "--faults", "4", order=order).stdout for order in ("1", "2"))
+    assert once == again
+    assert "FAULT" in once
+    first = results.play(drawn(9, 4)).story
+    results.play(drawn(10, 2))
+    assert results.play(drawn(9, 4)).story == first
+
+
+def test_a_bug_that_is_put_in_is_found_and_its_faults_shrink(monkeypatch):
+    """Blocks forget which batches they have taken: one that is pushed again counts twice."""
+    monkeypatch.setattr(AppliedBatches, "take", lambda self, batch, run: None)
+    resets = tuple(Fault(number, kinds.RESET, "worker-server", after=0.1, choice=number) for number in range(40))
+    slow = {"latency": (0.02, 0.05), "pace": (0.001, 0.01)}  # most of the time something is on its way
+    job = JobDraw(1, mode="async", workers=3, servers=2, epochs=16, checkpoint_interval=0.2, faults=resets, **slow)
+    assert results.play(job).failures
+    assert results.play(job.without(frozenset(range(40)))).failures == ()
+    smaller = shrunk(job, lambda some: bool(results.play(some).failures))
+    assert 1 <= len(smaller.faults) < 10
+
+
+def test_what_matters_is_left_when_faults_are_left_out():
+    faults = tuple(Fault(number, kinds.KILL) for number in range(16))
+    left = shrunk(JobDraw(1, faults=faults), lambda some: {3, 11} <= {fault.number for fault in some.faults})
+    assert [fault.number for fault in left.faults] == [3, 11]

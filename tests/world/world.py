@@ -1,0 +1,272 @@
+"""A `World` runs one job: its launcher, which starts the coordinator, servers and workers, all of them production's."""
+
+import gc
+import signal
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from coordinator.core.protocol import step
+from elastic_ps.launch import options
+from elastic_ps.launch.commands import JobCommands
+from elastic_ps.launch.job_agent import JobAgent
+from elastic_ps.transport.choice import TransportName
+from tests.world import programs, seam
+from tests.world.disk import Disk
+from tests.world.draw import JobDraw
+from tests.world.inject import Injector
+from tests.world.network import Network
+from tests.world.rpc import WorldChannel
+from tests.world.rpc_server import WorldServer
+from tests.world.scheduler import DEAD, FROZEN, Process, Scheduler, Task
+from tests.world.story import Story
+from tests.world.threads import Thread, here
+from tests.world.transport import WorldTransport
+
+_TOKEN = "00112233445566778899aabbccddeeff"
+_GRACE = 8.0
+
+
+class Child:
+    """See `ChildProcess`."""
+
+    def __init__(self, world: "World", process: Process):
+        self._world, self._process = world, process
+
+    @property
+    def pid(self) -> int:
+        return self._process.number
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._process.state == FROZEN
+
+    def terminate(self) -> None:
+        self._world.signal(self._process, signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._world.kill(self._process)
+
+
+class World:
+    """See the module.
+
+    Args:
+        draw: the job, and what happens to it.
+        watch: sees what scripts see.
+        folder: for real files; it is empty.
+    """
+
+    def __init__(self, draw: JobDraw, watch: Any, folder: Path):
+        self.draw, self.watch = draw, watch
+        self.scheduler = Scheduler(draw.seed, draw.switches, draw.slow)
+        self.scheduler.uncaught = self._uncaught
+        self.network = Network(self.scheduler, Random(f"network {draw.seed}"), draw.latency)
+        self.disk = Disk(folder, Random(f"disk {draw.seed}"))
+        self.story = Story(str(folder))
+        self.processes: list[Process] = []
+        self.launcher = Process("launcher", "launcher", 1)
+        self.failures: list[str] = []
+        watch.world = self
+        self.injector = Injector(self)
+        self.address, self.token = "", bytes.fromhex(_TOKEN)
+        self.secrets = self._secrets(Random(f"secrets {draw.seed}"))
+        self._folder = folder
+
+    @staticmethod
+    def _secrets(random: Random) -> SimpleNamespace:
+        return SimpleNamespace(
+            token_hex=lambda size=16: random.randbytes(size).hex(),
+            token_bytes=lambda size=16: random.randbytes(size),
+            randbits=random.getrandbits,
+        )
+
+    def run(self) -> None:
+        """Run the job to its end, or to the first failure."""
+        (self._folder / "token").write_text(_TOKEN)
+        with self.story.heard(), seam.entered(self):
+            try:
+                self.scheduler.call_at(0.0, self.watch.look)
+                self._start(self.launcher, lambda: programs.run_launcher(self.launcher, self._agent()))
+                self.scheduler.run()
+                if not self.failures and self.launcher.state != DEAD:
+                    self.fail("nobody can run any more, and the job has not ended")
+            finally:
+                self.scheduler.end()
+
+    def fail(self, why: str) -> None:
+        """End the world: something is wrong."""
+        self.story.tell("WORLD", f"FAILURE: {why}")
+        self.failures.append(why)
+        self.scheduler.stopped = True
+
+    def _agent(self) -> JobAgent:
+        draw = self.draw
+        job = options.JobOptions(
+            workers=draw.workers,
+            servers=draw.servers,
+            name="job",
+            max_restarts=10_000,
+            seed=draw.seed,
+            block_bytes=draw.block_bytes,
+            migration=options.MigrationMode(draw.migration),
+            checkpoint="memory://checkpoints",
+            checkpoint_interval=draw.checkpoint_interval,
+            identity="world",
+            lease=draw.lease,
+        )
+        nodes = options.NodesOptions(host="world", transport=TransportName.TCP, join_timeout=30.0, grace=_GRACE)
+        settings = options.JobSettings(options.Script("train"), job, nodes)
+        folder = SimpleNamespace(
+            path=self._folder,
+            logs=Path("logs"),
+            token_file=self._folder / "token",
+            name="job",
+            listening=self._listening,
+            over=lambda status, reason: None,
+            ended=lambda: None,
+        )
+        merged: Any = SimpleNamespace(flush=lambda seconds: None)
+        return JobAgent(settings, folder, JobCommands(settings), merged)  # type: ignore[arg-type]
+
+    def _listening(self, address: str, pid: int) -> None:
+        self.address = address
+
+    # ---- processes ---------------------------------------------------------------------------------------------------
+
+    def start_child(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        sink: Any,
+        exited: Callable[[int], None],
+    ) -> Child:
+        """See `ChildProcess`."""
+        role = name.partition("-")[0]
+        number = len(self.processes) + 2
+        process = Process(_short(name) if "-" in name else f"{name}-{number}", role, number)
+        process.environment, process.exited, process.said = dict(environment), exited, sink.line
+        program: Callable[[], int]
+        if role == "worker":
+            program = lambda: programs.run_worker(process, self.draw, self.watch, self.draw.pace)  # noqa: E731
+        else:
+            process.arguments = list(command[3:])
+            run = programs.run_coordinator if role == "coordinator" else programs.run_server
+            program = lambda: run(process)  # noqa: E731
+        self.processes.append(process)
+        self._start(process, program)
+        return Child(self, process)
+
+    def _start(self, process: Process, program: Callable[[], int]) -> None:
+        process.main = Thread(name=f"main of {process}")
+
+        def body() -> None:
+            try:
+                status = program()
+            except SystemExit as error:
+                status = error.code if isinstance(error.code, int) else 1
+            self.exit(process, status)
+
+        self.story.tell(process.name, "starts")
+        self.scheduler.spawn(process, body, process.main)
+
+    def exit(self, process: Process, status: int) -> None:
+        """End a process."""
+        if process.state == DEAD:
+            return
+        self.story.tell(process.name, f"ends with status {status}")
+        process.state = DEAD
+        process.held.clear()
+        self.network.died(process)
+        if process is self.launcher:
+            self.ended(status)
+        else:
+            delay = self.network.random.random() * 0.02
+            self.scheduler.call_at(self.scheduler.now + delay, lambda: process.exited(status))
+
+    def ended(self, status: int) -> None:
+        """Take note that the launcher has ended."""
+        if status != 0:
+            self.fail(f"the launcher has ended with status {status}")
+        else:
+            self.watch.ended()
+        self.scheduler.stopped = True
+
+    def kill(self, process: Process) -> None:
+        """Send SIGKILL."""
+        self.exit(process, 128 + signal.SIGKILL)
+
+    def signal(self, process: Process, number: int) -> None:
+        """Send a signal that a process may handle."""
+        handler = process.handlers.get(number, signal.SIG_DFL)
+
+        def act() -> None:
+            try:
+                handler(number, None)
+            except SystemExit as error:
+                self.exit(process, error.code if isinstance(error.code, int) else 1)
+
+        if process.state != DEAD:
+            if callable(handler):
+                self.scheduler.spawn(process, act, process.main)
+            else:
+                self.exit(process, 128 + number)
+
+    def _uncaught(self, task: Task, error: BaseException) -> None:
+        self.fail(f"{task.thread} of {task.process} died: {error!r}")
+
+    # ---- what the seam gives to production ---------------------------------------------------------------------------
+
+    def make_log(self, folder: Path, name: str, merged: Any) -> Any:
+        """See `NodeLog`."""
+        return SimpleNamespace(
+            path=folder / name,
+            line=lambda line: self.story.tell(_short(name), line.decode(errors="replace")),
+            rename=lambda node: None,
+            close=lambda: None,
+        )
+
+    def step(self, state: Any, event: Any) -> Any:
+        """See `coordinator.core.protocol.step`: the world sees what comes of it."""
+        found, effects = step(state, event)
+        self.injector.saw(found)
+        return found, effects
+
+    def make_channel(self, address: str, options: Any = None) -> WorldChannel:
+        """See `grpc.insecure_channel`."""
+        return WorldChannel(self.network, _running(), address)
+
+    def make_server(self, interceptors: Sequence[Any] = (), options: Any = None) -> WorldServer:
+        """See `grpc.aio.server`."""
+        return WorldServer(self.network, _running(), interceptors)
+
+    def make_transport(self, token: bytes, sockets: int, folder: str) -> WorldTransport:
+        """Make the transport of the process that runs."""
+        return WorldTransport(self.network, _running(), self.draw.room, self.watch.sent)
+
+
+def _short(name: str) -> str:
+    """Return a process's name without what is random in it."""
+    return "-".join(name.split("-")[:2])
+
+
+def _running() -> Process:
+    return here.scheduler.current.process  # type: ignore[no-any-return]
+
+
+def run(draw: JobDraw, watch: Any) -> World:
+    """Run one world; return it as it has ended."""
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="world-", dir=memory) as folder:
+        world = World(draw, watch, Path(folder))
+        gc.disable()
+        try:
+            world.run()
+        finally:
+            gc.collect()
+            gc.enable()
+        return world
