@@ -15,10 +15,22 @@ _T = TypeVar("_T")
 _hints = cache(get_type_hints)  # a journal holds thousands of records of a few types
 
 
+_PLAIN = frozenset((str, int, float, bool, NoneType))
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Return the names of a dataclass's fields; None: it is none."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
 def encode(value: Any) -> Any:
     """Return a value in JSON's types: dataclasses become objects, tuples and sets lists (sets sorted)."""
-    if is_dataclass(value):
-        return {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    if (names := _names(kind)) is not None:
+        return {name: encode(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
