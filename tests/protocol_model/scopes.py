@@ -44,7 +44,14 @@ CASES = {
         "plan=move crash=S1,S2,S3 faults=2 reprotect=1",
         "plan=refollow crash=S1,S2,S3 faults=2 reprotect=1",
     ],
-    "7 chain replication": [
+    "7 faults that overlap: at most a restore": [
+        "blocks=2 crash=S1,S2,S3,W1 faults=2 overlap=1",
+        "crash=S1,S2,S3,W1 lose=S1,S2,S3 faults=2 overlap=1 reprotect=1",
+        "crash=S1,S2,S3 faults=2 overlap=1 reprotect=1 restarts=1",
+        *(f"plan={plan} crash=S1,S2,S3,W1 faults=2 overlap=1" for plan in PLANS),
+        *(f"plan={plan} lose=S1,S2,S3 faults=2 overlap=1" for plan in PLANS),
+    ],
+    "8 chain replication": [
         "chain=1 blocks=2 steps=3 crash=S1,S2,S3 reset=all",
         "chain=1 blocks=2 steps=2 lose=S1,S2,S3",
         f"chain=1 blocks=2 steps=2 cut={BETWEEN_SERVERS}",
@@ -69,6 +76,7 @@ SMALL = (
     "chain=1 reset=all crash=S1,S2",
     "crash=S1,S2,W2 restarts=1",
     "plan=refollow crash=S1 restarts=1",
+    "crash=S1,S2,S3,W1 faults=2 overlap=1",
 )
 """Scopes of seconds, all of which hold."""
 
@@ -95,6 +103,10 @@ NEEDED = {
     "hold_unknown": "crash=S1,S2,S3 faults=2 reprotect=1",
     "protected_when_committed": "crash=S1,S2,S3 faults=2 reprotect=1",
     "drop_pushes": "crash=W2",
+    "worker_fence": "plan=refollow crash=S1,S2 faults=2 overlap=1",
+    "all_prepared": "plan=refollow crash=S1,S2 faults=2 overlap=1",
+    "version_check": "plan=refollow crash=S1,S2 faults=2 overlap=1",
+    "keep_promoted": "plan=swap crash=S2,W1 steps=1 faults=2 overlap=1 restarts=1",
     "synced_by_plan": "crash=S1,S2 faults=2 reprotect=1 restarts=1",
     "repeat_arrived": "plan=swap crash=S1 restarts=1",
     "journal_decision": "crash=S1 restarts=1",

@@ -51,8 +51,8 @@ void server_prepares(State& state, int me, int configuration) {
     const Configuration& table = state.configurations[configuration];
     server.prepared = static_cast<u8>(configuration);
     server.armed = server.clock = 0;
-    if (table.death) {
-        if (rules.server_fence) server.fenced |= bit(table.death);
+    if (table.dead) {
+        if (rules.server_fence) server.fenced |= table.dead;
     } else {
         for (int b = 0; b < scope.blocks; b++) {
             Block& block = server.blocks[b];

@@ -127,7 +127,7 @@ static void make_followers(State& state) {
     const Coordinator& k = state.k;
     if (!scope.reprotect || covered(state, k.current)) return;
     Configuration wanted = state.configurations[k.current];
-    wanted.promoted = wanted.death = 0;
+    wanted.promoted = wanted.dead = 0;
     for (int b = 0; b < scope.blocks; b++)
         for (int server = S1; server <= S3 && !wanted.follower[b]; server++)
             if (server != wanted.owner[b] && !(k.dead & bit(server))) wanted.follower[b] = static_cast<u8>(server);
@@ -137,19 +137,19 @@ static void make_followers(State& state) {
 void commit(State& state) {
     Coordinator& k = state.k;
     k.current = k.death ? k.death : k.plan;
-    k.plan = k.phase = k.clock = k.death = k.decided = k.told_rest = k.arrived = k.guarded = k.prepared = k.switched = 0;
+    k.plan = k.phase = k.clock = k.death = k.base = k.decided = k.told_rest = k.arrived = k.guarded = k.prepared = k.switched = 0;
     k.synced[0] = k.synced[1] = 0;
     tell_committed(state);
     make_followers(state);
 }
 
-// What a death builds on: the armed plan, else what is in force. Owners are promoted when the survivors have answered.
-static Configuration table_without(const State& state, int node) {
+// What a death begins with: what it builds on, without who is expelled. Owners are promoted when the survivors have answered.
+static Configuration table_without_dead(const State& state) {
     const Coordinator& k = state.k;
-    Configuration table = state.configurations[k.plan ? k.plan : k.current];
-    table.workers &= static_cast<u8>(~bit(node));
-    table.promoted = 0;
-    table.death = static_cast<u8>(node);
+    Configuration table = state.configurations[k.base];
+    table.workers &= static_cast<u8>(~k.dead);
+    if (!table.dead || !rules.keep_promoted) table.promoted = 0;  // who was promoted by a death before this one may not have heard of it yet
+    table.dead = k.dead;
     return table;
 }
 
@@ -164,12 +164,18 @@ static void forget_answers(State& state) {
 void expel(State& state, int node) {
     Coordinator& k = state.k;
     k.dead |= bit(node);
-    k.suspects = 0;
-    if (k.phase != ARMED) k.plan = k.phase = 0;  // before ARMED the plan is cancelled; from then on the death builds on it
+    k.suspects &= scope.cuts.empty() ? static_cast<u8>(~bit(node)) : 0;
+    // A death builds on one that is decided; where another is not, this one takes its place. Else it builds on the plan,
+    // where that is ARMED; before, the plan is cancelled.
+    if (k.death && k.decided) k.base = k.death;
+    else if (!k.death) {
+        if (k.phase != ARMED) k.plan = k.phase = 0;
+        k.base = k.plan ? k.plan : k.current;
+    }
     k.death = ++k.last;
     k.decided = k.switched = 0;
     forget_answers(state);
-    state.configurations[k.death] = table_without(state, node);
+    state.configurations[k.death] = table_without_dead(state);
     state.channels[K][node] = Channel{};
     tell(state, members(state, k.death), PREPARE, k.death);
 }
@@ -182,40 +188,43 @@ bool may_decide(const State& state) {
     return (k.prepared & needed) == needed;
 }
 
-// The survivor that has the block's highest version, among those that a configuration names.
-static int best_copy(const State& state, int b, int dead) {
+// The survivor that has the block's highest version, among those that a configuration since the one in force names.
+static int best_copy(const State& state, int b) {
     const Coordinator& k = state.k;
-    const Configuration &old = state.configurations[k.current], &base = state.configurations[k.plan ? k.plan : k.current];
+    const Configuration &old = state.configurations[k.current], &base = state.configurations[k.base];
     int best = 0;
     for (int server : {old.owner[b], base.follower[b], old.follower[b], base.owner[b], u8(S1), u8(S2), u8(S3)}) {
-        if (!server || server == dead || (k.dead & bit(server))) continue;
-        if (rules.named_copies && !names(old, server, b) && !names(base, server, b)) continue;
+        if (!server || (k.dead & bit(server))) continue;
+        bool named = !rules.named_copies;
+        for (int c = k.current; c <= k.base; c++) named = named || names(state.configurations[c], server, b);
         u8 role = k.role[server - S1][b];
-        if (role == NONE || role == PARTIAL) continue;
-        if (!rules.highest_copy && base.follower[b] && base.follower[b] != dead) return base.follower[b];
+        if (!named || role == NONE || role == PARTIAL) continue;
+        if (!rules.highest_copy && base.follower[b] && !(k.dead & bit(base.follower[b]))) return base.follower[b];
         if (!best || k.version[server - S1][b] > k.version[best - S1][b]) best = server;
     }
     return best;
 }
 
+static void restore(State& state) {
+    state.k.restored = 1;
+    if (!state.k.may_restore) fail("the job goes back to its checkpoint");
+}
+
 static void choose_owner(State& state, int b) {
     Coordinator& k = state.k;
     Configuration& table = state.configurations[k.death];
-    int dead = table.death, next = table.owner[b], old = state.configurations[k.current].owner[b];
-    if (table.follower[b] == dead) table.follower[b] = 0;
-    if (dead != next && dead != old) return;
-    bool handed = next != dead && k.role[next - S1][b] == OWNER && rules.ask_for_owner;
-    if (handed) return;
-    bool lives = old != dead && (k.role[old - S1][b] == OWNER || k.role[old - S1][b] == LEAVING) && rules.living_owner;
-    int best = lives ? old : best_copy(state, b, dead);
+    const Configuration& now = state.configurations[k.current];
+    auto died = [&](int server) { return !server || (k.dead & bit(server)); };
+    int next = table.owner[b], old = now.owner[b];
+    if (died(table.follower[b])) table.follower[b] = 0;
+    if (!died(next) && !died(old)) return;
+    if (!died(next) && k.role[next - S1][b] == OWNER && rules.ask_for_owner) return;
+    bool lives = !died(old) && (k.role[old - S1][b] == OWNER || k.role[old - S1][b] == LEAVING) && rules.living_owner;
+    int best = lives ? old : best_copy(state, b);
     bool behind = best && !lives && rules.version_check && k.version[best - S1][b] < k.seen[b];
-    if (!best || behind) {
-        k.restored = 1;
-        return fail("the job goes back to its checkpoint");
-    }
+    if (!best || behind) return restore(state);
     table.owner[b] = static_cast<u8>(best);
-    u8 follower = state.configurations[k.current].follower[b];
-    table.follower[b] = lives && !(k.dead & bit(follower)) ? follower : 0;  // a copy that becomes the owner has none yet
+    table.follower[b] = lives && !died(now.follower[b]) ? now.follower[b] : 0;  // a copy that becomes the owner has none yet
     table.promoted |= bit(b);
 }
 
@@ -224,6 +233,7 @@ void decide(State& state) {
     k.decided = 1;
     for (int b = 0; b < scope.blocks; b++) choose_owner(state, b);
     forget_answers(state);
+    if (!state.configurations[k.death].workers) k.restored = 1;  // nobody is left to train
     tell(state, members(state, k.death), ADOPT, k.death);
 }
 
@@ -234,7 +244,7 @@ void restart(State& state) {
     k.switched = k.told_rest = k.arrived = k.guarded = k.synced[0] = k.synced[1] = 0;
     if (k.death && k.decided && !rules.journal_decision) {
         k.decided = 0;
-        state.configurations[k.death] = table_without(state, state.configurations[k.death].death);
+        state.configurations[k.death] = table_without_dead(state);
     }
     if (k.death) return tell(state, members(state, k.death), k.decided ? ADOPT : PREPARE, k.death);
     if (k.phase == ARMED) return tell(state, members(state, k.plan), ARM, k.plan, k.clock);

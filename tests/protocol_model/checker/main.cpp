@@ -64,7 +64,7 @@ void take_away(const std::string& names) {
 
 u64 read_options(int count, char** arguments) {
     std::map<std::string, int*> numbers = {{"blocks", &scope.blocks}, {"steps", &scope.steps}, {"faults", &scope.faults}, {"resets", &scope.resets}, {"restarts", &scope.restarts}};
-    std::map<std::string, bool*> flags = {{"chain", &scope.chain}, {"slow", &scope.slow_compute}, {"reprotect", &scope.reprotect}};
+    std::map<std::string, bool*> flags = {{"chain", &scope.chain}, {"slow", &scope.slow_compute}, {"reprotect", &scope.reprotect}, {"overlap", &scope.overlap}};
     u64 most = 60000000;
     for (int i = 1; i < count; i++) {
         std::string argument = arguments[i];

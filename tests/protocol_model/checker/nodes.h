@@ -8,6 +8,11 @@ void deliver_to_server(State& state, int from, int me, const Message& message);
 bool server_holds(const State& state, int me, const Message& message);  // the message must wait for an order
 void begin_streams_again(State& state, int me, int peer);               // after a reset
 
+// invariants.cpp
+void check_published(State& state, int sender, int b);             // all values of one version that are sent are the same
+void check_new_owner(State& state, int server, int b);             // it has what workers have seen
+void check_seen(State& state, int worker, const Message& value);   // survivors see the same
+
 // publishing.cpp
 u8 required(const State& state, int me, int b);  // who must have acknowledged before the block's version is published
 void publish(State& state, int me, int worker, int b, int configuration);
@@ -52,4 +57,4 @@ u8 members(const State& state, int configuration);  // who is in it and has not 
 inline bool names(const Configuration& table, int server, int b) { return table.owner[b] == server || table.follower[b] == server; }
 // Whether a node that has prepared a configuration may adopt it because a peer names it. Not a death's: who owns what in it
 // depends on what the survivors answer, so its assignment is known from the coordinator's ADOPT only.
-inline bool by_peers(const State& state, int configuration) { return !state.configurations[configuration].death; }
+inline bool by_peers(const State& state, int configuration) { return !state.configurations[configuration].dead; }

@@ -15,17 +15,13 @@ static bool acknowledged(const State& state, int me, int b) {
 
 void publish(State& state, int me, int worker, int b, int configuration) {
     const Block& block = state.server(me).blocks[b];
-    History& known = state.published[b][block.version];
-    if (known && known != block.history + 1) fail("two values of one version of a block are published");
-    known = static_cast<History>(block.history + 1);
+    check_published(state, me, b);
     send(state, me, worker, {VALUE, static_cast<u8>(configuration), static_cast<u8>(b), block.version, block.history, 0});
 }
 
 void become_owner(State& state, int me, int b, u8 streams, u8 acked) {
     Block& block = state.server(me).blocks[b];
-    int seen = state.k.dead & bit(me) ? 0 : state.seen[b];  // one that is expelled may take itself for the owner: nobody hears it
-    if (block.version < seen) fail("a version that a worker has seen is undone");
-    else if (seen && up_to(block.history, seen) + 1 != state.published[b][seen]) fail("the new owner has another history than a worker has seen");
+    check_new_owner(state, me, b);
     block.role = OWNER;
     block.streams = streams;
     block.acked = acked;

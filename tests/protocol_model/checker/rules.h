@@ -32,6 +32,7 @@ struct Rules {
     bool protected_when_committed = true;  // a block counts as protected when its plan is COMMITTED, not when it is SYNCED
     bool repeat_arrived = true;     // a server that switches says again which blocks it was handed
     bool journal_decision = true;   // who owns what after a death is journalled before anybody is told
+    bool keep_promoted = true;      // a death that builds on a decided one keeps whom that one promoted
     bool drop_pushes = true;        // a server that adopts a configuration drops what was pushed for older ones
 };
 
@@ -70,6 +71,7 @@ inline const std::vector<RuleName>& rule_names() {
         {"protected_when_committed", &Rules::protected_when_committed},
         {"repeat_arrived", &Rules::repeat_arrived},
         {"journal_decision", &Rules::journal_decision},
+        {"keep_promoted", &Rules::keep_promoted},
         {"drop_pushes", &Rules::drop_pushes},
     };
     return names;
@@ -83,6 +85,7 @@ struct Scope {
     std::string plan = "none";
     bool chain = false;       // chain replication: the follower sends the values
     bool slow_compute = false;  // a gradient takes time: a worker may switch before it has one
+    bool overlap = false;     // a second fault at any moment; the job may then go back to its checkpoint
     bool reprotect = false;   // after a death the coordinator makes followers again
     int faults = 0;           // crashes, cuts and false deaths in all; a second one only when all blocks are protected
     int resets = 0;           // connections that break, are empty, and come back

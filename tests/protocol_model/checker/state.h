@@ -44,7 +44,7 @@ struct Configuration {
     u8 workers;  // a bit each
     u8 owner[BLOCKS], follower[BLOCKS];
     u8 promoted;  // blocks whose owner was chosen among the copies: it owns at once, without a HANDOVER
-    u8 death;     // who died: this is a death's configuration
+    u8 dead;      // who died, a bit each, where this is a death's configuration
 };
 
 struct Worker {
@@ -77,14 +77,14 @@ enum Phase : u8 { IDLE, ASSIGNED, SYNCING, ARMED };
 struct Coordinator {
     u8 current, last;           // configuration in force; highest number used
     u8 plan, phase, clock;      // a plan's configuration
-    u8 death, decided;          // a death's configuration, and whether it is decided
+    u8 death, base, decided;    // a death's configuration, the one that it builds on, and whether it is decided
     u8 prepared, switched;      // who has answered, of the plan or, once there is one, of the death
     u8 synced[BLOCKS], arrived, guarded;  // servers that have the copy; blocks at their new owner; blocks whose new follower is level
     u8 told_rest;               // the plan's ADOPT went to all
     u8 dead, suspects;          // expelled; who may be expelled
     u8 role[3][BLOCKS], version[3][BLOCKS];  // what servers answered
     u8 seen[BLOCKS];            // highest version that a worker answered
-    u8 wants_plan, unprotected, restored;
+    u8 may_restore, restored;
     u8 faults, resets, restarts;
 };
 

@@ -81,7 +81,7 @@ static void takes_value(State& state, int from, int me, const Message& value) {
         if (worker.next[b] != value.history) fail("a worker gets two values of one version");
         return;
     }
-    if (state.seen[b] < value.version) state.seen[b] = value.version;
+    check_seen(state, me, value);
     worker.slab |= bit(b);
     worker.next[b] = value.history;
     worker.sender[b] = static_cast<u8>(from);
@@ -94,10 +94,10 @@ static void prepares(State& state, int me, int configuration) {
     if (configuration <= worker.configuration) return;
     worker.prepared = static_cast<u8>(configuration);
     worker.armed = worker.clock = 0;
-    int dead = state.configurations[configuration].death;
-    if (dead && rules.worker_fence) worker.fenced |= bit(dead);
+    u8 dead = state.configurations[configuration].dead;
+    if (rules.worker_fence) worker.fenced |= dead;
     for (int b = 0; b < scope.blocks; b++)
-        if (dead && rules.empty_slab && worker.sender[b] == dead) {
+        if (rules.empty_slab && worker.sender[b] && (dead & bit(worker.sender[b]))) {
             worker.slab &= static_cast<u8>(~bit(b));
             worker.next[b] = 0;
             worker.sender[b] = 0;

@@ -43,7 +43,7 @@ static bool in_force(const State& state, int node) { return state.alive(node) &&
 
 static void possible_faults(const State& state, std::vector<Action>& actions) {
     auto add = [&](ActionKind kind, size_t first) { actions.push_back({kind, static_cast<u8>(first), 0}); };
-    if (state.k.faults < scope.faults && (!state.k.faults || all_protected(state))) {
+    if (state.k.faults < scope.faults && (!state.k.faults || all_protected(state) || scope.overlap)) {
         for (int node = W1; node <= S3; node++) {
             if (!in_force(state, node)) continue;
             if (scope.crash >> node & 1) add(CRASH, node);
@@ -63,6 +63,7 @@ static void possible_faults(const State& state, std::vector<Action>& actions) {
 
 void enabled_actions(const State& state, std::vector<Action>& actions) {
     actions.clear();
+    if (state.k.restored) return;
     auto add = [&](ActionKind kind, int first, int second = 0) {
         actions.push_back({kind, static_cast<u8>(first), static_cast<u8>(second)});
     };
@@ -108,6 +109,7 @@ static void inject(State& state, Action action) {
         state.k.resets++;
         return reset(state, scope.reset_pairs[action.first].first, scope.reset_pairs[action.first].second);
     }
+    if (state.k.faults && !all_protected(state)) state.k.may_restore = 1;
     state.k.faults++;
     if (action.kind == CRASH) return crash(state, action.first);
     if (action.kind == LOSE) {
@@ -158,7 +160,7 @@ static bool may_come_at_once(const State& state, int from, int to, const Message
     if (from != K) return false;
     int configuration = is_worker(to) ? state.worker(to).configuration : state.server(to).configuration;
     if (message.kind == ADOPT || message.kind == ARM) return message.configuration <= configuration;
-    return is_worker(to) && message.kind == PREPARE && !state.configurations[message.configuration].death;
+    return is_worker(to) && message.kind == PREPARE && !state.configurations[message.configuration].dead;
 }
 
 static void deliver(State& state, int from, int to, const Message& message) {
@@ -204,6 +206,7 @@ void perform(State& state, Action action) {
 
 std::string check_end(const State& state) {
     const Coordinator& k = state.k;
+    if (k.restored) return "";
     for (int w = W1; w <= W2; w++)
         if (in_force(state, w) && state.worker(w).version != scope.steps) return "a worker waits for ever";
     if (k.death || k.phase != IDLE) return "a plan never ends";
