@@ -81,7 +81,6 @@ Result search(u64 most_states) {
         bool moves = false;
         for (Action action : actions) {
             moves = moves || !action.is_fault();
-            result.kinds[action.kind] = true;
             next = state;
             violation.clear();
             perform(next, action);

@@ -11,7 +11,6 @@ struct Result {
     u64 states = 0, ends = 0, depth = 0;
     bool complete = false;
     std::vector<Action> trace;
-    std::vector<bool> kinds = std::vector<bool>(RESTART + 1);  // which actions happened at all
 };
 
 Result search(u64 most_states);

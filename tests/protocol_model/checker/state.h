@@ -9,7 +9,7 @@ using u16 = uint16_t;
 using u64 = uint64_t;
 
 constexpr int K = 0, W1 = 1, W2 = 2, S1 = 3, S2 = 4, S3 = 5, NODES = 6;
-constexpr int BLOCKS = 2, CONFIGURATIONS = 8, STEPS = 4, CAPACITY = 10;
+constexpr int BLOCKS = 2, CONFIGURATIONS = 8, STEPS = 4, CAPACITY = 8;
 inline const char* const NODE_NAME[NODES] = {"K", "W1", "W2", "S1", "S2", "S3"};
 inline bool is_worker(int node) { return node == W1 || node == W2; }
 inline bool is_server(int node) { return node >= S1; }
