@@ -5,7 +5,7 @@ one that they know: exactly one of MXNet's classes below (a subclass may change 
 `AdamW` of this module, or a class that names its own rule on the servers::
 
     class Mine(mx.optimizer.Optimizer):
-        elastic_rule = "my_rules:Mine"  # servers run with --optimizer-module my_rules; see server.optimizers.Rule
+        elastic_rule = "my_rules:Mine"  # servers run with --optimizer-module my_rules; see elastic_ps.optimizers.Rule
 
         def elastic_args(self):  # optional: the rule's keyword arguments
             return {"beta": self.beta}

@@ -1,5 +1,6 @@
 """This module is the last resort of a command: an error that nobody foresaw becomes one sentence too."""
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,14 @@ TRACEBACK = "ELASTIC_TRACEBACK"
 
 _FAILED = 1
 
+_MACHINE_LACKS = {
+    errno.ENOSPC: "no space is left where this is written: free some",
+    errno.EDQUOT: "your quota is used up where this is written: free some space",
+    errno.EMFILE: "this process may not open as many files as it needs: raise `ulimit -n`",
+    errno.ENFILE: "this machine has no file descriptors left: end other processes",
+}
+"""What no program can foresee, and is none's fault, by the error's number."""
+
 
 @contextmanager
 def one_sentence(program: str, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
@@ -23,6 +32,7 @@ def one_sentence(program: str, environment: Mapping[str, str] = os.environ) -> I
         program: its name.
         environment: of the process.
     """
+    open_standard_streams()
     _write_anything()
     try:
         yield
@@ -33,9 +43,28 @@ def one_sentence(program: str, environment: Mapping[str, str] = os.environ) -> I
         sys.exit(_FAILED)
 
 
+def open_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed (`COMMAND >&-`).
+
+    Otherwise the next file or socket that is opened would get its number, and whatever is printed.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is not None:
+            continue
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        if nowhere != number:  # it is not the lowest that is free
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+        os.set_inheritable(number, True)
+        setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115  # as long as the process lives
+
+
 def _sentence(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory for this: give smaller files or numbers"
+    if isinstance(error, OSError) and error.errno in _MACHINE_LACKS:
+        where = f"{one_line(str(error.filename))}: " if error.filename is not None else ""
+        return f"{where}{_MACHINE_LACKS[error.errno]}"
     found = one_line(f"{type(error).__name__}: {error}")[:500]
     return f"this should not happen ({found}): please report it, with what {TRACEBACK}=1 prints in front of the command"
 
