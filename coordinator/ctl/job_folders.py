@@ -71,14 +71,16 @@ def find_job(folder: Path, name: str | None) -> LocalJob:
     """Return a job by its name, or the only one that runs.
 
     Raises:
-        UnknownJob: there is no such job, it has ended, or no name was given and not exactly one runs.
+        JobNotFound: there is no such job, it has ended, or no name was given and not exactly one runs.
     """
     jobs = all_jobs(folder)
     running = [job for job in jobs if job.ended is None and job.processes_alive]
     listed = ", ".join(job.name for job in running) or "none"
     if name is None:
-        if len(running) != 1:
-            raise JobNotFound(f"name the job: {len(running)} run under {folder} ({listed})")
+        if not running:
+            raise JobNotFound(f"no job runs under {folder}; start one: elasticrun --workers 2 --servers 1 train.py")
+        if len(running) > 1:
+            raise JobNotFound(f"name the job, as {len(running)} jobs run under {folder}: {listed}")
         return running[0]
     for job in jobs:
         if job.name == name and job.ended is None:

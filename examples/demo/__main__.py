@@ -35,7 +35,7 @@ def main() -> int:
     """Run all jobs, then check and write."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     device = _emulated(console)
     console.rule("real digits without scaling: 2 workers, 1 server")
     baseline = _digits("baseline", console)

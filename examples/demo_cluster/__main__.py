@@ -29,7 +29,7 @@ def main() -> int:
     """Play twice, learn in between, then tell and draw."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     try:
         console.rule("DRF schedules")
         drf = play("drf", "drf", JOBS, FOLDER / "drf", console)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from coordinator.ctl.text_units import counted
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.commands.cluster.jobs import JobName
 from dl2_scheduler.commands.cluster.kube_target import Where
@@ -34,7 +35,7 @@ def scale(job: JobName, workers: Count = None, servers: Count = None, *, where: 
     """Give a held job other counts, within what its document allows and the nodes have."""
     with where.client() as client:
         to_workers, to_servers = client.scale(job, workers or 0, servers or 0)
-    say(f"{job}: it is to have {to_workers} workers and {to_servers} servers")
+    say(f"{job}: it is to have {counted(to_workers, 'worker')} and {counted(to_servers, 'server')}")
 
 
 @grouped

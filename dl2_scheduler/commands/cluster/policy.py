@@ -9,7 +9,7 @@ from dl2_scheduler.commands.common import Folder, Json, group, show_json
 from dl2_scheduler.policies.learnt_names import absolute
 from elastic_ps.system.terminal import say
 
-policies = group("Which policy decides in a running cluster, and which one beside it.")
+policies = group("Show or change which policy decides in a running cluster, and which one decides beside it.")
 
 
 @policies.callback(invoke_without_command=True)

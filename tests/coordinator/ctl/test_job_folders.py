@@ -120,7 +120,9 @@ def test_an_ended_job_is_not_asked(ctl: Ctl, add_job: AddJob) -> None:
     assert "job 'digits' has ended with status 1 (s0 died)" in result.stderr
 
 
-@pytest.mark.parametrize(("names", "words"), [([], "0 run"), (["a", "b"], "2 run")])
+@pytest.mark.parametrize(
+    ("names", "words"), [([], "start one: elasticrun"), (["a", "b"], "name the job, as 2 jobs run")]
+)
 def test_a_name_is_needed_when_it_is_not_clear(ctl: Ctl, add_job: AddJob, names: list[str], words: str) -> None:
     for name in names:
         add_job(name)

@@ -51,7 +51,7 @@ def test_by_hand(loop, runtime):
         0,
         "a: held; dl2 scale a changes its counts, dl2 release a gives it back to the policy\n",
     )
-    assert dl2("scale", "a", "--workers", 1) == (0, "a: it is to have 1 workers and 2 servers\n")
+    assert dl2("scale", "a", "--workers", 1) == (0, "a: it is to have 1 worker and 2 servers\n")
     loop.slot()
     assert runtime.calls[-1] == ("scale", "a", 1, 2)
     assert "running, held" in dl2("jobs")[1]
