@@ -79,7 +79,7 @@ class Children:
         return child.local, child.log.path
 
     def end(self, nonce: str, patience: float, grace: float) -> None:
-        """Make a process end: it gets time to end by itself, then SIGTERM, then SIGKILL.
+        """Make a process end: time to end by itself, then SIGTERM, then SIGKILL, unless `kill_in` has said sooner.
 
         Args:
             nonce: of the process.
@@ -89,7 +89,7 @@ class Children:
         child = self._children[nonce]
         child.local = replace(child.local, ending=True)
         child.term_at = time.monotonic() + patience
-        child.kill_at = child.term_at + grace
+        child.kill_at = min(child.term_at + grace, math.inf if child.kill_at is None else child.kill_at)
 
     def kill_in(self, nonce: str, seconds: float, wanted: bool = True) -> None:
         """Give a process that may be frozen `seconds` to end by itself, then SIGKILL.

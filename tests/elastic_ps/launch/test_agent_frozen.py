@@ -31,6 +31,19 @@ def test_a_frozen_node_that_was_expelled_is_killed_and_replaced(start_job: Start
     assert "--max-restarts 1 has been used up" in outcome.reason
 
 
+def test_the_end_of_a_job_gives_an_expelled_node_no_more_time(start_job: StartJob) -> None:
+    job, (frozen, other) = running(start_job, workers=2, max_restarts=1, grace=600.0)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    job.fake.want(workers=1, nodes={other.name: "w1"}, expelled=[frozen.name])
+    job.transcript.wait_for("the job goes on without w0: its process is killed in 2 s")
+    job.fake.want(ended=True, reason="all done")
+    job.transcript.wait_for("the job is over: all done")
+    other.tell("exit 0")
+    assert job.exit_of(other) == 0
+    assert job.exit_of(frozen) == 128 + signal.SIGKILL
+    assert job.end() == LauncherOutcome(0, "finished", "all done")
+
+
 def test_a_silent_leaver_that_may_be_busy_has_the_grace(start_job: StartJob) -> None:
     job, (worker,) = running(start_job, max_restarts=0, grace=0.25)
     job.fake.want(leaving=["w0"], nodes={worker.name: "w0"})
