@@ -50,6 +50,14 @@ class NotTheCoordinator(grpc.RpcError):
         return "who answers there does not know this job's token: it is another job's coordinator, or somebody else"
 
 
+class EarlierCoordinator(NotTheCoordinator):
+    """Whoever answers asks for the token itself, also of a greeting: releases did so in which tokens travelled."""
+
+    def details(self) -> str:
+        """Return the reason for people."""
+        return "a coordinator of an earlier release answers there: use the commands of the release that started its job"
+
+
 def coordinator_channel(address: str, token: bytes) -> grpc.Channel:
     """Return a channel for `CoordinatorStub`, whose calls prove the token to a coordinator that has proved it.
 
@@ -179,7 +187,12 @@ class _Renewed:
         greet = channel.unary_unary(GREET, pb.GreetRequest.SerializeToString, pb.GreetReply.FromString)
         seconds = min(how.get("timeout") or _GREET_SECONDS, _GREET_SECONDS)
         ready = how.get("wait_for_ready")
-        answer = greet(pb.GreetRequest(), timeout=seconds, wait_for_ready=ready, metadata=metadata)
+        try:
+            answer = greet(pb.GreetRequest(), timeout=seconds, wait_for_ready=ready, metadata=metadata)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                raise EarlierCoordinator from None
+            raise
         shown = _shown(self._token, nonce, answer)
         with self._lock:
             if channel is self._channel:

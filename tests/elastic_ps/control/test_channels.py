@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from elastic_ps.control import channels
-from elastic_ps.control.channels import NotTheCoordinator, coordinator_channel
+from elastic_ps.control.channels import EarlierCoordinator, NotTheCoordinator, coordinator_channel
 from elastic_ps.control.token import Door
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -28,9 +28,12 @@ class Coordinator(rpc.CoordinatorServicer):
     def __init__(self):
         self.goes_on = threading.Event()
         self.door = Door(TOKEN)
+        self.is_earlier = False
         self.shown = []
 
     def Greet(self, request, context):
+        if self.is_earlier:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not this job's")
         return self.door.greet(context.invocation_metadata())
 
     def Stop(self, request, context):
@@ -228,3 +231,14 @@ def test_who_does_not_know_the_token_is_shown_nothing(ports, relay, stub, coordi
     assert coordinator.shown == []
     coordinator.door = own
     stub.Stop(pb.StopRequest(), timeout=SECONDS)
+
+
+def test_a_coordinator_of_an_earlier_release_is_called_one(ports, relay, stub, coordinator):
+    """It knows no greeting, and asks whoever calls for the token."""
+    _, relay.port = ports
+    coordinator.is_earlier = True
+    with pytest.raises(EarlierCoordinator) as caught:
+        stub.Stop(pb.StopRequest(), timeout=SECONDS)
+    assert "earlier release" in caught.value.details()
+    assert caught.value.code() in channels.AWAY
+    assert coordinator.shown == []
