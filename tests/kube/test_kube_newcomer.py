@@ -206,8 +206,11 @@ def test_roles_of_users_are_those_of_the_cluster(cluster, release, role, may, ma
         asked = (*words, "auth", "can-i", verb, f"{what}.dl2.scheduler", f"--subresource={part}", "--as", user)
         return cluster.kubectl(*asked, check=False).stdout.strip() == "yes"
 
-    until(lambda: all(can(*each) for each in may), f"{role} may", 30)
-    assert not any(can(*each) for each in may_not)
+    try:
+        until(lambda: all(can(*each) for each in may), f"{role} may", 30)
+        assert not any(can(*each) for each in may_not)
+    finally:
+        cluster.kubectl(*words, "delete", "rolebinding", user)
 
 
 def elasticctl(*words):
@@ -233,6 +236,13 @@ def test_elasticctl_asks_and_acts_from_outside_and_inside_and_a_foreground_delet
     program = "from coordinator.ctl.cli import main; main()"
     within = job.kubectl("exec", "asked-coordinator", "--", python, "-c", program, "audit")
     assert "exactly once" in within.stdout
+    job.scale(2, 1)
+    job.running(2, 1)
+    evicted = elasticctl("evict", "asked", "w1", *here)
+    assert "w1 is expelled; the others go on without it" in evicted.stdout, evicted.stderr
+    job.until(lambda status: any("death of w1" in plan["cause"] for plan in status.get("plans", ())), "w1 has gone")
+    job.scale(1, 1)
+    job.running(1, 1)
     assert "w0 drains" in elasticctl("drain", "asked", "w0", *here).stdout
     job.until(lambda status: any("w0" in plan["left"] for plan in status.get("plans", ())), "w0 has left")
     job.running(1, 1)
