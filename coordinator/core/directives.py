@@ -47,7 +47,7 @@ def _standing(state: State, node: RegisteredNode) -> Iterator[Directive]:
         yield Committed(job.configuration.id)
     if plan is not None and node.id in plan.audience:
         yield from _of_plan(state, plan, node)
-    yield from _of_tables(state, node)
+    yield from _of_growth(state, node)
 
 
 def switching(plan: Plan | None) -> bool:
@@ -93,7 +93,7 @@ def landed(state: State) -> bool:
     return plan is not None and plan.phase is Phase.ARMED and state.job.configuration == plan.target
 
 
-def _of_tables(state: State, node: RegisteredNode) -> Iterator[Directive]:
+def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
     job = state.job
     if node.id in unextended(state):
         assert job.configuration is not None

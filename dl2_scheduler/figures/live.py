@@ -79,7 +79,7 @@ def suspensions(live: LiveJobs) -> Picture:
     """Draw how long workers stand still when servers are added (DL2, figure 11).
 
     Live and pause are the same protocol; in the one the new servers follow the running job before they take over, in
-    the other, the paper's, workers wait for the blocks. A restart counts from the wish to the first step after it.
+    the other, the paper's, workers wait for the blocks. A restart counts from the request to the first step after it.
     """
     scale, found = live.scale, dict[tuple[str, int], Sequence[float]]()
     for mode in _MODES:
@@ -185,7 +185,7 @@ def change_of(plan: "pb.Plan", start_seconds: Mapping[str, float]) -> ServerJoin
     """Return what a committed plan tells.
 
     Args:
-        plan: its registration is from the wish until all new processes have registered.
+        plan: its registration is from the request until all new processes have registered.
         start_seconds: of the new nodes' processes.
     """
     start = 1000 * max(start_seconds[node] for node in plan.joined)

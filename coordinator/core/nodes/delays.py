@@ -31,9 +31,9 @@ class Delay:
 def delays(state: State, now: float) -> Iterator[Delay]:
     """Yield all that stand at `now`, in unix seconds; a node may be in several."""
     yield from _peers(state, now)
-    yield from _tables(state)
+    yield from _growth(state)
     yield from _barriers(state)
-    yield from _draws(state)
+    yield from _batch_requests(state)
     yield from _switch(state)
 
 
@@ -46,7 +46,7 @@ def _peers(state: State, now: float) -> Iterator[Delay]:
                     yield Delay(wait.peer, _kept([name], wait.what), wait.since)
 
 
-def _tables(state: State) -> Iterator[Delay]:
+def _growth(state: State) -> Iterator[Delay]:
     if state.grown_at:
         for name in sorted(unextended(state)):
             yield Delay(name, "has not confirmed what was declared last", state.grown_at)
@@ -60,7 +60,7 @@ def _barriers(state: State) -> Iterator[Delay]:
             yield Delay(name, why, min(barrier.since for barrier in here))
 
 
-def _draws(state: State) -> Iterator[Delay]:
+def _batch_requests(state: State) -> Iterator[Delay]:
     """Yield those for whom draws of batches wait: at an epoch's end, and under ssp."""
     data = state.job.data
     if data is None or data.is_sync:
