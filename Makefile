@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-cluster test test-numpy2 test-kube test-kube-smoke manifests soak chaos chaos-short world lint format protos lock docs docs-site bench figures clean
+.PHONY: help setup demo demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world lint format protos lock docs docs-site bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -30,15 +30,15 @@ demo: setup  ## scale jobs while they train: an emulated device, then real digit
 demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and by a learnt policy
 	$(BIN)/python -m examples.demo_cluster
 
-test: setup test-numpy2  ## all tests, and test-numpy2
-	$(BIN)/python -m pytest
+WORKERS ?= $(shell expr $$(nproc) + 1)  # some of them always wait for processes
+PARALLEL = -n $(WORKERS) --dist worksteal
+test-fast: setup  ## what takes no second: the pure tests, under a minute
+	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or mxnet or kube)" $(TESTS)
 
-# What numpy's version can change: arithmetic, bytes, the order of data; and two jobs of real processes.
-NUMPY2 ?= tests/elastic_ps/core tests/elastic_ps/optimizers tests/elastic_ps/server/updates tests/elastic_ps/worker/script \
-    tests/dl2_scheduler/policies tests/e2e/test_async.py::test_ssp_holds_up_the_fast \
-    tests/e2e/test_faults.py::test_a_killed_coordinator_comes_back_and_training_went_on
-test-numpy2: $(STAMP_NUMPY2)  ## the tests that numpy's version can change, with numpy 2 and without MXNet; NUMPY2=tests: all
-	$(VENV_NUMPY2)/bin/python -m pytest -n auto $(NUMPY2)
+# Each test runs once, and in the first environment too where numpy's version can change what it finds.
+test: setup $(STAMP_NUMPY2)  ## all tests but those on Kubernetes: with numpy 2 and no MXNet, then with MXNet
+	$(VENV_NUMPY2)/bin/python -m pytest $(PARALLEL) -m "not kube"
+	$(BIN)/python -m pytest $(PARALLEL) -m "(mxnet or numeric) and not kube"
 
 test-kube: setup  ## every test on real pods: the cluster of KUBECONFIG, else the one of ../shared/tools/kube
 	$(BIN)/python -m pytest -m kube tests/kube -s

@@ -6,6 +6,8 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.paths import ROOT
+
 # A busy machine fails no property, and everybody tries the same examples.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
@@ -15,8 +17,16 @@ WITH_MXNET = find_spec("mxnet") is not None
 collect_ignore = [] if WITH_MXNET else ["elastic_ps/mxnet"]
 
 
+_NUMERIC = ("elastic_ps/core", "elastic_ps/optimizers", "elastic_ps/server/updates", "elastic_ps/worker/script")
+NUMERIC = [ROOT / "tests" / folder for folder in (*_NUMERIC, "dl2_scheduler/policies")]
+"""Folders of tests of what numpy's version can change: arithmetic, bytes, the order of data."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that are marked `mxnet` where it is not installed."""
+    """Mark the tests of `NUMERIC`, and deselect those that are marked `mxnet` where it is not installed."""
+    for item in items:
+        if any(folder in item.path.parents for folder in NUMERIC):
+            item.add_marker(pytest.mark.numeric)
     if WITH_MXNET:
         return
     left_out = [item for item in items if item.get_closest_marker("mxnet")]

@@ -71,6 +71,7 @@ def test_a_job_grows_shrinks_and_loses_a_worker_and_its_coordinator(tmp_path, mo
         assert max(apart.values()) <= 2, apart  # each is at most one step ahead of the other
 
 
+@pytest.mark.numeric
 def test_ssp_holds_up_the_fast(tmp_path):
     """The second worker takes ten times as long for a step; `async` would let the first make ten in the time."""
     with jobs.run(tmp_path, SCRIPT, tmp_path, *SSP, "--lag", "0.02", "--epochs", 3, workers=2) as job:

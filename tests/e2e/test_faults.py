@@ -51,6 +51,7 @@ def test_a_joining_worker_killed_in_mid_plan_cancels_it_and_the_next_try_joins(t
     same_as_undisturbed(tmp_path, weights)
 
 
+@pytest.mark.numeric
 def test_a_killed_coordinator_comes_back_and_training_went_on(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, servers=1) as job:
         term = job.running(2, 1).term
