@@ -46,6 +46,7 @@ def marked(mark: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_a_benchmark_that_is_ended_leaves_no_process_behind(tmp_path, how):
     mark = uuid.uuid4().hex

@@ -89,6 +89,7 @@ def test_launcher_options_exist(page):
         assert given <= options(RUN), line
 
 
+@pytest.mark.slow
 @every_page
 def test_scheduler_commands_exist(page):
     for first, *rest in commands(page, "dl2"):

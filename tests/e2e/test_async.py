@@ -53,6 +53,7 @@ def leads(rows):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("mode", "victim"), [(ASYNC, "w0"), (SSP, "w1")])
 def test_a_job_grows_shrinks_and_loses_a_worker_and_its_coordinator(tmp_path, monkeypatch, mode, victim):
@@ -71,6 +72,7 @@ def test_a_job_grows_shrinks_and_loses_a_worker_and_its_coordinator(tmp_path, mo
         assert max(apart.values()) <= 2, apart  # each is at most one step ahead of the other
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_ssp_holds_up_the_fast(tmp_path):
     """The second worker takes ten times as long for a step; `async` would let the first make ten in the time."""
@@ -81,6 +83,7 @@ def test_ssp_holds_up_the_fast(tmp_path):
     assert apart in (1, 2)
 
 
+@pytest.mark.slow
 def test_one_worker_alone_trains_as_in_sync_while_its_servers_come_and_go(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, "--consistency", "async", workers=1, servers=2) as job:
         job.running(1, 2)
@@ -91,6 +94,7 @@ def test_one_worker_alone_trains_as_in_sync_while_its_servers_come_and_go(tmp_pa
         assert (weights[name] == value).all(), name
 
 
+@pytest.mark.slow
 def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path, monkeypatch):
     with jobs.run(tmp_path, SCRIPT, tmp_path, *ASYNC, workers=2, servers=2) as job:
         job.running(2, 2)

@@ -17,6 +17,7 @@ def same_as_undisturbed(tmp_path, weights):
         np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["w0", "w1"])
 def test_a_killed_worker_is_replaced_and_its_step_redone(tmp_path, victim):
     """w0 is the chief."""
@@ -33,6 +34,7 @@ def test_a_killed_worker_is_replaced_and_its_step_redone(tmp_path, victim):
     same_as_undisturbed(tmp_path, weights)
 
 
+@pytest.mark.slow
 def test_a_joining_worker_killed_in_mid_plan_cancels_it_and_the_next_try_joins(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=1, servers=1) as job:
         job.running(1, 1)
@@ -51,6 +53,7 @@ def test_a_joining_worker_killed_in_mid_plan_cancels_it_and_the_next_try_joins(t
     same_as_undisturbed(tmp_path, weights)
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 def test_a_killed_coordinator_comes_back_and_training_went_on(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, servers=1) as job:
@@ -64,6 +67,7 @@ def test_a_killed_coordinator_comes_back_and_training_went_on(tmp_path):
     same_as_undisturbed(tmp_path, weights)
 
 
+@pytest.mark.slow
 def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, servers=2) as job:
         job.running(2, 2)
@@ -77,6 +81,7 @@ def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path):
     same_as_undisturbed(tmp_path, weights)
 
 
+@pytest.mark.slow
 def test_a_killed_server_without_a_checkpoint_ends_the_job_with_the_reason(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=1, servers=1) as job:
         job.running(1, 1)
@@ -86,6 +91,7 @@ def test_a_killed_server_without_a_checkpoint_ends_the_job_with_the_reason(tmp_p
         assert "no checkpoint" in job.tail()
 
 
+@pytest.mark.slow
 def test_sigterm_drains_a_worker_and_a_server(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, servers=2) as job:
         job.running(2, 2)
@@ -97,6 +103,7 @@ def test_sigterm_drains_a_worker_and_a_server(tmp_path):
     same_as_undisturbed(tmp_path, weights)
 
 
+@pytest.mark.slow
 def test_pause_mode_gives_the_same_weights(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, servers=1) as job:
         job.running(2, 1)
@@ -108,6 +115,7 @@ def test_pause_mode_gives_the_same_weights(tmp_path):
     same_as_undisturbed(tmp_path, weights)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_restores_into_other_numbers_of_nodes(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, name="first", workers=2, servers=1) as job:
         job.running(2, 1)
@@ -123,6 +131,7 @@ def test_a_checkpoint_restores_into_other_numbers_of_nodes(tmp_path):
     same_as_undisturbed(tmp_path, weights_in(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_run_goes_back_to_exactly_what_it_began_from_though_its_folder_has_newer_ones(tmp_path):
     shared = tmp_path / "shared"
     where = ("--checkpoint", str(shared))

@@ -24,6 +24,7 @@ def kill(job):
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("end", [stop, kill])
 def test_one_ledger_proves_both_lives(tmp_path, end):

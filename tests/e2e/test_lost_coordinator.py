@@ -84,6 +84,7 @@ def plan_of(job, phase):
     return job.until(lambda status: status.plan.phase == phase, f"a plan in {phase}")
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_not_armed_is_made_again(tmp_path):
     """A joiner is held in its rehearsal while the coordinator and all it knew go; the scaling comes all the same."""
     with ExitStack() as stack:

@@ -12,6 +12,7 @@ from tests.e2e.one_by_one import Apart
 from tests.e2e.proofs import SCRIPT, finish, undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["s0", "w0"])
 def test_in_the_place_of_the_last_of_its_role_comes_another(tmp_path, last):
     """It goes when that one has what it had: the job does not go back to a checkpoint."""
@@ -28,6 +29,7 @@ def test_in_the_place_of_the_last_of_its_role_comes_another(tmp_path, last):
         np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.slow
 def test_without_a_coordinator_nodes_end_before_their_grace(tmp_path):
     with ExitStack() as stack:
         job = Apart(tmp_path / "job", stack, workers=1)

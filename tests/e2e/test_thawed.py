@@ -76,6 +76,7 @@ def ends_proved(job, folder, expelled):
     return weights
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_workers_that_thaw_find_themselves_expelled(tmp_path):
     with ExitStack() as stack:
@@ -96,6 +97,7 @@ def test_workers_that_thaw_find_themselves_expelled(tmp_path):
         np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_server_that_thaws_finds_itself_expelled(tmp_path):
     """Its job has gone back to a checkpoint, and to another server in its place."""

@@ -61,6 +61,7 @@ def test_lessons_are_of_the_jobs_that_were_seen():
         assert all(28 <= each.epochs <= 52 for each in episode.jobs)
 
 
+@pytest.mark.slow
 def test_picture(tmp_path):
     looks = [Look(0.0, {"digits-1": (0, 0)}), Look(1.0, {"digits-1": (2, 1)})]
     played = Played("drf", tmp_path, looks, {each.name: 20.0 for each in JOBS})

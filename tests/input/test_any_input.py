@@ -252,6 +252,7 @@ def check(name: str, words: list[str]) -> None:
     assert "\x1b" not in result.output, (name, said)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=EXAMPLES,
     deadline=None,

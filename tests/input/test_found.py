@@ -115,6 +115,7 @@ def test_instances_without_end() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_kubeconfig_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for content in (b"\x00\xff\xfe", b"a: [", b"[" * 10_000, b"5", b"contexts: 5\ncurrent-context: a", b"\x80"):
         Path("config").write_bytes(content)
@@ -187,6 +188,7 @@ def histories() -> Iterator[tuple[str, bytes]]:
     yield "no pages", whole[:4096] + bytes(len(whole) - 4096)
 
 
+@pytest.mark.slow
 def test_histories() -> None:
     for name, content in histories():
         Path("cluster").mkdir(exist_ok=True)

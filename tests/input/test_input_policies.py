@@ -86,6 +86,7 @@ def test_a_paper_network_that_does_not_fit(tmp_path: Path) -> None:
             dl2.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_headers_that_promise_too_much(tmp_path: Path) -> None:
     """An array of 8 TB in a few bytes, and a file that unpacks to more than is read."""
     header = io.BytesIO()

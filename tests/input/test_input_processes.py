@@ -9,6 +9,7 @@ import pytest
 BIN = Path(sys.executable).parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "status", "sentence"),
     [

@@ -226,6 +226,7 @@ def test_a_job_that_can_be_lost_is_told_so_once():
 # ---- a quota ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_quota_is_the_reason_and_pods_are_tried_later_and_later_with_the_same_names(monkeypatch):
     monkeypatch.setattr(job_loop.time, "time", lambda: 1_700_000_000.0)
     room = 2
@@ -252,6 +253,7 @@ def test_a_quota_is_the_reason_and_pods_are_tried_later_and_later_with_the_same_
     assert [event[2] for event in api.events if event[1] == "Refused"] == [QUOTA]
 
 
+@pytest.mark.slow
 def test_a_quota_without_room_for_the_coordinator_is_no_loss_of_one():
     room = 0
 

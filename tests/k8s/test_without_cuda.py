@@ -41,6 +41,7 @@ def python(tmp_path):
     return tmp_path / "bin" / "python"
 
 
+@pytest.mark.slow
 def test_torch_can_be_imported_without_the_libraries_that_only_gpus_need(python):
     def asked(code):
         return subprocess.run([python, "-c", f"import torch; {code}"], capture_output=True, text=True, check=False)

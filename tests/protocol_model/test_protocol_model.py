@@ -6,12 +6,14 @@ from tests.protocol_model.explore import explore
 from tests.protocol_model.scopes import NEEDED, SMALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", SMALL)
 def test_the_protocol_holds(scope):
     outcome = explore(scope)
     assert outcome.verdict == "HOLDS", outcome.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", NEEDED)
 def test_it_is_refuted_without_a_rule(rules):
     outcome = explore(f"{NEEDED[rules]} without={rules}")

@@ -21,8 +21,8 @@ _LEAST_EPOCHS = 0.001
 
 FILLING_RULES = (
     "arrival: counted from the first job's",
-    "model: where the trace says none, one of the catalogue's of the same kind (with or without GPUs), by the CRC-32 "
-    "of the job's id",
+    "model: where the trace says none, one of the catalogue's models of the same kind (with or without GPUs), by the "
+    "CRC-32 of the job's id",
     "samples_per_epoch: the model's in the catalogue",
     "epochs: what the model trains, by the shipped speeds, in the time and with the workers and servers of the trace; "
     "as many servers as workers where the trace has none",

@@ -1,5 +1,6 @@
 """Interleavings, lost streams, repeated answers, deaths, frozen nodes, lost coordinators: every job comes to rest."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -213,3 +214,4 @@ Cluster.TestCase.settings = settings(
     max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 TestCluster = Cluster.TestCase
+TestCluster.pytestmark = [pytest.mark.slow]

@@ -153,6 +153,7 @@ def test_ledger(ctl: Ctl, fake: Any) -> None:
     assert json.loads(first)["slices"][1] == {"worker": "w1", "low": 32, "high": 64}
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_ends_the_ledger_quietly(fake: Any) -> None:
     fake.ledger_entries = [pb.LedgerEntry(server="s0", version=number) for number in range(20_000)]
     command = [sys.executable, "-c", "from coordinator.ctl.cli import main; main()", "ledger", "digits"]

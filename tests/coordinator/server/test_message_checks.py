@@ -91,6 +91,7 @@ def called(stub, name, request, seconds=10.0):
     return grpc.StatusCode.OK, ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_messages_are_served_or_refused_with_a_sentence(served, stub, seed):
     draw = random.Random(seed)

@@ -101,6 +101,7 @@ def test_a_machine_without_a_way_out_must_be_told_its_name(monkeypatch):
         reachable("0.0.0.0")
 
 
+@pytest.mark.slow
 def test_the_process_listens_everywhere_says_where_it_is_reached_and_answers_probes(tmp_path):
     token = bytes(range(16))
     (tmp_path / "token").write_text(token.hex())

@@ -138,6 +138,7 @@ def bootstrapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_learning_in_place_and_on(bootstrapped: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(bootstrapped, run)
@@ -157,6 +158,7 @@ def test_learning_in_place_and_on(bootstrapped: Path, tmp_path: Path) -> None:
     assert json.loads((run / "settings.json").read_text())["settings"]["shortage"]["updates"] == 2
 
 
+@pytest.mark.slow
 def test_learning_beside_the_run_that_it_is_from(bootstrapped: Path, tmp_path: Path) -> None:
     before = (bootstrapped / "policy.npz").read_bytes()
     out = tmp_path / "out"
@@ -193,6 +195,7 @@ def test_learning_beside_the_run_that_it_is_from(bootstrapped: Path, tmp_path: P
         ("simulate --policy drf --trace trace.jsonl --start-cost -1", "--start-cost"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_refused_in_one_line(trace: Path, line: str, problem: str) -> None:
     status, output = invoke(line)
     assert (status, problem in output) == (2, True), output
@@ -260,9 +263,11 @@ def ran(trace: Path, how: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_told_in_one_line(trace: Path) -> None:
     assert ran(trace, "> /dev/full") == (1, "dl2: reading or writing failed: No space left on device\n")
 
 
+@pytest.mark.slow
 def test_a_closed_stdout_is_nothing_to_die_of(trace: Path) -> None:
     assert ran(trace, ">&-") == (0, "")

@@ -24,6 +24,7 @@ def asked(*words: str) -> tuple[int, str, set[str]]:
     return status, output, set(modules)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -37,6 +38,7 @@ def test_a_command_that_asks_a_cluster_is_light(words: str, tmp_path) -> None:
     assert not HEAVY & modules
 
 
+@pytest.mark.slow
 def test_submit_is_light(tmp_path) -> None:
     document = tmp_path / "a.yaml"
     document.write_text("kind: Nothing")
@@ -45,10 +47,12 @@ def test_submit_is_light(tmp_path) -> None:
     assert not HEAVY & modules
 
 
+@pytest.mark.slow
 def test_a_command_that_simulates_is_not() -> None:
     assert asked("simulate", "--help")[2] >= {"numba", "numpy", "scipy"}
 
 
+@pytest.mark.slow
 def test_the_help_lists_every_command_in_its_order() -> None:
     status, output, modules = asked("--help")
     listed = [line for line in output.partition("Commands:")[2].splitlines() if re.match(r"  \w", line)]
@@ -60,6 +64,7 @@ def test_the_help_lists_every_command_in_its_order() -> None:
     assert "torch" not in modules
 
 
+@pytest.mark.slow
 def test_a_command_that_is_not_there_is_told_without_loading_any() -> None:
     status, output, modules = asked("job")
     assert (status, "Did you mean 'jobs'?" in output) == (2, True)

@@ -75,6 +75,7 @@ def test_every_figure_is_tested() -> None:
     assert list(ROWS) == list(FIGURES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", FIGURES)
 def test_picture_numbers_and_settings(number: str, folder: Path) -> None:
     picture = draw(number, lab_in(folder), folder)
@@ -129,6 +130,7 @@ def test_unknown_number_is_told_what_there_is(number: str, tmp_path: Path) -> No
         draw(number, lab_in(tmp_path), tmp_path)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dl2_scheduler.figures.scale.PAPER_LIKE", TINY)
     result = CliRunner().invoke(app, ["figure", "loss", "--out", str(folder)])

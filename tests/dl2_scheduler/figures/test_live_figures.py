@@ -46,6 +46,7 @@ def test_a_start_seen_late_leaves_no_negative_registration() -> None:
     assert change_of(plan, {"s1": 2.02}).steps[0] == 0
 
 
+@pytest.mark.slow
 def test_suspensions_by_how_and_servers(tmp_path: Path) -> None:
     found = {(LIVE, 1): [0.1, 0.3], (LIVE, 2): [0.2], (RESTART, 1): [9000.0], (RESTART, 2): [9500.0]}
     picture = suspension_picture(found)

@@ -149,6 +149,7 @@ def test_a_history_is_compared_from_its_last_slot(tmp_path):
         assert (found.slot, found.own, found.above) == (2, found.baseline, 0.0)
 
 
+@pytest.mark.slow
 def test_the_guard_falls_back_beside_the_loop(tmp_path):
     """A policy that has learnt nothing, made worse still by the judge's settings: any future is too long."""
     run = new_run(tmp_path / "run")
@@ -171,6 +172,7 @@ def test_the_guard_falls_back_beside_the_loop(tmp_path):
             assert policies.deciding == f"dl2:{run.path}"  # it has its slots again
 
 
+@pytest.mark.slow
 def test_a_policy_that_can_be_read_no_more_loses_its_place(tmp_path, caplog):
     run = new_run(tmp_path / "run")
     with closing(History(tmp_path / HISTORY_FILE)) as history:

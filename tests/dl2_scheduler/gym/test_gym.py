@@ -54,6 +54,7 @@ class Replay:
         return Allocation({state.job.id: Grant(*counts) for state, counts in given})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"minimum": False}, {"pattern": "poisson", "jobs": 1}])
 def test_the_checker_finds_nothing(settings):
     made = gymnasium.make(ours.ID, **{**SMALL, **settings})

@@ -103,6 +103,7 @@ def trained():
     return critic, losses
 
 
+@pytest.mark.slow
 def test_it_learns_both(trained):
     critic, losses = trained
     assert critic.ready
@@ -134,6 +135,7 @@ def test_a_job_that_ends_in_the_slot_is_worth_the_rest_of_it_too(trained):
     assert short[2, 2] - short[1, 1] == pytest.approx(0.25, rel=0.2)
 
 
+@pytest.mark.slow
 def test_optimism_is_for_what_was_not_tried():
     torch.manual_seed(0)
     experience = Experience(MODELS)

@@ -43,6 +43,7 @@ def taught(tmp_path_factory):
     return folder, times, told
 
 
+@pytest.mark.slow
 def test_it_decides_as_its_teacher(taught):
     _, times, told = taught
     assert times["policy"] == pytest.approx(times["teacher"], rel=0.05)
@@ -75,6 +76,7 @@ def test_alone_in_a_cluster_it_does_what_it_did_among_many(taught):
     assert alone == pytest.approx(among, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_policy(taught, tmp_path):
     folder = RunFolder(tmp_path / "again")
     folder.begin({"teacher": "drf"})
@@ -150,6 +152,7 @@ def online(path, start=None, **settings):
     return Online(folder, LESSONS, SPEEDS, chosen, start)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_as_one_that_never_stopped(taught, tmp_path):
     online(tmp_path / "whole", taught[0]).run(ENDLESS, 3, lambda *_: None)
     online(tmp_path / "parts", taught[0]).run(ENDLESS, 2, lambda *_: None)
@@ -162,6 +165,7 @@ def test_a_run_that_goes_on_is_as_one_that_never_stopped(taught, tmp_path):
     assert [row["step"] for row in csv.DictReader(curves[0].splitlines())] == ["1", "2", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_improves_on_its_teacher(taught, tmp_path):
     """On a tiny cluster, in seconds, from DRF's decisions and what came of its own."""
@@ -173,6 +177,7 @@ def test_it_improves_on_its_teacher(taught, tmp_path):
     assert saved.completion.mean() == pytest.approx(run.judge()[0])
 
 
+@pytest.mark.slow
 def test_until_a_job_has_ended_the_policy_stays_as_it_is(taught, tmp_path):
     run = online(tmp_path / "first", taught[0])
     before = run.judge()

@@ -84,6 +84,7 @@ def learner_of(run, history, settings=FAST):
     return LiveLearner(run, history, "here", settings=settings)
 
 
+@pytest.mark.slow
 def test_it_learns_from_a_history_and_resumes_with_the_numbers_of_one_that_never_stopped(history, tmp_path):
     live(history, tmp_path)[0].run()
     first, second = new_run(tmp_path / "first"), new_run(tmp_path / "second")
@@ -224,6 +225,7 @@ def test_a_run_is_kept_as_it_was_and_held_by_one(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp_path):
     run = new_run(tmp_path / "run")
     name = f"dl2:{run.path}"

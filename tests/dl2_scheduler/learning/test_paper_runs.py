@@ -61,6 +61,7 @@ def arrays(path: Path) -> dict[str, np.ndarray]:
     return dict(found.arrays)
 
 
+@pytest.mark.slow
 def test_it_decides_as_its_teacher(taught: tuple[RunFolder, dict[str, list[float]]]) -> None:
     folder, times = taught
     assert times["policy"] == pytest.approx(times["teacher"], rel=0.1)

@@ -96,6 +96,7 @@ def small(number):
     return Job(f"small-{number}", number * 3 * SLOT, "a", 20.0, 1000.0, ONE, ONE, 4, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_loop_serves_a_gang_that_its_policy_passes_for_ever_also_after_a_restart(tmp_path, restarts):
     gang = Job("gang", 0.0, "a", 8.0, 200.0, ONE, ONE, 4, 4, min_workers=4, min_servers=4)

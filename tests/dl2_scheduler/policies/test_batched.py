@@ -54,6 +54,7 @@ def walk(filling: Filling, seed: int) -> list[tuple[int, int]]:
     return taken
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(snapshots(), PLACEMENTS, st.integers(0, 99), st.booleans())
 def test_what_may_be_given_is_what_there_is_room_for(now: Snapshot, rule: NodeRule, seed: int, minimum: bool) -> None:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.policies.learnt.dl2 import save
 
@@ -28,6 +30,7 @@ assert any(before.values()) and compiled() == before, (before, compiled())
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_in_its_first_slot(tmp_path: Path) -> None:
     save(new_policy(("a", "b"), 0).weights(), tmp_path / "policy.npz")
     done = subprocess.run([sys.executable, "-c", DECIDES, str(tmp_path)], stderr=subprocess.PIPE, text=True)

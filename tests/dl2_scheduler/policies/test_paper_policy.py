@@ -45,6 +45,7 @@ def plain_logits(weights: PaperWeights, state: np.ndarray) -> np.ndarray:
     return second @ layers.out + layers.out_bias
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(snapshots(), st.integers(0, 99), st.booleans())
 def test_the_best_is_taken_each_time(now: Snapshot, seed: int, minimum: bool) -> None:

@@ -38,6 +38,7 @@ def decide(policy: AllocationPolicy, now: Snapshot, rule: NodeRule) -> dict[int 
     return given
 
 
+@pytest.mark.slow
 @every_policy
 @settings(deadline=None, max_examples=25)
 @given(data=st.data(), asked=PLACEMENTS)
@@ -49,6 +50,7 @@ def test_contract(name: str, data: st.DataObject, asked: NodeRule) -> None:
         assert decide(first, now, rule_of(name, asked)) == decide(second, now, rule_of(name, asked))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in POLICY_NAMES if not name.startswith("published-")])
 @settings(deadline=None, max_examples=60)
 @given(data=st.data(), asked=PLACEMENTS)
@@ -59,6 +61,7 @@ def test_contract_with_gangs(name: str, data: st.DataObject, asked: NodeRule) ->
         assert decide(policy, now, asked) == decide(again, now, asked)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(data=st.data(), asked=PLACEMENTS, seed=st.integers(0, 3))
 def test_the_learnt_policy_keeps_to_minima_too(data: st.DataObject, asked: NodeRule, seed: int) -> None:

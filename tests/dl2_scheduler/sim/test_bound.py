@@ -120,6 +120,7 @@ def test_times_alone_are_from_the_arrival() -> None:
     assert alone(jobs, ways, SLOT).times == pytest.approx([1.0, 0.5])
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(("size", "above"), [(24, 0.004), (48, 0.0015)])
 def test_beside_the_published_bounds(size: int, above: float) -> None:

@@ -24,6 +24,7 @@ def completion_time(name: str, size: int, number: int) -> float:
     return float(run(cluster, make_policy(name, table()), rule_of(name)).mean())
 
 
+@pytest.mark.slow
 @every_size
 @pytest.mark.parametrize(
     ("name", "tolerance"), [("drf", 0.01), ("fifo", 0.01), ("srtf", 0.01), ("optimus", 0.01), ("tetris", 0.05)]
@@ -34,17 +35,20 @@ def test_published_rules_reach_the_published_figures(name: str, tolerance: float
         assert completion_time(f"published-{name}", size, number) == pytest.approx(published, rel=tolerance)
 
 
+@pytest.mark.slow
 @every_size
 def test_optimus_without_its_packing_fault(size: int) -> None:
     ours = mean(completion_time("optimus-true", size, number) for number in range(len(document(size)["sequences"])))
     assert ours == pytest.approx(MENDED[size], rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_planner_on_true_speeds() -> None:
     ours = mean(completion_time("planner-true", 96, number) for number in range(10))
     assert ours == pytest.approx(PLANNED[96], rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fifo", "srtf-true", "tetris-true", "optimus-true"])
 def test_mended_rules_are_better_than_the_published_ones(name: str) -> None:
     published = sequence(48, 1)[1][name.removesuffix("-true")]

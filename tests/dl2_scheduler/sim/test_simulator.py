@@ -89,6 +89,7 @@ COSTS = st.builds(
 COUNT = st.integers(0, MOST)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(JOBS, min_size=1, max_size=3), COSTS, st.sampled_from([0.0, 0.5]), st.data())
 def test_lanes_are_many_slow_clusters(

@@ -111,6 +111,7 @@ jobs = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(jobs, min_size=1, max_size=3, unique_by=lambda job: job.id))
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, written: list[Job]) -> None:

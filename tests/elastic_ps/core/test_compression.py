@@ -22,6 +22,7 @@ def values(length: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(length).astype(np.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", KINDS, ids=str)
 @settings(deadline=None, derandomize=True, max_examples=20)
 @given(length=st.integers(1, 300), data=st.data())

@@ -28,6 +28,7 @@ def test_the_slices_of_a_step_divide_its_positions(spec, workers):
         assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.slow
 @given(specs, st.data())
 def test_an_epoch_uses_every_sample_once_whatever_the_workers_of_each_step(spec, data):
     used = np.zeros(spec.samples, dtype=int)

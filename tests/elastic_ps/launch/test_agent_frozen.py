@@ -10,6 +10,7 @@ from elastic_ps.launch.job_agent import LauncherOutcome
 from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, over, running, wait_gone
 
 
+@pytest.mark.slow
 def test_a_frozen_node_that_was_expelled_is_killed_and_replaced(start_job: StartJob) -> None:
     job, (worker, other) = running(start_job, workers=2, max_restarts=1)
     os.kill(worker.pid, signal.SIGSTOP)
@@ -88,6 +89,7 @@ def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob)
     assert job.outcome() == LauncherOutcome(0, "finished", "all done")
 
 
+@pytest.mark.slow
 def test_who_was_evicted_counts_against_no_limit(start_job: StartJob) -> None:
     job, (worker,) = running(start_job, max_restarts=0)
     os.kill(worker.pid, signal.SIGSTOP)

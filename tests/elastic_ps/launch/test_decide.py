@@ -102,6 +102,7 @@ def test_gives_up_when_more_has_died_than_may() -> None:
         unique_by=lambda local: local.nonce,
     ),
 )
+@pytest.mark.slow
 def test_one_round_reaches_what_is_wanted(workers: int, servers: int, processes: list[LocalProcess]) -> None:
     wanted = starting(workers, servers)
     by_nonce = {local.nonce: local for local in processes}

@@ -210,6 +210,7 @@ def test_a_dead_coordinator_is_started_again_on_its_port(start_job: StartJob) ->
     assert "the coordinator ended with status 137" in outcome.reason
 
 
+@pytest.mark.slow
 def test_what_may_pass_does_not_count_and_is_tried_again_after_pauses_that_grow(
     start_job: StartJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

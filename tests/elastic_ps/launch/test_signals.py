@@ -37,6 +37,7 @@ def drive(tmp_path: Path, stage: Stage) -> Iterator[Drive]:
         driver.communicate()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_job_in_order(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
     driver = drive()
     coordinator = stage.enter("coordinator")
@@ -55,6 +56,7 @@ def test_ctrl_c_ends_the_job_in_order(drive: Drive, stage: Stage, fake: FakeCoor
     assert "job toy stopped (by SIGINT)" in output.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_nothing_outlives_a_killed_launcher(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
     driver = drive()
     coordinator = stage.enter("coordinator")
@@ -68,6 +70,7 @@ def test_nothing_outlives_a_killed_launcher(drive: Drive, stage: Stage, fake: Fa
         wait_gone(puppet.pid)
 
 
+@pytest.mark.slow
 def test_a_member_drains_on_sigterm_and_has_the_status_of_its_node(
     drive: Drive, stage: Stage, fake: FakeCoordinator
 ) -> None:
@@ -83,6 +86,7 @@ def test_a_member_drains_on_sigterm_and_has_the_status_of_its_node(
     assert (exited.nonce, exited.status) == (worker.name, 0)
 
 
+@pytest.mark.slow
 def test_a_members_processes_are_counted_behind_its_prefix(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
     driver = drive(member=fake.address, prefix="digits-worker-3")
     for number, status in ((1, EXIT_RESTART), (2, 0)):
@@ -94,6 +98,7 @@ def test_a_members_processes_are_counted_behind_its_prefix(drive: Drive, stage: 
     assert driver.returncode == 0, output
 
 
+@pytest.mark.slow
 def test_the_end_of_a_node_is_told_to_a_coordinator_that_comes_back(
     drive: Drive, stage: Stage, fake: FakeCoordinator
 ) -> None:
@@ -107,6 +112,7 @@ def test_the_end_of_a_node_is_told_to_a_coordinator_that_comes_back(
     assert driver.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_a_member_that_drains(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
     driver = drive(member=fake.address)
     worker = stage.enter("worker")
@@ -118,6 +124,7 @@ def test_a_second_signal_ends_a_member_that_drains(drive: Drive, stage: Stage, f
     assert driver.returncode == 143, output
 
 
+@pytest.mark.slow
 def test_a_member_that_does_not_drain_within_the_grace_is_ended(
     drive: Drive, stage: Stage, fake: FakeCoordinator
 ) -> None:
@@ -132,6 +139,7 @@ def test_a_member_that_does_not_drain_within_the_grace_is_ended(
     assert "the node has not drained: ending it" in output
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_member_that_waits_for_its_coordinator(drive: Drive) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts, and never speaks
         driver = drive(member=f"127.0.0.1:{deaf.getsockname()[1]}")
@@ -143,6 +151,7 @@ def test_a_signal_ends_a_member_that_waits_for_its_coordinator(drive: Drive) -> 
     assert driver.returncode == 143
 
 
+@pytest.mark.slow
 def test_a_member_joins_again_after_a_restore_and_fails_as_its_node_does(
     drive: Drive, stage: Stage, fake: FakeCoordinator
 ) -> None:
@@ -156,6 +165,7 @@ def test_a_member_joins_again_after_a_restore_and_fails_as_its_node_does(
     assert driver.returncode == 3
 
 
+@pytest.mark.slow
 def test_a_member_of_an_ended_job_is_told(drive: Drive, fake: FakeCoordinator) -> None:
     fake.status.phase, fake.status.job = "finished", "toy"
     output, _ = (driver := drive(member=fake.address)).communicate(timeout=PATIENCE)
@@ -163,6 +173,7 @@ def test_a_member_of_an_ended_job_is_told(drive: Drive, fake: FakeCoordinator) -
     assert "job toy has finished: there is nothing to join" in output
 
 
+@pytest.mark.slow
 def test_a_member_with_a_wrong_token_is_told(drive: Drive, fake: FakeCoordinator) -> None:
     fake.refusal = "wrong token"
     output, _ = (driver := drive(member=fake.address)).communicate(timeout=PATIENCE)

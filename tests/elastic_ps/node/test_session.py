@@ -121,6 +121,7 @@ def test_who_cannot_be_reached_is_reported_until_that_is_mended(coordinator: Coo
     coordinator.wait(lambda: not coordinator.reports[-1].waits)
 
 
+@pytest.mark.slow
 def test_a_process_that_has_stood_still_listens_anew_and_accuses_nobody(coordinator: Coordinator, node: Node) -> None:
     coordinator.wait(lambda: coordinator.streams and coordinator.reports)
     node.apart = {"s1": "connection refused"}

@@ -34,6 +34,7 @@ def asked(port):
         return answer.read()
 
 
+@pytest.mark.slow
 def test_idle_clients_hold_neither_threads_nor_the_page(port):
     before = threading.active_count()
     with ExitStack() as held:

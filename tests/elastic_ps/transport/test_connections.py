@@ -111,6 +111,7 @@ def test_a_buffer_with_gaps_is_refused_before_anything_is_sent(line):
     assert take(line[1])[0].version == 2
 
 
+@pytest.mark.slow
 def test_more_buffers_than_a_system_call_takes(line):
     sizes = np.random.default_rng(3).integers(0, 40, size=2500)
     payload = [np.full(size, number % 251, dtype=np.uint8) for number, size in enumerate(sizes)]
@@ -139,6 +140,7 @@ def test_a_large_frame_is_sent_while_it_is_received(line):
     assert data == sent.tobytes()
 
 
+@pytest.mark.slow
 def test_large_meta(line):
     runs = tuple((block, 1) for block in range(0, 400_000, 2))
     sending = Aside(line[0].send, Frame(PullMeta(runs=runs)))
@@ -185,6 +187,7 @@ def test_both_ends_send_and_receive_at_once(line):
         aside.result()
 
 
+@pytest.mark.slow
 def test_senders_in_several_threads_do_not_mix_their_frames(line):
     def send(sender: int) -> None:
         for number in range(50):
@@ -265,6 +268,7 @@ def test_a_closed_end_neither_sends_nor_receives(line):
         line[0].receive()
 
 
+@pytest.mark.slow
 def test_a_peer_that_ends_within_a_frame_is_lost(wiring, listener):
     data = encode(Frame(PushMeta(runs=[]), payload_bytes=100)) + bytes(100)
     for length in (HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 3, len(data) - 1):

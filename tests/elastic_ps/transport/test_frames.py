@@ -127,6 +127,7 @@ def test_bytes_are_a_meta_or_an_error(kind, data):
         assert isinstance(decoded(kind, data).meta, METAS[kind])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.sampled_from(Kind), st.data())
 def test_a_value_of_any_form_at_any_name_is_taken_as_its_type_or_refused(kind, data):

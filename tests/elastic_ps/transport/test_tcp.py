@@ -54,6 +54,7 @@ def test_a_path_that_ends_without_a_reset_breaks_its_connection_within_a_lease(w
     listener.close()
 
 
+@pytest.mark.slow
 def test_a_process_without_descriptors_turns_newcomers_away_and_goes_on():
     """1,050 idle connections ended a server so."""
     script = """

@@ -268,3 +268,4 @@ class DurableJob(RuleBasedStateMachine):
 
 DurableJob.TestCase.settings = settings(max_examples=100, stateful_step_count=60, deadline=None, derandomize=True)
 TestJob = DurableJob.TestCase
+TestJob.pytestmark = [pytest.mark.slow]

@@ -146,6 +146,7 @@ def test_more_servers_than_blocks_leaves_some_empty() -> None:
     assert best_fit([], [], 3) == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(cases(), st.lists(st.integers(0, 100), max_size=10))
 def test_extend_keeps_the_known(case: Case, new: list[int]) -> None:

@@ -52,6 +52,7 @@ def test_tasks_of_jobs_that_the_policy_decides_about_leave_their_room_to_it_but_
     assert cores(found) == {"a": 3.9, "b": 4}
 
 
+@pytest.mark.slow
 def test_coordinators_that_could_come_have_their_room():
     jobs = [job(f"j{number}", (1, 2), (1, 2), allocation=None) for number in range(9)]
     found = seen([node("a", "4"), node("b", "2")], (), jobs)

@@ -132,6 +132,7 @@ def test_a_replacement_that_smaller_ones_would_pass_for_ever_keeps_room_too():
     assert "is kept for hurt" in reasons(found)["single"]
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.integers(2, 8), min_size=1, max_size=3),

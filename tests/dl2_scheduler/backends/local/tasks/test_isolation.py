@@ -179,6 +179,7 @@ def quotas(tmp_path):
     assert not Path(found.confine("a-1", "worker", 1.0).group).parent.exists()
 
 
+@pytest.mark.slow
 def test_a_task_is_limited_before_it_begins_and_its_limit_follows(quotas, tmp_path):
     files = TaskFiles(tmp_path / "tasks", quotas, 1.0, 8.0)
     files.write(SHAPE)
