@@ -13,6 +13,8 @@ from tests.world import results
 from tests.world.draw import Fault, JobDraw, drawn
 from tests.world.shrink import shrunk
 
+pytestmark = pytest.mark.slow
+
 
 def command(*arguments: str, order: str = "random") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONHASHSEED": order}
