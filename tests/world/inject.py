@@ -41,14 +41,16 @@ class Injector:
         self._operator = Process("operator", "operator", 0)
         self._lasting: set[int] = set()
         self._provoked = False
+        self.state: Any = None  # the coordinator's last
+        self.late = False  # something has come about after a script's end
         self.phase = REST
         self.last = 0.0  # when the last one came, or ended
         self.hits: list[tuple[str, str, str]] = []  # role, phase, kind of those that came about
 
     def saw(self, state: Any) -> None:
         """Take note of a new state of the coordinator."""
-        job = state.job
-        if job.ended or job.finished:  # what meets a worker now meets its script's end
+        job, self.state = state.job, state
+        if job.ended:
             self._coming.clear()
         phase = REST
         if job.phase is JobPhase.RESTORING or (job.plan is not None and job.plan.restore):
@@ -107,8 +109,12 @@ class Injector:
             kinds.DRAIN: self._drain,
             kinds.SAVE: self._save,
         }
+        finishing = bool(self.state.job.finished)
+        if finishing and fault.role == kinds.WORKER and fault.kind in (kinds.KILL, kinds.DRAIN):
+            return  # it would end a process whose script has ended
         whom = acts[fault.kind](fault)
         if whom:
+            self.late |= finishing
             self.last = max(self.last, self._scheduler.now + fault.lasts)
             self.hits.append((fault.role, self.phase, fault.kind))
             self._world.story.tell("FAULT", f"{fault} ({self.phase}): {whom}")

@@ -6,10 +6,12 @@ epochs; and under "sync" the parameters of a version are known.
 """
 
 import zlib
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
+from coordinator.server.ledger_files import Ledger
 from elastic_ps.transport.frame_kinds import Kind
 from tests.world.draw import JobDraw
 from tests.world.programs import Watch
@@ -17,7 +19,10 @@ from tests.world.programs import Watch
 BEYOND_THE_LEASE = 30.0
 """Seconds, after a lease, within which a job goes on after the last fault."""
 
-_LOOK_SECONDS = 1.0
+MOST_THREADS, MOST_CONNECTIONS = 80, 60
+"""Of a process of a job this small."""
+
+_LOOK_SECONDS = 2.0
 
 
 class Oracle(Watch):
@@ -83,6 +88,23 @@ class Oracle(Watch):
         """Check what is known when the launcher has ended with status 0."""
         if not self._finished:
             self._wrong("the job has ended, and no script came to its end")
+        elif not self.world.injector.late:  # else a server may have died with entries that nobody needs any more
+            self._audit()
+
+    def _audit(self) -> None:
+        """Check that the ledger has each sample of each epoch once, for each block."""
+        job = self.world.injector.state.job
+        used = np.zeros((len(job.model.blocks), self._draw.epochs, self._draw.samples), np.int64)
+        with closing(Ledger(self.world.folder / "ledger.jsonl")) as ledger:
+            for entry in ledger.entries(job.voids):
+                if not entry.voided:
+                    for start, count in zip(entry.runs[::2], entry.runs[1::2], strict=True):
+                        for part in entry.slices:
+                            used[start : start + count, entry.epoch, part.low : part.high] += 1
+        if (used != 1).any():
+            block, epoch, position = (int(at[0]) for at in np.nonzero(used != 1))
+            times = used[block, epoch, position]
+            self._wrong(f"the ledger has sample {position} of epoch {epoch} {times} times for block {block}")
 
     # ---- the network -------------------------------------------------------------------------------------------------
 
@@ -109,4 +131,7 @@ class Oracle(Watch):
         waited = scheduler.now - max(self._progress, self.world.injector.last)
         if waited > self._draw.lease + BEYOND_THE_LEASE:
             self._wrong(f"no step for {waited:.0f} s after the last fault and the last step")
+        for process, threads in scheduler.threads().items():
+            if threads > MOST_THREADS or len(process.ends) > MOST_CONNECTIONS:
+                self._wrong(f"{process} has {threads} threads and {len(process.ends)} connections")
         scheduler.call_at(scheduler.now + _LOOK_SECONDS, self.look)

@@ -5,6 +5,7 @@ switches is one step that nothing interrupts; it switches where it waits, and wi
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
@@ -217,6 +218,11 @@ class Scheduler:
                 target.parked = False
                 self._ready.append(target)
         return True
+
+    def threads(self) -> Counter[Process]:
+        """Return how many threads each process has that lives."""
+        self._tasks = [task for task in self._tasks if not task.greenlet.dead]
+        return Counter(task.process for task in self._tasks if task.process.state != DEAD)
 
     def end(self) -> None:
         """End every task that is left: none of them goes on in the next world."""

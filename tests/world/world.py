@@ -74,7 +74,7 @@ class World:
         self.injector = Injector(self)
         self.address, self.token = "", bytes.fromhex(_TOKEN)
         self.secrets = self._secrets(Random(f"secrets {draw.seed}"))
-        self._folder = folder
+        self.folder = folder
 
     @staticmethod
     def _secrets(random: Random) -> SimpleNamespace:
@@ -86,7 +86,7 @@ class World:
 
     def run(self) -> None:
         """Run the job to its end, or to the first failure."""
-        (self._folder / "token").write_text(_TOKEN)
+        (self.folder / "token").write_text(_TOKEN)
         with self.story.heard(), seam.entered(self):
             try:
                 self.scheduler.call_at(0.0, self.watch.look)
@@ -121,9 +121,9 @@ class World:
         nodes = options.NodesOptions(host="world", transport=TransportName.TCP, join_timeout=30.0, grace=_GRACE)
         settings = options.JobSettings(options.Script("train"), job, nodes)
         folder = SimpleNamespace(
-            path=self._folder,
+            path=self.folder,
             logs=Path("logs"),
-            token_file=self._folder / "token",
+            token_file=self.folder / "token",
             name="job",
             listening=self._listening,
             over=lambda status, reason: None,
