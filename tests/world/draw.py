@@ -9,6 +9,9 @@ KILL, FREEZE, RESET, DROP, DELAY, POWER = "kill", "freeze", "reset", "drop", "de
 """SIGKILL; SIGSTOP, and SIGCONT after a while; RST to both ends; one way drops for a while, or is slow; the
 coordinator's machine loses power."""
 
+FOR_EVER = 1e6
+"""Seconds."""
+
 SCALE, DRAIN, SAVE = "scale", "drain", "save"
 """What an operator asks for."""
 
@@ -43,7 +46,7 @@ class Fault:
     servers: int = 0
 
     def __str__(self) -> str:
-        lasting = f" for {self.lasts:.2f} s" if self.lasts else ""
+        lasting = "" if not self.lasts else " for ever" if self.lasts == FOR_EVER else f" for {self.lasts:.2f} s"
         goal = f" to {self.workers} workers, {self.servers} servers" if self.kind == SCALE else ""
         return f"{self.number}: {self.kind} {self.role}{goal} at {self.phase} after {self.after:.2f} s{lasting}"
 
@@ -82,7 +85,10 @@ def calm(seed: int, **fields: object) -> JobDraw:
     return JobDraw(seed, **fields)  # type: ignore[arg-type]
 
 
-LINKS = ("worker-server", "server-server", "worker-coordinator", "server-coordinator", "launcher-coordinator")
+MOVERS, MOVING = "server-server", ("SYNCING", "ARMED")
+"""Servers have connections with each other while blocks move."""
+
+LINKS = ("worker-server", MOVERS, "worker-coordinator", "server-coordinator", "launcher-coordinator")
 
 CELLS: dict[str, tuple[str, ...]] = {
     KILL: (WORKER, SERVER, COORDINATOR),
@@ -133,6 +139,15 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
     )
 
 
+def _lasts(random: Random, kind: str, lease: float) -> float:
+    """Return for how many seconds a fault lasts, where it does."""
+    if kind not in (FREEZE, DROP, DELAY):
+        return 0.0
+    if kind != DELAY and random.random() < 0.2:
+        return FOR_EVER
+    return random.choice((0.3, 1.0, 2.5)) * lease * random.random()
+
+
 def _faults(random: Random, count: int, lease: float) -> Iterator[Fault]:
     """Yield faults of the few kinds that this seed uses, among an operator's wishes."""
     kinds = random.sample([kind for kind in CELLS if kind not in _OPERATOR], random.randint(1, 4))
@@ -143,15 +158,24 @@ def _faults(random: Random, count: int, lease: float) -> Iterator[Fault]:
         wish = bool(wishes) and random.random() < 0.4
         kind = random.choice(wishes if wish else kinds)
         made += not wish
+        lasts = _lasts(random, kind, lease)
+        role = _role(random, kind, lasts)
+        phases = MOVING if role == MOVERS else (REST,) if wish else (REST, REST, *PLAN_PHASES, RESTORE)
         yield Fault(
             number,
             kind,
-            random.choice(CELLS[kind]),
-            random.choice((REST, REST, *PLAN_PHASES, RESTORE)) if not wish else REST,
+            role,
+            random.choice(phases),
             after=random.random() * rate,
-            lasts=random.choice((0.3, 1.0, 2.5)) * lease * random.random() if kind in (FREEZE, DROP, DELAY) else 0.0,
+            lasts=lasts,
             choice=random.getrandbits(16),
             workers=random.randint(1, 3),
             servers=random.randint(1, 3),
         )
         number += 1
+
+
+def _role(random: Random, kind: str, lasts: float) -> str:
+    """Return whom a fault meets: a launcher that is frozen for ever starts nobody any more."""
+    roles = CELLS[kind]
+    return random.choice([role for role in roles if role != LAUNCHER or lasts < FOR_EVER])

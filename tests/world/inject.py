@@ -115,12 +115,14 @@ class Injector:
         whom = acts[fault.kind](fault)
         if whom:
             self.late |= finishing
-            self.last = max(self.last, self._scheduler.now + fault.lasts)
+            self.last = max(self.last, self._scheduler.now + (fault.lasts if fault.lasts < kinds.FOR_EVER else 0.0))
             self.hits.append((fault.role, self.phase, fault.kind))
             self._world.story.tell("FAULT", f"{fault} ({self.phase}): {whom}")
 
     def _ends(self, fault: Fault, act: Callable[[], None]) -> None:
         """Let a fault end when it has lasted long enough."""
+        if fault.lasts == kinds.FOR_EVER:
+            return
         self._lasting.add(fault.number)
 
         def end() -> None:
