@@ -3,6 +3,7 @@
 import argparse
 import gc
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -23,13 +24,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     which.add_argument("--seed", type=int, help="of one world, whose story is told")
     which.add_argument("--seeds", type=_range, metavar="A-B", help="of many worlds: from A up to B, without B")
     parser.add_argument("--faults", type=int, default=10, help="that each job meets, at most (%(default)s)")
+    parser.add_argument("--each", action="store_true", help="say what came of each seed, not of failed ones alone")
     parser.add_argument("--node", default="", help="tell the story of this process alone")
     parser.add_argument("--without", type=_numbers, default=frozenset(), metavar="N,N", help="leave out these faults")
     parser.add_argument("--shrink", action="store_true", help="leave out faults as long as the world fails without")
     options = parser.parse_args(arguments)
     gc.freeze()  # what is loaded stays
     if options.seeds is not None:
-        return _many(options.seeds, options.faults)
+        return _many(options.seeds, options.faults, options.each)
     return _one(drawn(options.seed, options.faults).without(options.without), options.node, options.shrink)
 
 
@@ -46,7 +48,8 @@ def _one(draw: JobDraw, node: str, shrink: bool) -> int:
     result = results.play(draw)
     if shrink and result.failures:
         every = {fault.number for fault in draw.faults}
-        draw = shrunk(draw, lambda smaller: bool(results.play(smaller).failures))
+        wrong = _kind(result.failures)
+        draw = shrunk(draw, lambda smaller: _kind(results.play(smaller).failures) == wrong)
         result = results.play(draw)
         gone = ",".join(str(number) for number in sorted(every - {fault.number for fault in draw.faults}))
         print(f"fails with {len(draw.faults)} of {len(every)} faults: --seed {draw.seed} --without {gone}")
@@ -56,14 +59,19 @@ def _one(draw: JobDraw, node: str, shrink: bool) -> int:
     return 1 if result.failures else 0
 
 
-def _many(seeds: range, faults: int) -> int:
+def _kind(failures: Sequence[str]) -> str:
+    """Return what is wrong first, without its numbers and names."""
+    return re.sub(r"\S*\d\S*|\[.*", "", failures[0]) if failures else ""
+
+
+def _many(seeds: range, faults: int, each: bool) -> int:
     began, failed, hits, steps = time.process_time(), 0, [], 0
     for seed in seeds:
         result = results.play(drawn(seed, faults))
         hits += result.hits
         steps += result.steps
-        if result.failures:
-            failed += 1
+        failed += bool(result.failures)
+        if result.failures or each:
             print(result, flush=True)
     took = time.process_time() - began
     Console(width=140).print(results.table(hits))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 WORKER, SERVER, COORDINATOR, LAUNCHER = "worker", "server", "coordinator", "launcher"
-KILL, FREEZE, RESET, DROP, DELAY, POWER = "kill", "freeze", "reset", "drop", "delay", "power"
+KILL, FREEZE, RESET, DROP, DELAY, POWER, LOSE = "kill", "freeze", "reset", "drop", "delay", "power", "lose"
 """SIGKILL; SIGSTOP, and SIGCONT after a while; RST to both ends; one way drops for a while, or is slow; the
-coordinator's machine loses power."""
+coordinator's machine loses power; the coordinator dies and its journal is gone."""
 
 FOR_EVER = 1e6
 """Seconds."""
@@ -94,6 +94,7 @@ CELLS: dict[str, tuple[str, ...]] = {
     KILL: (WORKER, SERVER, COORDINATOR),
     FREEZE: (WORKER, SERVER, COORDINATOR, LAUNCHER),
     POWER: (COORDINATOR,),
+    LOSE: (COORDINATOR,),
     RESET: LINKS,
     DROP: LINKS,
     DELAY: LINKS,

@@ -40,8 +40,9 @@ class Injector:
         self._not_before = 0.0
         self._operator = Process("operator", "operator", 0)
         self._lasting: set[int] = set()
-        self._provoked = False
+        self._provoked = self._rebuilding = False
         self.state: Any = None  # the coordinator's last
+        self.journal_lost = False
         self.late = False  # something has come about after a script's end
         self.phase = REST
         self.last = 0.0  # when the last one came, or ended
@@ -52,6 +53,7 @@ class Injector:
         job, self.state = state.job, state
         if job.ended:
             self._coming.clear()
+        self._rebuilding &= not state.rebuilt
         phase = REST
         if job.phase is JobPhase.RESTORING or (job.plan is not None and job.plan.restore):
             phase = RESTORE
@@ -77,16 +79,18 @@ class Injector:
         if not self._coming or not self._not_before or now < self._not_before:
             return
         fault = self._coming[0]
-        if len(self._lasting) >= _MOST_AT_ONCE or (fault.phase != self.phase and now < self._not_before + _SOON):
+        if self._rebuilding or len(self._lasting) >= _MOST_AT_ONCE:
+            self._look_soon(_LOOK_SECONDS)
+        elif fault.phase != self.phase and now < self._not_before + _SOON:
             if self.phase == REST and not self._provoked and now >= self._not_before + _PROVOKED:
                 self._provoked = True
                 self._provoke(fault)
             self._look_soon(_LOOK_SECONDS)
-            return
-        del self._coming[0]
-        self._provoked = False
-        self._strike(fault)
-        self._next()
+        else:
+            del self._coming[0]
+            self._provoked = False
+            self._strike(fault)
+            self._next()
 
     def _provoke(self, fault: Fault) -> None:
         """Bring a fault's phase about: a scaling, or a server's death."""
@@ -101,6 +105,7 @@ class Injector:
         acts: dict[str, Callable[[Fault], str]] = {
             kinds.KILL: self._kill,
             kinds.POWER: self._lose_power,
+            kinds.LOSE: self._lose_journal,
             kinds.FREEZE: self._freeze,
             kinds.RESET: self._reset,
             kinds.DROP: self._drop,
@@ -148,6 +153,19 @@ class Injector:
     def _lose_power(self, fault: Fault) -> str:
         whom = self._kill(fault)
         return f"{whom}, lost: {self._world.disk.lose_power()}" if whom else ""
+
+    def _lose_journal(self, fault: Fault) -> str:
+        """Lose it once, from a job that runs: where nobody is left who knows it, its coordinator waits an hour.
+
+        Until the nodes have told what they know, nothing else happens.
+        """
+        if self.journal_lost or self.state.job.finished or self.state.job.phase is not JobPhase.RUNNING:
+            return ""
+        whom = self._kill(fault)
+        if whom:
+            self.journal_lost = self._rebuilding = True
+            self._world.disk.lose_journal()
+        return whom
 
     def _freeze(self, fault: Fault) -> str:
         process = self._of(fault.role, fault.choice)

@@ -88,7 +88,9 @@ class Oracle(Watch):
         """Check what is known when the launcher has ended with status 0."""
         if not self._finished:
             self._wrong("the job has ended, and no script came to its end")
-        elif not self.world.injector.late:  # else a server may have died with entries that nobody needs any more
+        injector = self.world.injector
+        partial = injector.late or injector.journal_lost  # a server died with entries, or the ledger begins anew
+        if self._finished and not partial:
             self._audit()
 
     def _audit(self) -> None:
@@ -128,8 +130,10 @@ class Oracle(Watch):
     def look(self) -> None:
         """Look whether the job goes on, again and again."""
         scheduler = self.world.scheduler
-        waited = scheduler.now - max(self._progress, self.world.injector.last)
-        if waited > self._draw.lease + BEYOND_THE_LEASE:
+        injector = self.world.injector
+        waited = scheduler.now - max(self._progress, injector.last)
+        asked = BEYOND_THE_LEASE + self._draw.lease if injector.journal_lost else 0.0  # nodes, for who does not come
+        if waited > self._draw.lease + BEYOND_THE_LEASE + asked:
             self._wrong(f"no step for {waited:.0f} s after the last fault and the last step")
         for process, threads in scheduler.threads().items():
             if threads > MOST_THREADS or len(process.ends) > MOST_CONNECTIONS:

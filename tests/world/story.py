@@ -22,6 +22,8 @@ class Story(logging.Handler):
     def tell(self, who: str, text: str) -> None:
         """Add a line."""
         now = here.scheduler.now if here.scheduler is not None else 0.0
+        if here.scheduler is not None and here.scheduler.over:
+            return  # what ends now ends with its world
         self.lines.append((now, who, text.rstrip().replace(self._folder, "FOLDER")))
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -16,7 +16,7 @@ from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.transport.choice import TransportName
 from tests.world import programs, seam
 from tests.world.disk import Disk
-from tests.world.draw import JobDraw
+from tests.world.draw import LOSE, JobDraw
 from tests.world.inject import Injector
 from tests.world.network import Network
 from tests.world.rpc import WorldChannel
@@ -154,12 +154,18 @@ class World:
         if role == "worker":
             program = lambda: programs.run_worker(process, self.draw, self.watch, self.draw.pace)  # noqa: E731
         else:
-            process.arguments = list(command[3:])
+            process.arguments = [*command[3:], *self._term(role)]
             run = programs.run_coordinator if role == "coordinator" else programs.run_server
             program = lambda: run(process)  # noqa: E731
         self.processes.append(process)
         self._start(process, program)
         return Child(self, process)
+
+    def _term(self, role: str) -> tuple[str, ...]:
+        """Tell a coordinator how often it was started, where its journal may be gone, as an operator does."""
+        if role != "coordinator" or all(fault.kind != LOSE for fault in self.draw.faults):
+            return ()
+        return "--term", str(1 + sum(process.role == role for process in self.processes))
 
     def _start(self, process: Process, program: Callable[[], int]) -> None:
         process.main = Thread(name=f"main of {process}")
