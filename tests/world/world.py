@@ -28,6 +28,8 @@ from tests.world.transport import WorldTransport
 
 _TOKEN = "00112233445566778899aabbccddeeff"
 _GRACE = 8.0
+_CRASHED_AT_THE_END = "after the last step"
+"""How the reason begins of a job that fails by design: a worker was lost when others had finished."""
 
 
 class Child:
@@ -197,7 +199,9 @@ class World:
     def ended(self, status: int) -> None:
         """Take note that the launcher has ended."""
         if status != 0:
-            self.fail(f"the launcher has ended with status {status}")
+            job = self.injector.state.job if self.injector.state is not None else None
+            if job is None or not job.reason.startswith(_CRASHED_AT_THE_END):
+                self.fail(f"the launcher has ended with status {status}")
         else:
             self.watch.ended()
         self.scheduler.stopped = True
