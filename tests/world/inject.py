@@ -66,6 +66,10 @@ class Injector:
             self._not_before = self._scheduler.now + 0.001
             self._next()
 
+    def lost(self, process: Process, status: int) -> None:
+        """Take note of a process's end: a server that is killed at the job's end keeps its last ledger entries."""
+        self.late |= process.role == kinds.SERVER and status != 0 and self.state is not None and self.state.job.ended
+
     def _next(self) -> None:
         if self._coming:
             self._not_before = self._scheduler.now + self._coming[0].after

@@ -189,6 +189,7 @@ class World:
         self.story.tell(process.name, f"ends with status {status}")
         process.state = DEAD
         process.held.clear()
+        self.injector.lost(process, status)
         self.network.died(process)
         if process is self.launcher:
             self.ended(status)
