@@ -205,7 +205,7 @@ def test_wanted_is_decoded() -> None:
 
 
 def test_who_was_expelled_fails_no_job_that_has_finished_without_it() -> None:
-    """The simulated world's seed 105: a frozen worker woke up when the others had finished, and ended."""
+    """Found by the simulated world: a frozen worker woke up when the others had finished, and ended."""
     worker = LocalProcess("w", Role.WORKER, "w0")
     assert is_failure(worker, 1)
     assert not is_failure(replace(worker, expelled=True), 1)

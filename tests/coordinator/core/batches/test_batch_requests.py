@@ -177,7 +177,7 @@ def test_status_counts_batches_and_the_fastest_workers_exchanges():
 
 
 def test_a_worker_that_a_restore_ends_is_told_so_wherever_its_loop_is():
-    """The simulated world's seed 64: its loop was in an epoch that the book did not stand at any more."""
+    """Found by the simulated world: its loop was in an epoch that the book did not stand at any more."""
     world = World(2, 1, data=ASYNC, drawing=False)
     ordered = replace(world.state.job.nodes["w0"], stop=StopOrder("back to the checkpoint", restart=True))
     world.state = replace(world.state, job=replace(world.state.job, nodes={**world.state.job.nodes, "w0": ordered}))

@@ -203,7 +203,7 @@ def test_a_server_that_loads_for_long_is_waited_for_as_long_as_blocks_come():
 
 
 def test_a_job_that_began_with_more_servers_than_blocks_goes_back_with_as_many_as_hold_something():
-    """The simulated world's seed 11: nobody knew at its start how few blocks there would be."""
+    """Found by the simulated world: nobody knew at its start how few blocks there would be."""
     world = World(1, 3, declare=False, checkpoint="/ck")
     world.settle()
     world.declare(world.node("w0"), TENSORS[:1], DATA, optimizer=OPTIMIZER)

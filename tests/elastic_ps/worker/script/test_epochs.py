@@ -29,7 +29,7 @@ class LateJob:
 
 
 def test_who_joins_at_the_end_trains_no_epoch_beyond_it(monkeypatch):
-    """The simulated world's seed 92: the weights had one epoch too many."""
+    """Found by the simulated world: the weights had one epoch too many."""
     job = LateJob()
     monkeypatch.setattr("elastic_ps.data.sampler.current_job", lambda: job)
     sampler = Sampler(16, 8)
