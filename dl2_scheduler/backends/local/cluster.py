@@ -143,7 +143,8 @@ class LocalCluster:
                 path = self._runtime.log(record.name, record.number, record.runs)
                 ending = self._runtime.ending(record.name, record.process, path)
                 record = self._records.change(record.number, **decide.ended(record, ending, self._clock.now()))
-                log.info("%s: %s %s", record.name, record.phase, record.reason)
+                why = f": {record.reason}" if record.reason not in ("", record.phase) else ""
+                log.info("%s: %s%s", record.name, record.phase, why)
             if record.stop_asked and record.phase is LiveJobPhase.WAITING:
                 ended = self._clock.now()
                 self._records.change(record.number, phase=LiveJobPhase.STOPPED, reason="as asked", ended=ended)

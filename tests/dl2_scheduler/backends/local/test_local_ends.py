@@ -30,6 +30,17 @@ def test_a_job_that_fails_before_it_was_heard_to_train_had_nothing(serve, runtim
     assert found.note == "failed before it told of any training: worker w0 exited with status 3"
 
 
+@pytest.mark.parametrize(("reason", "said"), [("finished", "digits: finished"), ("why", "digits: finished: why")])
+def test_the_log_says_once_how_a_job_has_ended(serve, runtime, clock, caplog, reason, said):
+    caplog.set_level("INFO")
+    cluster = serve()
+    cluster.desk.submit(document(), HERE)
+    slot(cluster, digits=(1, 1))
+    clock.at(1025.0, lambda: runtime.end("digits", 0, reason))
+    slot(cluster, digits=(1, 1))
+    assert said in caplog.messages
+
+
 @pytest.mark.parametrize(("status", "epochs"), [(0, 40), (1, 2)])
 def test_a_job_that_is_over_is_not_decided_about_while_its_launcher_lives(serve, runtime, clock, status, epochs):
     cluster = serve()
