@@ -31,7 +31,7 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import METAS, Meta, OfBlocks
-from elastic_ps.transport.greeting import MAGIC, PROTOCOL_VERSION
+from elastic_ps.transport.greeting import MAGIC, OTHER, PROTOCOL_VERSION
 from elastic_ps.transport.json_checks import MOST, Check, short
 from elastic_ps.transport.meta_parts import SHARED_RANGES, Encoded, SharedRange
 
@@ -122,7 +122,7 @@ def decode_header(data: bytes | bytearray | memoryview) -> Header:
     header = bytes(data[: _HEADER.size])
     magic, protocol, kind, term, number, version, samples, meta_bytes, payload_bytes = _HEADER.unpack(header)
     if magic != MAGIC:
-        raise ProtocolError("not a frame of this protocol: wrong magic")
+        raise ProtocolError(f"a frame begins with {magic!r}, not {MAGIC!r}: {OTHER}")
     if protocol != PROTOCOL_VERSION:
         raise ProtocolError(
             f"peer speaks data-plane protocol {protocol}, this node {PROTOCOL_VERSION}: use one release"
@@ -181,7 +181,7 @@ def _decode_meta(kind: Kind, data: bytes | bytearray | memoryview) -> tuple[Meta
     except (ValueError, RecursionError) as error:  # no JSON, or JSON as deep as no frame's
         raise ProtocolError(f"{kind.name} with broken meta: {error}") from error
     if not isinstance(told, dict):
-        raise ProtocolError(f"{kind.name} whose meta is no object")
+        raise ProtocolError(f"{kind.name} whose meta is {short(told)}, no JSON object: {OTHER}")
     at = _checked(kind, "at", SHARED_RANGES, told.pop("at")) if "at" in told else ()
     known, found = _FIELDS[kind], {}
     for name, value in told.items():

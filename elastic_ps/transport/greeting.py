@@ -20,6 +20,9 @@ from elastic_ps.core.errors import PeerLost, ProtocolError
 
 PROTOCOL_VERSION = 2
 MAGIC = b"ELPS"
+OTHER = "another program, or another version of this one, uses this port"
+"""The likely cause where bytes are not what a peer of this release sends."""
+
 _FIRST = struct.Struct(f"<4sHH{NONCE_BYTES}s")
 
 
@@ -136,8 +139,10 @@ def answering(token: bytes, port: int) -> Callable[[socket.socket, str, float], 
 def _first(data: bytes) -> bytes:
     """Return the nonce of an end's first bytes."""
     magic, protocol, zero, nonce = _FIRST.unpack(data)
-    if magic != MAGIC or zero:  # a frame has its kind here
-        raise ProtocolError("it does not speak this protocol: wrong magic")
+    if magic != MAGIC:
+        raise ProtocolError(f"its first bytes are {magic!r}, not {MAGIC!r}: {OTHER}")
+    if zero:  # a frame has its kind here
+        raise ProtocolError(f"it has sent a frame and no greeting: {OTHER}")
     if protocol != PROTOCOL_VERSION:
         raise ProtocolError(f"it speaks data-plane protocol {protocol}, this node {PROTOCOL_VERSION}: use one release")
     return bytes(nonce)

@@ -26,14 +26,14 @@ def header(magic=b"ELPS", protocol=PROTOCOL_VERSION, kind=int(Kind.PUSH), meta=0
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (header(magic=b"HTTP"), "wrong magic"),
+        (header(magic=b"HTTP"), "begins with b'HTTP', not b'ELPS': another program, or another version of this one"),
         (header(protocol=9), "protocol 9, this node 2"),
         (header(kind=99), "unknown kind 99"),
         (header(kind=0), "unknown kind 0"),
         (header(meta=MAX_META_BYTES + 1), "16777217 bytes of meta"),
         (header()[:-1] + b"\0", "checksum differs"),
-        (header(meta=2) + b"[]", "no object"),
-        (header(meta=4) + b"null", "no object"),
+        (header(meta=2) + b"[]", r"PUSH whose meta is \[\], no JSON object: another program"),
+        (header(meta=4) + b"null", "whose meta is .*, no JSON object"),
         (header(meta=3) + b'{"a', "broken meta"),
         (header(meta=2) + b"\xff\xfe", "broken meta"),
         (header(meta=100_000) + b"[" * 100_000, "broken meta"),

@@ -109,7 +109,7 @@ def test_every_kind_has_a_meta_of_its_own():
 def test_a_changed_byte_of_the_header_is_noticed(frame, where, change):
     data = bytearray(encode(frame))
     data[where] ^= change
-    with pytest.raises(ProtocolError, match=r"wrong magic|speaks data-plane protocol|checksum differs"):
+    with pytest.raises(ProtocolError, match=r"a frame begins with|speaks data-plane protocol|checksum differs"):
         decode_header(data)
 
 
