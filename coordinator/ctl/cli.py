@@ -14,7 +14,7 @@ from coordinator.core.plans.plan import MigrationMode
 from coordinator.ctl import render
 from coordinator.ctl.answering import Exit, fail, note, print_json, result, show
 from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, jobs_folder
-from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, resolve
+from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, is_job, resolve
 from coordinator.ctl.jsontext import to_dict
 from coordinator.ctl.live_audit import prove
 from coordinator.ctl.plan_wait import JobOver, RequestWithdrawn, wait_for_plan
@@ -137,7 +137,7 @@ def drain(
     as_json: Json = False,
 ) -> None:
     """Take one node out of a job, and wait until it is out."""
-    job, node = _job_and_node("drain", names)
+    job, node = _job_and_node("drain", names, coordinator)
     with resolve(job, coordinator, token_file).client as client:
         _follow(client, client.drain(node, queue=not no_wait), detach, as_json)
 
@@ -150,15 +150,17 @@ def evict(
     as_json: Json = False,
 ) -> None:
     """Expel a node that does not answer, at once, as if it had died; `drain` takes out one that does."""
-    job, node = _job_and_node("evict", names)
+    job, node = _job_and_node("evict", names, coordinator)
     with resolve(job, coordinator, token_file).client as client:
         reply = client.evict(node)
     result(as_json, to_dict(reply), Text(reply.outcome))
 
 
-def _job_and_node(command: str, names: list[str]) -> tuple[str | None, str]:
+def _job_and_node(command: str, names: list[str], coordinator: str | None) -> tuple[str | None, str]:
     if len(names) > 2:
         raise typer.BadParameter(f"{command} takes one node at a time: [JOB] NODE, not {' '.join(names)}")
+    if len(names) == 1 and coordinator is None and is_job(names[0]):
+        raise typer.BadParameter(f"{names[0]} is a job; name the node: elasticctl {command} {names[0]} NODE")
     return (names[0] if len(names) == 2 else None), names[-1]
 
 

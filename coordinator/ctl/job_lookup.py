@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coordinator.client import CoordinatorClient
-from coordinator.ctl.job_folders import JobNotFound, LocalJob, find_job, jobs_folder
+from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, find_job, jobs_folder
 from elastic_ps.control.token import read_token
 from elastic_ps.system.http_pages import MOST_PORT
 
@@ -54,6 +54,11 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
     if not host or not re.fullmatch("0*[0-9]{1,5}", port) or not 0 < int(port) <= MOST_PORT:
         raise typer.BadParameter(f"--coordinator is HOST:PORT, PORT from 1 to {MOST_PORT}, not {coordinator!r}")
     return Target(CoordinatorClient(coordinator, read_token(token_file)))
+
+
+def is_job(name: str) -> bool:
+    """Return whether a job of this user on this machine has a name and has not ended."""
+    return any(job.name == name and job.ended is None for job in all_jobs(jobs_folder()))
 
 
 def _named(name: str | None) -> Target:

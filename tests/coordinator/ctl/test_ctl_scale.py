@@ -192,6 +192,14 @@ def test_drain(ctl: Ctl, fake: Any, names: list[str]) -> None:
     assert "plan 7  COMMITTED" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["drain", "evict"])
+def test_a_job_alone_is_no_node(ctl: Ctl, fake: Any, command: str) -> None:
+    result = ctl(command, "digits")
+    assert result.exit_code == 2
+    assert f"digits is a job; name the node: elasticctl {command} digits NODE" in result.stderr
+    assert not fake.requests
+
+
 def test_drain_follows_its_wish_into_the_next_plan(ctl: Ctl, fake: Any) -> None:
     cancelled = plan(7, "CANCELLED", reason="new tensors")
     fake.statuses[0].requests.append(3)
