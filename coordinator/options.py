@@ -33,7 +33,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--token-file", required=True, help="file that holds the job token as 32 hex digits")
     add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all of this machine (%(default)s)")
     add("--advertise", default="", metavar="HOST", help="name or address that others reach it by (that of --host)")
-    add("--port", type=int, default=0, help="port to listen on; 0: a free one (%(default)s)")
+    add("--port", type=_integer, default=0, help="port to listen on; 0: a free one (%(default)s)")
     add("--workers", type=_count, default=1, help="workers that the job starts with (%(default)s)")
     add("--servers", type=_count, default=1, help="servers that the job starts with (%(default)s)")
     add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="bytes of the largest block (%(default)s)")
@@ -56,11 +56,11 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     saving = "seconds between checkpoints; 0: on demand only (%(default)s)"
-    add("--checkpoint-interval", type=float, default=CoordinatorSettings.checkpoint_interval, metavar="S", help=saving)
+    add("--checkpoint-interval", type=_number, default=CoordinatorSettings.checkpoint_interval, metavar="S", help=saving)
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
     mine = "name of this training run: checkpoints have it, and only its own are loaded or dropped"
     add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")
-    add("--metrics", type=int, metavar="PORT", help="port to answer Prometheus at; 0: a free one (no metrics)")
+    add("--metrics", type=_integer, metavar="PORT", help="port to answer Prometheus at; 0: a free one (no metrics)")
     _add_life(add)
     return parser
 
@@ -81,8 +81,22 @@ def _add_life(add: Callable[..., object]) -> None:
     )
 
 
+def _integer(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no integer") from error
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
+
+
 def _positive(text: str) -> int:
-    value = int(text)
+    value = _integer(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
     return value
@@ -96,7 +110,7 @@ def _count(text: str) -> int:
 
 
 def _seed(text: str) -> int:
-    value = int(text)
+    value = _integer(text)
     if not 0 <= value <= MOST_SEED:
         raise argparse.ArgumentTypeError(f"must be from 0 to {MOST_SEED}, not {value}")
     return value
@@ -109,7 +123,7 @@ def _identity(text: str) -> str:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    value = _number(text)
     if not value > 0:
         raise argparse.ArgumentTypeError(f"must be more than 0 seconds, not {text}")
     return value

@@ -22,6 +22,16 @@ LONGEST_PATH = 4095
 """The most bytes of a path: Linux takes no longer one."""
 
 
+_OF_NUMBERS = {
+    "int_parsing": "{given!r} is no integer",
+    "int_from_float": "{given!r} is no integer",
+    "float_parsing": "{given!r} is no number",
+    "greater_than_equal": "must be at least {ge}, not {given}",
+    "less_than_equal": "must be at most {le}, not {given}",
+}
+"""Our words for what pydantic finds wrong with a number, by the type of its error."""
+
+
 def unusable(value: object, is_path: bool = False) -> str | None:
     """Return why no option can have a value, and what to give; None: it may.
 
@@ -68,14 +78,22 @@ def _refuse_if(problem: str | None, context: Any, parameter: Any) -> None:
         raise typer.BadParameter(problem, ctx=context, param=parameter)
 
 
+def _in_our_words(error: TyperException) -> str | None:
+    """Return what is wrong with a number, without the words of the library that checks it; None: it is no number."""
+    found = getattr(error.__cause__, "errors", None)  # pydantic.ValidationError, not imported for its name alone
+    first = found()[0] if callable(found) else {}
+    words = _OF_NUMBERS.get(first.get("type", ""))
+    return words.format(given=first["input"], **first.get("ctx", {})) if words else None
+
+
 @contextmanager
-def _harmless() -> Iterator[None]:
-    """Keep from the terminal whatever would act on it in the message about a wrong command line."""
+def _plain() -> Iterator[None]:
+    """Have the message about a wrong command line in our words, and without what would act on the terminal."""
     try:
         yield
     except TyperException as error:
         if isinstance(message := getattr(error, "message", None), str):
-            error.message = printable(message)
+            error.message = printable(_in_our_words(error) or message)
         raise
 
 
@@ -84,7 +102,7 @@ class _Refusing:
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See `click.Command`."""
-        with _harmless():
+        with _plain():
             _refuse_unusable(self, ctx, args)
             rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
             _refuse_numbers(self, ctx)
@@ -92,7 +110,7 @@ class _Refusing:
 
     def invoke(self, ctx: Any) -> Any:
         """See `click.Command`."""
-        with _harmless():
+        with _plain():
             return super().invoke(ctx)  # type: ignore[misc]
 
 

@@ -107,3 +107,13 @@ def test_a_storage_that_does_not_answer_at_the_start_is_asked_again(begin, tmp_p
     monkeypatch.setattr(storage, "candidates", candidates)
     assert begin("--restore", named).job.restore == named
     assert failed
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("--workers", "'two' is no integer"), ("--port", "'two' is no integer"), ("--lease", "'two' is no number")],
+)
+def test_what_is_no_number_is_said_plainly(capsys, option, words):
+    with pytest.raises(SystemExit):
+        parser(None).parse_args([option, "two"])
+    assert f"argument {option}: {words}" in capsys.readouterr().err

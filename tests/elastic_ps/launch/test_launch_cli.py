@@ -162,10 +162,10 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
         ("pkg.train", "a module is run with -m"),
         ("--workers 0 train.py", "--workers"),
         ("--servers 0 train.py", "--servers"),
-        ("--workers 100000000000000 train.py", "'--workers': Input should be less than or equal to 65535"),
+        ("--workers 100000000000000 train.py", "'--workers': must be at most 65535, not 100000000000000"),
         (
             "--seed 99999999999999999999999 train.py",
-            "'--seed': Input should be less than or equal to 18446744073709551615",
+            "'--seed': must be at most 18446744073709551615",
         ),
         ("--block-bytes 64000000000000000000000000 train.py", "--block-bytes"),
         ("--max-restarts -1 train.py", "--max-restarts"),

@@ -21,6 +21,7 @@ def all_of_them(folder: Annotated[Path, typer.Option()] = Path("here")) -> None:
 def go(
     number: Annotated[float, typer.Option()] = 1.0,
     count: Annotated[int, typer.Option()] = 1,
+    least: Annotated[int | None, typer.Option(min=1, max=3)] = None,
     file: Annotated[list[Path] | None, typer.Option()] = None,
     text: Annotated[str, typer.Option()] = "",
 ) -> None:
@@ -36,6 +37,11 @@ def test_what_is_usual() -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
+        (["go", "--number", "much"], "'--number': 'much' is no number"),
+        (["go", "--count", "two"], "'--count': 'two' is no integer"),
+        (["go", "--count", "1.5"], "'--count': '1.5' is no integer"),
+        (["go", "--least", "0"], "'--least': must be at least 1, not 0"),
+        (["go", "--least", "9"], "'--least': must be at most 3, not 9"),
         (["go", "--number", "nan"], "'--number': nan: give a number of at most 1e+15"),
         (["go", "--number=-inf"], "'--number': -inf: give"),
         (["go", "--number", "1e300"], "'--number': 1e+300: give"),
