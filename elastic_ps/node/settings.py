@@ -46,7 +46,7 @@ class NodeSettings:
                 f"{error.args[0]} is not set: this script is not part of a job. Start it with "
                 "`elasticrun --workers N --servers M script.py`, or join a running job with "
                 "`elasticrun --role worker --coordinator HOST:PORT --token-file FILE script.py`"
-            ) from error
+            ) from None
         return NodeSettings(
             coordinator,
             read_token(token_file),
