@@ -19,6 +19,9 @@ from dl2_scheduler.learning.teacher import PolicyTeacher
 Tell = Callable[[str, int, int, dict[str, float]], None]
 """Told of progress: what is done, how much of it, of how much, and its numbers."""
 
+JUDGING = "teacher and policy are judged"
+"""The last part of the work, as `Tell` hears of it."""
+
 
 @dataclass(frozen=True)
 class BootstrapSettings:
@@ -70,8 +73,10 @@ def bootstrap(
         taught(0, settings.warm_up)
     lesson = taught(settings.warm_up, settings.episodes)
     learn(policy, lesson.slots, settings.epochs, lessons.seed, folder, tell)
+    tell(JUDGING, 0, 1, {})
     judged = lessons.validation(settings.validation)
     found = {"teacher": rolled_out(judged, decides), "policy": rolled_out(judged)}
+    tell(JUDGING, 1, 1, {})
     times = {name: by_cluster(rolled.completion.tolist(), len(lessons.clusters)) for name, rolled in found.items()}
     return {name: np.round(of_cluster, 4).tolist() for name, of_cluster in times.items()}
 

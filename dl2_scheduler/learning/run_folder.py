@@ -20,7 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.plain import read_plain, write_plain
-from dl2_scheduler.policies.learnt.dl2 import POLICY_FILE, save
+from dl2_scheduler.policies.learnt.dl2 import CHECKPOINT_FILE, POLICY_FILE, SETTINGS_FILE, interrupted, save
 from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
 from dl2_scheduler.policies.learnt.weights import Weights
 from elastic_ps.system.bounded_files import read_text
@@ -41,15 +41,15 @@ class RunFolder:
     @property
     def checkpoint_file(self) -> Path:
         """Of the latest."""
-        return self.path / "checkpoint.pt"
+        return self.path / CHECKPOINT_FILE
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Make the folder of a new run.
+        """Make the folder of a new run; one that was interrupted before it had a policy gives way.
 
         Raises:
             BadInput: there is a run in it.
         """
-        if (self.path / "settings.json").exists():
+        if (self.path / SETTINGS_FILE).exists() and not interrupted(self.path):
             raise BadInput(f"{self.path} holds a run: name another folder, or go on with it by --resume")
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_settings(settings)
@@ -60,7 +60,7 @@ class RunFolder:
         text = json.dumps({"settings": dict(settings), "versions": versions}, indent=2)
         partial = self.path / "settings.partial"
         partial.write_text(text + "\n")
-        partial.replace(self.path / "settings.json")
+        partial.replace(self.path / SETTINGS_FILE)
 
     def settings(self) -> dict[str, Any]:
         """Return what the run was told.
@@ -69,7 +69,7 @@ class RunFolder:
             BadInput: there is no run.
         """
         try:
-            found: dict[str, Any] = json.loads(read_text(self.path / "settings.json"))["settings"]
+            found: dict[str, Any] = json.loads(read_text(self.path / SETTINGS_FILE))["settings"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadInput(f"no run in {self.path}: {error}") from error
         if not isinstance(found, dict):
@@ -87,6 +87,8 @@ class RunFolder:
         Raises:
             BadInput: there is none, it is damaged, or reading it could run code.
         """
+        if why := interrupted(self.path):
+            raise BadInput(f"no checkpoint in {self.path}: {why}")
         return read_plain(self.checkpoint_file)
 
 

@@ -13,7 +13,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import new_table, show
-from dl2_scheduler.commands.progress import Bar
+from dl2_scheduler.commands.progress import new_progress
 from dl2_scheduler.commands.simulation.simulated import CostOptions, SpeedTable, known_speeds
 from dl2_scheduler.policies.learnt.paper_weights import MOST_PLACES
 from dl2_scheduler.policies.learnt_names import DL2
@@ -79,8 +79,8 @@ def bootstrap(
     told = {"network": network.value, "clusters": clusters.split(), "speeds": str(speeds or ""), "jobs": jobs}
     of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost), "seed": seed}
     run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), told | of_lessons)
-    with Bar() as bar:
-        times = run.of_history(history, bar.tell) if history else run.of_teacher(teacher or _TEACHER, bar.tell)
+    with new_progress() as progress:
+        times = run.of_history(history, progress.tell) if history else run.of_teacher(teacher or _TEACHER, progress.tell)
     show(_table(clusters.split(), times))
     say(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
 

@@ -9,7 +9,7 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import new_table, show
-from dl2_scheduler.commands.progress import Bar
+from dl2_scheduler.commands.progress import new_progress
 from dl2_scheduler.commands.simulation.bootstrap import NetworkKind
 from dl2_scheduler.commands.simulation.simulated import known_speeds
 from dl2_scheduler.sim.arrivals import Pattern
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dl2_scheduler.learning.run_folder import RunFolder
 
 _MOST_MINUTES = 366 * 24 * 60.0
+_JUDGED = "the policy is judged"
 _LEARNING = "online"  # key of its settings
 _SHORTAGE = "shortage"  # and of what the last learning lacked
 
@@ -49,12 +50,16 @@ def learn(
     if resume and out is not None:
         raise BadInput("--resume goes on in the folder of the run: leave out --out")
     run = _run(told, before, None) if resume else _begun(told, before, out)
-    first, made, watch = run.judge(), run.updates, Stopwatch()
-    with Bar() as bar:
-        run.run(60 * minutes, updates, bar.tell)
-    lacking = watch.shortage(run.updates, updates, run.updates - made)
+    with new_progress() as progress:
+        progress.tell(_JUDGED, 0, 2, {})
+        first, made, watch = run.judge(), run.updates, Stopwatch()
+        run.run(60 * minutes, updates, progress.tell)
+        lacking = watch.shortage(run.updates, updates, run.updates - made)
+        progress.tell(_JUDGED, 1, 2, {})
+        last = run.judge()
+        progress.tell(_JUDGED, 2, 2, {})
     table = new_table(cluster=False, before=True, now=True, difference=True)
-    for name, was, now in zip(told["clusters"], first, run.judge(), strict=True):
+    for name, was, now in zip(told["clusters"], first, last, strict=True):
         table.add_row(name, f"{was:.2f}", f"{now:.2f}", f"{now / was - 1:+.1%}")
     show(table)
     say(

@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.learning.bootstrap import BootstrapSettings, Tell, follow
+from dl2_scheduler.learning.bootstrap import JUDGING, BootstrapSettings, Tell, follow
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.imitation import ImitationLoss, TeacherDecisions, decisions, imitate
 from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
@@ -71,11 +71,13 @@ def bootstrap_paper(
     random = np.random.default_rng(lessons.seed)
     lesson = decisions(taught(settings.warm_up, settings.episodes), policy.weights(), network.kept, random)
     learn(policy, lesson, network.loss, settings.epochs, lessons.seed, folder, tell)
+    tell(JUDGING, 0, 1, {})
     judged = lessons.validation(settings.validation)
     times = {}
     for name, decides in (("teacher", teacher), ("policy", PaperDl2(policy.weights()))):
         each = [completion_time(cluster_of(episode, lessons, speeds), decides) for episode in judged]
         times[name] = np.round(by_cluster(each, len(lessons.clusters)), 4).tolist()
+    tell(JUDGING, 1, 1, {})
     return times
 
 

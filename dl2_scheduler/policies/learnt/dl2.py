@@ -20,6 +20,8 @@ from dl2_scheduler.policies.learnt.paper import PaperDl2
 from dl2_scheduler.policies.learnt.paper_weights import Layers, PaperWeights, paper_shapes
 from dl2_scheduler.policies.learnt.weights import ARRAYS, Weights, shapes, share_of
 
+SETTINGS_FILE = "settings.json"
+CHECKPOINT_FILE = "checkpoint.pt"
 POLICY_FILE = "policy.npz"
 _MODELS = "models"
 _MINIMUM = "minimum"  # only the paper's network has it
@@ -68,6 +70,13 @@ def save(weights: Weights | PaperWeights, path: Path) -> None:
     partial.replace(path)
 
 
+def interrupted(run: Path) -> str | None:
+    """Return that a run has written neither a checkpoint nor a policy yet, and what to do; None: it has, or is none."""
+    if not (run / SETTINGS_FILE).exists() or any((run / name).exists() for name in (CHECKPOINT_FILE, POLICY_FILE)):
+        return None
+    return f"its bootstrap was interrupted, or still runs: if none runs, `dl2 bootstrap --out {run}` begins it again"
+
+
 def load(path: Path) -> Weights | PaperWeights:
     """Read a network, of either kind.
 
@@ -78,6 +87,8 @@ def load(path: Path) -> Weights | PaperWeights:
         BadInput: there is none, it is damaged, or its weights are not finite or do not fit each other.
     """
     file = path / POLICY_FILE if path.is_dir() else path
+    if why := interrupted(path):
+        raise BadInput(f"no policy in {path}: {why}")
     try:
         found = read_arrays(file)
         models = json.loads(str(found[_MODELS]))

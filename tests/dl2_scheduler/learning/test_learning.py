@@ -99,6 +99,16 @@ def test_a_policy_by_name(taught, tmp_path):
         RunFolder(tmp_path).checkpoint()
 
 
+def test_a_run_that_was_interrupted_says_so_and_begins_again(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    run.begin({"teacher": "drf"})
+    for what in (lambda: load(run.path), run.checkpoint):
+        with pytest.raises(BadInput, match=r"interrupted, .* `dl2 bootstrap --out .*run` begins it again"):
+            what()
+    run.begin({"teacher": "planner"})
+    assert run.settings() == {"teacher": "planner"}
+
+
 def test_lessons_are_never_those_that_judge():
     learnt = LESSONS.episodes(0, 50)
     assert [episode.jobs for episode in learnt[20:30]] == [episode.jobs for episode in LESSONS.episodes(20, 10)]
