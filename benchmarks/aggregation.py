@@ -1,4 +1,4 @@
-"""What it costs that contributions are added in rank order, whoever comes first: the same bits in every run.
+"""Measure what adding contributions in rank order costs, whoever comes first: the same bits in every run.
 
     python -m benchmarks.aggregation [--mb 100]
 

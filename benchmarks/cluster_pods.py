@@ -192,7 +192,7 @@ class WatchEvent:
 
 
 class _Told:
-    """What the API server tells of a job and its pods. A context manager.
+    """A `_Told` is what the API server tells of a job and its pods. A context manager.
 
     Args:
         namespace: of the job.

@@ -1,4 +1,4 @@
-"""Whether training converges with compressed gradients: the digits job, over tcp, where they are encoded.
+"""Measure whether training converges with gradients that tcp compresses, on the digits job.
 
     python -m benchmarks.compression [--epochs 20]
 

@@ -1,4 +1,4 @@
-"""What an exchange costs: MXNet's own parameter server (`dist_sync`, ps-lite) and ours, in one run, in turn.
+"""Measure an exchange: of MXNet's own parameter server (`dist_sync`, ps-lite) and of ours, in one run, in turn.
 
     python -m benchmarks.dataplane [--models tensor resnet50 ...] [--sizes 1w1s 2w1s ...] [--steps 10] [--rounds 2]
         [--networks digits lstm] [--workers 1 2 4 8]

@@ -196,7 +196,7 @@ class ServedSimulation:
 
     @property
     def comparisons(self) -> int:
-        """That the guard has made so far."""
+        """The comparisons that the guard has made so far."""
         return len(self._summaries)
 
     def run(self, judged: Callable[[], None]) -> list[dict[str, Any]]:

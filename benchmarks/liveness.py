@@ -1,4 +1,4 @@
-"""How soon a job trains again where a process is silent for ever, or two cannot reach each other; real processes.
+"""Measure how soon a job trains again where a process is silent for ever, or two cannot reach each other.
 
     python -m benchmarks.liveness [--times 3] [--lanes 2] [--lease 10]
 

@@ -1,4 +1,4 @@
-"""What workers lose when servers join: `live`, `pause`, and checkpoint and restart, in one run (DL2 figures 11, 12).
+"""Measure what workers lose when servers join: `live`, `pause`, or by a checkpoint and a restart (DL2 figures 11, 12).
 
     python -m benchmarks.migration [--models resnet50 vgg16] [--pairs 200]
 

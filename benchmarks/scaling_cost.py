@@ -1,4 +1,4 @@
-"""What a real MXNet job loses where it starts, and where its workers or servers change: `ScalingCost` of the simulator.
+"""Measure the simulator's `ScalingCost`: what a real MXNet job loses at its start, and where its counts change.
 
     python -m benchmarks.scaling_cost [--starts 5] [--rounds 6]
 

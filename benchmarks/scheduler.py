@@ -1,4 +1,4 @@
-"""How fast the scheduler decides and the simulator runs.
+"""Measure how fast the scheduler decides and the simulator runs.
 
     python -m benchmarks.scheduler [--policy RUN]
 

@@ -56,7 +56,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     )
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     saving = "seconds between checkpoints; 0: on demand only (%(default)s)"
-    add("--checkpoint-interval", type=_number, default=CoordinatorSettings.checkpoint_interval, metavar="S", help=saving)
+    add(
+        "--checkpoint-interval", type=_number, default=CoordinatorSettings.checkpoint_interval, metavar="S", help=saving
+    )
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
     mine = "name of this training run: checkpoints have it, and only its own are loaded or dropped"
     add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")

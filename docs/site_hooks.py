@@ -1,4 +1,4 @@
-"""What `make docs-site` does beyond Markdown: files of the repository that pages link to, and drawn Mermaid graphs.
+"""This module is what `make docs-site` does beyond Markdown: files that pages link to, and drawn Mermaid graphs.
 
 mkdocs calls the functions named `on_...` (mkdocs.yml, `hooks`).
 """

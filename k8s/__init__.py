@@ -1,1 +1,1 @@
-"""What runs on Kubernetes: the chart, the images, the operator, and what it shares with the scheduler."""
+"""This runs on Kubernetes: the chart, the images, the operator, and what it shares with the scheduler."""

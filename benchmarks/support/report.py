@@ -1,4 +1,4 @@
-"""What every benchmark writes: build/bench/NAME.json, and a table with its goals for the person who ran it."""
+"""Every benchmark writes this: build/bench/NAME.json, and a table with its goals for the person who ran it."""
 
 import json
 import os

@@ -120,17 +120,17 @@ class Introduction:
 
     @property
     def is_member(self) -> bool:
-        """Whether it is in the configuration in force there."""
+        """Return whether it is in the configuration in force there."""
         return self.current is not None and self.member.id in self.current.members
 
     @property
     def has_left(self) -> bool:
-        """Whether it has left by a configuration that is in force there; its plan has not ended."""
+        """Return whether it has left by a configuration that is in force there; its plan has not ended."""
         return self.leaving and not self.is_member
 
     @property
     def waits(self) -> bool:
-        """Whether it has come to join, and was never a member."""
+        """Return whether it has come to join, and was never a member."""
         return not self.is_member and not self.leaving
 
 

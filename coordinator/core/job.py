@@ -68,12 +68,12 @@ class RegisteredNode:
 
     @property
     def role(self) -> Role:
-        """What it does: worker or server."""
+        """Return what it does: worker or server."""
         return self.member.role
 
     @property
     def departing(self) -> bool:
-        """Whether it ends by itself, soon."""
+        """Return whether it ends by itself, soon."""
         return self.left or self.stop is not None or (self.cancel is not None and self.cancel.leave)
 
 
@@ -153,7 +153,7 @@ class DurableJob:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing happens any more."""
+        """Return whether nothing happens any more."""
         return self.phase in (JobPhase.FINISHED, JobPhase.FAILED)
 
     @property
@@ -163,12 +163,12 @@ class DurableJob:
 
     @property
     def elastic(self) -> bool:
-        """Whether the scripts take their batches from the runtime."""
+        """Return whether the scripts take their batches from the runtime."""
         return self.data is not None and self.data.elastic
 
     @property
     def is_sync(self) -> bool:
-        """Whether all workers share each step; a job that has not said otherwise yet is taken to."""
+        """Return whether all workers share each step; a job that has not said otherwise yet is taken to."""
         return self.data is None or self.data.is_sync
 
     def waiting(self, role: Role) -> list[NodeId]:

@@ -39,7 +39,7 @@ class Audit:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether every sample of every epoch was used exactly once."""
+        """Return whether every sample of every epoch was used exactly once."""
         return not self.problems and self.epochs > 0
 
 

@@ -51,7 +51,7 @@ class LocalJob:
 
     @property
     def processes_alive(self) -> bool:
-        """Whether its launcher or its coordinator still runs on this machine."""
+        """Return whether its launcher or its coordinator still runs on this machine."""
         return any(_alive(pid) for pid in (self.pid, self.coordinator_pid) if pid)
 
 

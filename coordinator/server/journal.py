@@ -23,7 +23,7 @@ class Unopened(JournalError, NotNow):
 
 
 class JobFolderUnwritable(NotNow):
-    """What has happened in a job cannot be written down: its coordinator ends, as it would not know of it later.
+    """The coordinator cannot write down what has happened in a job: it ends, as it would not know of it later.
 
     Args:
         path: of the file.

@@ -77,7 +77,7 @@ class Trial:
 
     @property
     def client(self) -> CoordinatorClient:
-        """Of the job's coordinator. Raises TrialFailed: the job has not begun."""
+        """The client of the job's coordinator. Raises TrialFailed: the job has not begun."""
         if self._client is None:
             described = json.loads((self.folder / "job.json").read_text())
             if described["pid"] != self.process.pid:  # of an earlier job of this name

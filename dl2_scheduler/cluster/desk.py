@@ -33,12 +33,12 @@ class LiveJobPhase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes after it."""
+        """Return whether nothing comes after it."""
         return self in (LiveJobPhase.FINISHED, LiveJobPhase.FAILED, LiveJobPhase.STOPPED)
 
     @property
     def has_processes(self) -> bool:
-        """Whether something of it runs."""
+        """Return whether something of it runs."""
         return not self.ended and self is not LiveJobPhase.WAITING
 
 

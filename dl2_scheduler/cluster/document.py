@@ -87,17 +87,17 @@ class RoleSpec(DocumentPart):
 
     @property
     def count(self) -> int:
-        """Of them that the job has where its owner says so."""
+        """The count of them that the job has where its owner says so."""
         return self.min if self.replicas is None else self.replicas
 
     @property
     def container(self) -> Container:
-        """Of one task."""
+        """The container of one task."""
         return self.template.spec.containers[0] if self.template else Container()
 
     @property
     def slots(self) -> float:
-        """Of a virtual node, that one task takes."""
+        """The slots of a virtual node that one task takes."""
         resources = self.container.resources
         return resources.requests.get(SLOTS, 1.0) if resources else 1.0
 

@@ -114,7 +114,7 @@ class Cluster(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether no job is left and none will come."""
+        """Return whether no job is left and none will come."""
 
 
 class PlacementPolicy(Protocol):

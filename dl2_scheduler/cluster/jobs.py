@@ -68,7 +68,7 @@ class Job:
 
     @property
     def samples_known(self) -> bool:
-        """Whether it has told how many samples an epoch has."""
+        """Return whether it has told how many samples an epoch has."""
         return self.samples_per_epoch != UNKNOWN_SAMPLES
 
     def check(self) -> None:

@@ -34,7 +34,7 @@ class JobState:
 
     @property
     def remaining_epochs(self) -> float:
-        """What it needs still, as far as a scheduler can know."""
+        """Return what it needs still, as far as a scheduler can know."""
         left = self.job.estimate - self.epochs_done
         return left if left > 0 else LEAST_REMAINING * self.job.estimate
 

@@ -21,7 +21,7 @@ _SETTLED = 5  # steps before a change, so that none is measured in another's wak
 
 @dataclass(frozen=True)
 class LiveScale:
-    """How much is measured.
+    """This scale says how much is measured.
 
     Attributes:
         network: of figure 11, by the name that the framework's model zoo has for it.
@@ -56,7 +56,7 @@ class LiveJobs:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Of elasticrun."""
+        """The options of elasticrun."""
         return ("--seed", str(self.seed))
 
 

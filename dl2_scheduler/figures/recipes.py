@@ -1,4 +1,4 @@
-"""How a policy is made: by our learning, or by the paper's; first it imitates, then it learns online."""
+"""A policy is made here: by our learning, or by the paper's; first it imitates, then it learns online."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -46,7 +46,7 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class Recipe:
-    """What both learners have.
+    """A `Recipe` has what both learners have.
 
     Attributes:
         teacher: a policy's name; None: online learning begins from random weights.

@@ -1,4 +1,4 @@
-"""How large the experiments behind figures are."""
+"""This module says how large the experiments behind figures are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class FigureScale:
 
     @property
     def nodes(self) -> tuple[tuple[Node, ...], ...]:
-        """Of each cluster."""
+        """The nodes of each cluster."""
         return tuple(map(parse_cluster, self.clusters))
 
     def experiment(self) -> Mapping[str, object]:

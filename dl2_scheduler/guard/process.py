@@ -59,7 +59,7 @@ class Guard:
 
     @property
     def summary(self) -> str:
-        """What was found last, for people."""
+        """Return what was found last, for people."""
         last = self._standing.last
         if self._error or last is None:
             return self._error or self._side.trouble

@@ -73,7 +73,7 @@ class Comparing:
 
     @property
     def cost(self) -> ScalingCost:
-        """Of scaling, as far as the history tells."""
+        """The cost of scaling, as far as the history tells."""
         return costs_of(self._scalings).scaling
 
     def _catch_up(self) -> None:

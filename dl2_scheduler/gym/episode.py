@@ -86,7 +86,7 @@ class EpisodeSettings:
 
     @property
     def actions(self) -> int:
-        """How many there are."""
+        """Return how many there are."""
         return self.places * ACTIONS + 1
 
     @property
@@ -120,7 +120,7 @@ class GymEpisode:
 
     @property
     def over(self) -> bool:
-        """Whether it is terminated or truncated."""
+        """Return whether it is terminated or truncated."""
         return self.terminated or self.truncated
 
     def act(self, action: int) -> float:

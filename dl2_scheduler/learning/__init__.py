@@ -1,1 +1,1 @@
-"""How DL2 learns: supervised from a teacher first, then by reinforcement (DL2, section 4)."""
+"""DL2 learns here: supervised from a teacher first, then by reinforcement (DL2, section 4)."""

@@ -1,4 +1,4 @@
-"""Whether `dl2 learn` had the time that it needs, judged by the updates that it made."""
+"""This module says whether `dl2 learn` had the time that it needs, judged by the updates that it made."""
 
 import csv
 import math

@@ -1,4 +1,4 @@
-"""What jobs did, as far as a critic learns from it: the same from simulated clusters and from live ones."""
+"""This module keeps what jobs did for a critic to learn from: the same from simulated clusters and from live ones."""
 
 from collections import deque
 from collections.abc import Collection, Hashable, Sequence
@@ -24,7 +24,7 @@ _LEAST_REMAINING = 1e-3  # slots: a job that ends as it begins
 
 
 class ScalingKind(IntEnum):
-    """What a job did at the start of a slot: it costs training time."""
+    """A `ScalingKind` says what a job did at the start of a slot: it costs training time."""
 
     NONE = 0
     CHANGE = 1

@@ -106,7 +106,7 @@ def new_policy(models: Sequence[str], seed: int) -> SharedPolicy:
 
 
 class RemainingTime(nn.Module):
-    """How long a job will take from a slot on, as a logarithm of slots.
+    """This network says how long a job will take from a slot on, as a logarithm of slots.
 
     Args:
         models: number of types.

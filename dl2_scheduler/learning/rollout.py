@@ -51,7 +51,7 @@ def taught_by(teacher: Teacher) -> Guide:
 
 @dataclass(frozen=True)
 class Episode:
-    """What one lane is given.
+    """An `Episode` is what one lane is given.
 
     Attributes:
         jobs: that arrive.

@@ -40,7 +40,7 @@ class RunFolder:
 
     @property
     def checkpoint_file(self) -> Path:
-        """Of the latest."""
+        """The file of the latest checkpoint."""
         return self.path / CHECKPOINT_FILE
 
     def begin(self, settings: Mapping[str, Any]) -> None:

@@ -85,7 +85,7 @@ def _sums(weights: Floats, rows: Counts, count: int) -> sparse.csr_array:
 
 @dataclass(frozen=True)
 class _Program:
-    """Of all slots before `horizon`. A variable is the part of a slot that a job spends in a configuration."""
+    """It has all slots before `horizon`. A variable is the part of a slot that a job spends in a configuration."""
 
     alone: Alone
     ways: Sequence[Configurations]

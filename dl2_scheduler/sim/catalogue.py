@@ -28,7 +28,7 @@ class JobType:
 
     @property
     def on_gpus(self) -> bool:
-        """Whether its workers take any."""
+        """Return whether its workers take any."""
         return self.worker["gpu"] > 0
 
 

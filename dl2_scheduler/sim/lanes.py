@@ -24,7 +24,7 @@ _DONE = 1e-9  # part of its epochs that a job may lack by rounding when it ends
 
 @dataclass(frozen=True)
 class ScalingCost:
-    """What it costs a job that its counts change, in seconds from the start of that slot on.
+    """A `ScalingCost` is what it costs a job that its counts change, in seconds from the start of that slot on.
 
     Attributes:
         start: in which it does not train as it begins, or begins again after it had nothing.
@@ -51,7 +51,7 @@ the largest of the four. docs/reference/traces.md has them all.
 
 @dataclass(frozen=True)
 class SlotProgress:
-    """What became of a slot; arrays are (lanes, jobs).
+    """A `SlotProgress` says what became of a slot; arrays are (lanes, jobs).
 
     Attributes:
         epochs: trained.

@@ -1,4 +1,4 @@
-"""How good a finished run was, and how sure a comparison over several job sequences is."""
+"""This module says how good a finished run was, and how sure a comparison over several job sequences is."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -81,7 +81,7 @@ class Compression:
 
     @property
     def has_feedback(self) -> bool:
-        """Whether what the quantization leaves out is added to the next gradient."""
+        """Return whether what the quantization leaves out is added to the next gradient."""
         return self.kind in ("2bit", "topk")
 
     def quantized(self, values: Array) -> Array:

@@ -76,7 +76,7 @@ class DataSpec:
 
     @property
     def is_sync(self) -> bool:
-        """Whether all workers share each step; else every push is an update of its own."""
+        """Return whether all workers share each step; else every push is an update of its own."""
         return self.consistency == "sync"
 
     @property

@@ -31,7 +31,7 @@ class ElasticError(Exception):
 
 
 class ConfigurationError(ElasticError):
-    """What the caller asked for cannot be done; the message says how to mend it."""
+    """The caller asked for something that cannot be done; the message says how to mend it."""
 
 
 class CheckpointError(ElasticError):

@@ -95,17 +95,17 @@ class CoordinatorProcess:
 
     @property
     def runs(self) -> bool:
-        """Whether there is a process of it."""
+        """Return whether there is a process of it."""
         return self._process is not None
 
     @property
     def listens(self) -> bool:
-        """Whether it runs and has said that it listens."""
+        """Return whether it runs and has said that it listens."""
         return self.runs and self._since < math.inf
 
     @property
     def join(self) -> JoinSettings:
-        """How nodes of this machine find the job."""
+        """Return how nodes of this machine find the job."""
         nodes = self._settings.nodes
         return JoinSettings(f"{nodes.host}:{self._port}", self._folder.token_file, nodes.host, nodes.wire)
 

@@ -101,7 +101,7 @@ class RestartBudget:
 
     @property
     def exhausted(self) -> bool:
-        """Whether a death has happened that may not be mended."""
+        """Return whether a death has happened that may not be mended."""
         return len(self.deaths) > self.allowed
 
 

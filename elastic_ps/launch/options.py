@@ -177,7 +177,7 @@ class NodesOptions:
 
     @property
     def wire(self) -> TransportSettings:
-        """How tensors travel."""
+        """Return how tensors travel."""
         return TransportSettings(self.transport, self.tcp_sockets)
 
 

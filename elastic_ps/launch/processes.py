@@ -79,7 +79,7 @@ class ChildProcess:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it stands still by SIGSTOP, and takes no signal but SIGKILL (Linux; elsewhere: False)."""
+        """Return whether it stands still by SIGSTOP, and takes no signal but SIGKILL (Linux; elsewhere: False)."""
         with self._reaped:
             try:
                 state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]

@@ -17,7 +17,7 @@ _Kind = TypeVar("_Kind")
 
 
 class KVStoreError(ConfigurationError, mx.MXNetError):  # type: ignore[misc]  # mxnet has no types
-    """What was asked of the kvstore cannot be done; the message names the key and says how to mend it."""
+    """The kvstore was asked for something that cannot be done; the message names the key and says how to mend it."""
 
 
 class KVStoreLost(ElasticError, mx.MXNetError):  # type: ignore[misc]

@@ -243,7 +243,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Return whether `close` was called."""
         return self._closed.is_set()
 
     def closes_within(self, seconds: float) -> bool:

@@ -48,7 +48,7 @@ class Standing:
 
     @property
     def is_member(self) -> bool:
-        """Whether this node is in the configuration in force."""
+        """Return whether this node is in the configuration in force."""
         return self.current is not None and self.node in self.current.members
 
     @property

@@ -46,7 +46,7 @@ class GradientSum(Sum):
 
     @property
     def dtype(self) -> DType:
-        """Of the elements."""
+        """The elements' type."""
         return self.arrays[0].dtype
 
     def __len__(self) -> int:

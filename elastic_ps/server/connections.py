@@ -41,7 +41,7 @@ class Peer:
 
     @property
     def node(self) -> NodeId:
-        """Of the peer."""
+        """The peer's name."""
         return self.link.peer
 
 

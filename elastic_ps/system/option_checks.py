@@ -88,7 +88,7 @@ def _in_our_words(error: TyperException) -> str | None:
 
 @contextmanager
 def _plain() -> Iterator[None]:
-    """Have the message about a wrong command line in our words, and without what would act on the terminal."""
+    """Keep the message about a wrong command line in our words, and without what would act on the terminal."""
     try:
         yield
     except TyperException as error:

@@ -65,7 +65,7 @@ class Frame:
 
     @property
     def kind(self) -> Kind:
-        """What the frame says."""
+        """Return what the frame says."""
         return self.meta.kind
 
     @property

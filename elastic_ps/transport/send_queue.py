@@ -68,7 +68,7 @@ class Link:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything has been sent."""
+        """Return whether everything has been sent."""
         return not self._queue
 
     def oldest_version(self) -> int | None:

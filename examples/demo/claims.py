@@ -1,4 +1,4 @@
-"""What the demo claims, and whether it holds."""
+"""This module says what the demo claims, and whether it holds."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

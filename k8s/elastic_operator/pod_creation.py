@@ -49,7 +49,7 @@ class PodCreator:
 
     @property
     def denied(self) -> ApiDenial | None:
-        """What the API server would not make, and when it is to be tried again; None: nothing."""
+        """Return what the API server would not make, and when it is to be tried again; None: nothing."""
         if self._denial is None:
             return None
         denial, until = self._denial

@@ -111,7 +111,7 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether this candidate may act now, as nobody else can hold the lease."""
+        """Return whether this candidate may act now, as nobody else can hold the lease."""
         return self._renewed is not None and self._clock() - self._renewed < ACTING_SECONDS
 
     @property

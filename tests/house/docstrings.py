@@ -10,6 +10,9 @@ from tests.house.sources import Source
 MANY = 3
 """Parameters of a public function from which on `Args:` says what each is."""
 
+NO_SUBJECTS = ("Of ", "How ", "Whether ", "What ", "That ")
+"""Words that begin a clause without the sentence that it belongs to: its own verb would pass for the sentence's."""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 VERBS = frozenset(Path(__file__).with_name("verbs.txt").read_text().split())
 """Verbs in their base form, as an imperative has it."""
@@ -65,6 +68,8 @@ def _of(node: ast.Module | ast.ClassDef | Function, text: str) -> Iterator[str]:
     sentence = first_sentence(text)
     if not sentence.endswith((".", "!", "?", ":")):
         yield "the first line is no sentence with a full stop"
+    if sentence.startswith(NO_SUBJECTS):
+        yield f"the first line begins with {sentence.split()[0]!r}, a clause without its sentence"
     if isinstance(node, Function):
         if _is_property(node):
             return

@@ -60,6 +60,13 @@ def test_what_breaks_the_rules_of_docstrings_is_said_with_its_place():
     ]
 
 
+@pytest.mark.parametrize("line", ["Of one cluster.", "How tensors travel.", "Whether it is.", "That is.", "What is."])
+@pytest.mark.parametrize("head", ["", "class A:\n    ", "class A:\n    @property\n    def f(self):\n        "])
+def test_a_clause_is_no_sentence(head: str, line: str) -> None:
+    found = list(complaints(source(f'{head}"""{line}"""\n')))
+    assert any(f"begins with {line.split()[0]!r}" in each for each in found)
+
+
 def test_a_command_says_its_options_in_its_help():
     text = '@app.command()\ndef scale(job, workers, servers):\n    """Change the counts of a job."""\n'
     assert list(complaints(source('"""Keep commands."""\n' + text))) == []

@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def open_ended(self) -> bool:
-        """Whether it is assigned, and can still be cancelled."""
+        """Return whether it is assigned, and can still be cancelled."""
         return self.phase in (Phase.ASSIGNED, Phase.SYNCING)
 
     @cached_property

@@ -83,12 +83,12 @@ class JobRecord:
 
     @property
     def name(self) -> str:
-        """Of the job."""
+        """The job's name."""
         return self.document.metadata.name
 
     @property
     def left_alone(self) -> bool:
-        """Whether the policy does not decide about it."""
+        """Return whether the policy does not decide about it."""
         return self.held or self.suspended
 
 

@@ -53,7 +53,7 @@ class TaskShape:
 
     @property
     def key(self) -> str:
-        """Of the submission, in names of files."""
+        """The submission's key, in names of files."""
         return f"{self.name}-{self.submission}"
 
 
@@ -87,7 +87,7 @@ class LaunchOrder:
 
     @property
     def name(self) -> str:
-        """Of the job."""
+        """The job's name."""
         return self.shape.name
 
     @property
@@ -278,7 +278,7 @@ class JobRuntime(Protocol):
 
     @property
     def isolation(self) -> str:
-        """How tasks are kept to their share, for people."""
+        """Return how tasks are kept to their share, for people."""
 
     def log(self, name: str, submission: int, run: int) -> Path:
         """Return the file of a launcher's output.

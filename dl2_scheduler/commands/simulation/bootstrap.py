@@ -80,7 +80,9 @@ def bootstrap(
     of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost), "seed": seed}
     run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), told | of_lessons)
     with new_progress() as progress:
-        times = run.of_history(history, progress.tell) if history else run.of_teacher(teacher or _TEACHER, progress.tell)
+        times = (
+            run.of_history(history, progress.tell) if history else run.of_teacher(teacher or _TEACHER, progress.tell)
+        )
     show(_table(clusters.split(), times))
     say(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
 

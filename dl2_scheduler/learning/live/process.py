@@ -58,7 +58,7 @@ class Learner:
 
     @property
     def summary(self) -> str:
-        """How it goes, for people."""
+        """Return how it goes, for people."""
         if self._name is None:
             return "no learnt policy is in use, dl2:RUN"
         trouble = self._side.trouble if self._side else ""

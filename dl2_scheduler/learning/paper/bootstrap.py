@@ -24,7 +24,7 @@ from dl2_scheduler.sim.simulator import SimulatedCluster
 
 @dataclass(frozen=True)
 class PaperNetwork:
-    """What is to be made.
+    """A `PaperNetwork` says what is to be made.
 
     Attributes:
         places: J: jobs that it sees at once.

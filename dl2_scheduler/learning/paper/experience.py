@@ -1,4 +1,4 @@
-"""What an update learns from: samples of inferences, and the buffer that keeps the latest (DL2, section 4.3)."""
+"""An update learns from what is here: samples of inferences, and the buffer of the latest (DL2, section 4.3)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

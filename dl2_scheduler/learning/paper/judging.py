@@ -1,4 +1,4 @@
-"""How good a policy is on episodes, whatever it is."""
+"""This module judges how good a policy is on episodes, whatever it is."""
 
 import numpy as np
 

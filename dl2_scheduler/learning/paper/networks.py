@@ -83,7 +83,7 @@ class PaperPolicy(_Twin):
 
 
 class PaperValue(_Twin):
-    """What is to be expected from a state on.
+    """This network says what is to be expected from a state on.
 
     Args:
         models: number of types.

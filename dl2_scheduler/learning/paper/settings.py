@@ -1,11 +1,11 @@
-"""What can be set of the paper's learning; the defaults are the published configuration (DL2, section 6.2)."""
+"""This module has the settings of the paper's learning; the defaults are the published ones (DL2, section 6.2)."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """Of the reinforcement learning. Each technique of table 2 can be left out.
+    """These settings are those of the reinforcement learning. Each technique of table 2 can be left out.
 
     Attributes:
         learning_rate: of Adam, of both networks.

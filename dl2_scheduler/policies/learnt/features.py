@@ -1,4 +1,4 @@
-"""What the learnt policy sees of a slot's start, in arrays: of one cluster, or of many simulated ones at once."""
+"""The learnt policy sees these arrays of a slot's start: of one cluster, or of many simulated ones at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

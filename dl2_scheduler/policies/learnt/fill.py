@@ -34,7 +34,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Tasks(NamedTuple):
-    """What the jobs of a slot may get.
+    """These `Tasks` are what the jobs of a slot may get.
 
     Attributes:
         demands: of each kind of task, (kinds, resources).

@@ -123,7 +123,7 @@ def _next_forced(forced: Ints, cursor: int, low: int, high: int, mask: Mask) -> 
 
 
 class _View(NamedTuple):
-    """What the network sees of one batch, and its scratch.
+    """A `_View` is what the network sees of one batch, and its scratch.
 
     Attributes:
         state: the rows, (J, row_width).

@@ -32,7 +32,7 @@ class Layers(NamedTuple):
 
 @dataclass(frozen=True)
 class PaperWeights:
-    """What inference needs, without a framework.
+    """These weights are what inference needs, without a framework.
 
     Attributes:
         models: types that the network knows.
@@ -46,7 +46,7 @@ class PaperWeights:
 
     @property
     def layers(self) -> Layers:
-        """Of the compiled loop."""
+        """The layers of the compiled loop."""
         return Layers(**self.arrays)
 
     @property

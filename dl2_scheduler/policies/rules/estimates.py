@@ -1,4 +1,4 @@
-"""What a policy knows of speeds: the truth, or what it has fitted to the reports of jobs."""
+"""This module has what a policy knows of speeds: the truth, or what it has fitted to the reports of jobs."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.speeds import Grid, Speeds
 
 
 class SpeedEstimates(Protocol):
-    """Of models, in samples a second."""
+    """These are the speeds of models, in samples a second."""
 
     def observe(self, reports: Iterable[SpeedReport]) -> None:
         """Learn from what jobs measured."""
@@ -21,7 +21,7 @@ class SpeedEstimates(Protocol):
 
 
 class TrueSpeeds:
-    """What no real scheduler has.
+    """These speeds are true ones, which no real scheduler has.
 
     Args:
         speeds: the simulator's.

@@ -10,7 +10,7 @@ from dl2_scheduler.policies.rules.ranking import Ints, Ranking, changed, first_o
 
 
 class Nodes(NamedTuple):
-    """Of one cluster; `claim` changes the last four.
+    """These `Nodes` are those of one cluster; `claim` changes the last four.
 
     Attributes:
         demands: of each kind of task, (kinds, resources).

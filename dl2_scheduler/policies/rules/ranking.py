@@ -19,7 +19,7 @@ _LEAST_BLOCK = 16  # a scan of so few is as fast as looking up what one found
 
 
 class Ranking(NamedTuple):
-    """What is remembered.
+    """A `Ranking` is what is remembered.
 
     Attributes:
         size: numbers in a block; the last one may have fewer.

@@ -1,4 +1,4 @@
-"""What public traces lack, filled in."""
+"""This module fills in what public traces lack."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class TracedJob:
 
 @dataclass
 class Read:
-    """What was found in a source.
+    """A `Read` is what was found in a source.
 
     Attributes:
         jobs: in any order.

@@ -68,7 +68,7 @@ class _Role:
 
     @property
     def plan(self) -> Resources | None:
-        """What one instance takes; None: the table does not say."""
+        """Return what one instance takes; None: the table does not say."""
         return {"cpu": self.cpu, "gpu": self.gpu} if self.cpu or self.gpu else None
 
 

@@ -110,7 +110,7 @@ class CheckpointSnapshot:
 
     @property
     def has_piece(self) -> bool:
-        """Whether `next_piece` gives one."""
+        """Return whether `next_piece` gives one."""
         return bool(self._copied) or bool(self._ready().any())
 
     def is_complete(self, undecided: bool) -> bool:

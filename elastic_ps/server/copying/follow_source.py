@@ -127,7 +127,7 @@ class FollowSource:
 
     @property
     def has_work(self) -> bool:
-        """Whether `next_piece` would do something."""
+        """Return whether `next_piece` would do something."""
         if not self._live or self._handed_over or self.fell_back or self.link.backlog > BACKLOG_BYTES:
             return False
         if self._pending().any():

@@ -83,7 +83,7 @@ class ServerLedger:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether something waits for entries to be kept."""
+        """Return whether something waits for entries to be kept."""
         return bool(self._awaited)
 
     @property

@@ -154,7 +154,7 @@ class KeyStore(Protocol):
 
     @property
     def rank(self) -> int:
-        """Of this worker, now."""
+        """This worker's rank, now."""
 
     @property
     def num_workers(self) -> int:

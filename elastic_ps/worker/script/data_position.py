@@ -56,7 +56,7 @@ class DataPosition(Protocol):
 
     @property
     def epoch(self) -> int:
-        """That the job is in, as far as this worker knows."""
+        """The epoch that the job is in, as far as this worker knows."""
 
     @property
     def done(self) -> int:

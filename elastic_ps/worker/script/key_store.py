@@ -200,7 +200,7 @@ class WorkerKeyStore:
 
     @property
     def updates_locally(self) -> bool:
-        """Whether the optimizer lives in the workers."""
+        """Return whether the optimizer lives in the workers."""
         return self._local
 
     def auxiliary(self) -> Iterator[tuple[Key, Array]]:

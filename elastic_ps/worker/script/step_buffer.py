@@ -101,7 +101,7 @@ class StepBuffer:
 
     @property
     def _outside(self) -> bool:
-        """Whether no step of an elastic job is under way."""
+        """Return whether no step of an elastic job is under way."""
         return self._step.data_position is not None and self._step.part is None
 
     @property

@@ -31,11 +31,11 @@ class StoreJob(Protocol):
 
     @property
     def is_sync(self) -> bool:
-        """Whether all workers share each step."""
+        """Return whether all workers share each step."""
 
     @property
     def begins(self) -> bool:
-        """Whether this process has made no exchange yet."""
+        """Return whether this process has made no exchange yet."""
 
     @property
     def rank(self) -> int:

@@ -100,7 +100,7 @@ class WorkerJob:
 
     @property
     def is_sync(self) -> bool:
-        """Whether all workers share each step."""
+        """Return whether all workers share each step."""
         return self.consistency == "sync"
 
     @property
@@ -271,7 +271,7 @@ class WorkerJob:
 
     @property
     def begins(self) -> bool:
-        """Whether this process has made no exchange yet: its script starts, in a new job or in one that runs."""
+        """Return whether this process has made no exchange yet: its script starts, in a new job or in one that runs."""
         return not self.rehearsed and not self._step.exchanged
 
     def _write_all_parameters(self) -> None:

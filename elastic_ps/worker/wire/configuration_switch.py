@@ -45,7 +45,7 @@ class Membership:
 
     @property
     def is_current(self) -> bool:
-        """Whether a joiner holds the last version of the configuration before. Call under the lock.
+        """Return whether a joiner holds the last version of the configuration before. Call under the lock.
 
         The clock is a target: the switch may have been decided at an earlier version. But what a server says under
         the new configuration comes behind all its values of the old one.

@@ -104,7 +104,7 @@ class WorkerState:
 
     @property
     def ended(self) -> ElasticError | None:
-        """What ended this worker's part in the job."""
+        """Return what ended this worker's part in the job."""
         return self._ended
 
     def end(self, reason: ElasticError) -> None:
@@ -117,22 +117,22 @@ class WorkerState:
 
     @property
     def is_member(self) -> bool:
-        """Whether this worker is in the roster in force."""
+        """Return whether this worker is in the roster in force."""
         return self.standing.is_member
 
     @property
     def is_shadow(self) -> bool:
-        """Whether this worker joins the running job by a plan that is under way."""
+        """Return whether this worker joins the running job by a plan that is under way."""
         return not self.is_member and self.standing.prepared is not None and self.standing.current is not None
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker evaluates schedules, saves and prints."""
+        """Return whether this worker evaluates schedules, saves and prints."""
         return self.is_member and self.configuration.chief == self.session.node
 
     @property
     def is_sync(self) -> bool:
-        """Whether all workers share each step, as far as is known."""
+        """Return whether all workers share each step, as far as is known."""
         return self.data is None or self.data.is_sync
 
     @property
@@ -143,7 +143,7 @@ class WorkerState:
 
     @property
     def version(self) -> int:
-        """Of the installed parameters."""
+        """The version of the installed parameters."""
         return self.inbox.version or 0
 
     def install_next(self) -> bool:

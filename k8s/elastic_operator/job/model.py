@@ -88,12 +88,12 @@ class Desired:
 
     @property
     def managed(self) -> bool:
-        """Whether the scheduler says how many nodes the job has."""
+        """Return whether the scheduler says how many nodes the job has."""
         return bool(self.spec.get("scaling", "Scheduler") == "Scheduler")
 
     @property
     def suspended(self) -> bool:
-        """Whether somebody wants it suspended."""
+        """Return whether somebody wants it suspended."""
         return bool(self.spec.get("suspend", False))
 
     @property
@@ -140,7 +140,7 @@ class Desired:
 
     @property
     def volume(self) -> Body:
-        """Of the coordinator's journal; empty: it ends with the pod."""
+        """The volume of the coordinator's journal; empty: it ends with the pod."""
         found: Body = self.spec.get("coordinator", {}).get("volume", {})
         return found
 
@@ -151,7 +151,7 @@ class Desired:
 
     @property
     def retry_limit(self) -> int:
-        """How many deaths of nodes are mended."""
+        """Return how many deaths of nodes are mended."""
         return int(self.spec.get("retryLimit", 3))
 
     @property
@@ -197,12 +197,12 @@ class Pod:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, or will."""
+        """Return whether it runs, or will."""
         return self.phase in ("Pending", "Running", "Unknown") and not self.lost
 
     @property
     def staying(self) -> bool:
-        """Whether it is alive and nobody has deleted it."""
+        """Return whether it is alive and nobody has deleted it."""
         return self.alive and not self.deleting
 
     @staticmethod

@@ -25,7 +25,7 @@ class CheckpointSaving:
 
     @property
     def under_way(self) -> bool:
-        """Whether it is still being written."""
+        """Return whether it is still being written."""
         return not self.url and not self.error
 
 
@@ -144,7 +144,7 @@ class JobDecisionDraft:
 
     @property
     def report(self) -> CoordinatorReport | None:
-        """What the coordinator says."""
+        """Return what the coordinator says."""
         return self.seen.report
 
     @property
@@ -163,7 +163,7 @@ class JobDecisionDraft:
 
     @property
     def ended_by_us(self) -> bool:
-        """Whether the job is over because the operator wanted so."""
+        """Return whether the job is over because the operator wanted so."""
         return self.report is not None and self.report.ended and self.report.reason.startswith(CAUSE)
 
     def note(self, **values: Any) -> None:

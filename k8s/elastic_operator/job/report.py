@@ -65,7 +65,7 @@ class CoordinatorReport:
 
     @property
     def ended(self) -> bool:
-        """Whether the job is over."""
+        """Return whether the job is over."""
         return self.phase in ("finished", "failed")
 
     def member(self, pod: str) -> str:

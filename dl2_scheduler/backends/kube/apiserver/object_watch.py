@@ -127,7 +127,7 @@ class Watcher(Generic[Seen]):
 
     @property
     def synced(self) -> bool:
-        """Whether everything has been listed once."""
+        """Return whether everything has been listed once."""
         return self._synced.is_set()
 
     def wait(self, seconds: float) -> bool:

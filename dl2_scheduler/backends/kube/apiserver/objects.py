@@ -170,7 +170,7 @@ class ReportedStatus:
 
     @property
     def over(self) -> bool:
-        """Whether nothing comes after it."""
+        """Return whether nothing comes after it."""
         return self.phase in ("Completed", "Failed")
 
 
@@ -228,12 +228,12 @@ class JobInfo:
 
     @property
     def scaled(self) -> bool:
-        """Whether the scheduler decides its counts now."""
+        """Return whether the scheduler decides its counts now."""
         return self.by_scheduler and self.status.accepted and not (self.suspend or self.deleting or self.status.over)
 
     @property
     def wants_pods(self) -> bool:
-        """Whether it is to have pods."""
+        """Return whether it is to have pods."""
         if self.suspend or self.deleting or self.status.over or not self.status.accepted:
             return False
         return not self.by_scheduler or (self.allotment is not None and self.allotment.workers > 0)

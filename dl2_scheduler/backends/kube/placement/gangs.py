@@ -37,7 +37,7 @@ class Gang:
 
     @cached_property
     def missing(self) -> dict[str, int]:
-        """How many pods of its minimum are not bound, by role."""
+        """Return how many pods of its minimum are not bound, by role."""
         had = [pod.role for pod in self.bound]
         return {role: max(0, self.minimum[role] - had.count(role)) for role in ROLES}
 
@@ -53,7 +53,7 @@ class Gang:
 
     @property
     def begun(self) -> bool:
-        """Whether some of it is bound, and some of its minimum is not."""
+        """Return whether some of it is bound, and some of its minimum is not."""
         return bool(self.bound) and any(self.missing.values())
 
     @property

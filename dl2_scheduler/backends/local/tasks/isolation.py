@@ -68,7 +68,7 @@ class Isolation(Protocol):
 
     @property
     def words(self) -> str:
-        """How tasks are kept to their share, for people."""
+        """Return how tasks are kept to their share, for people."""
 
 
 class NoIsolation:

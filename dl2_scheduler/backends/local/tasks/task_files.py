@@ -69,7 +69,7 @@ class TaskFiles:
 
     @property
     def words(self) -> str:
-        """How tasks are kept to their share, for people."""
+        """Return how tasks are kept to their share, for people."""
         return f"{self.isolation.words}; a slot is {self._cores / self._slots:.3g} of {self._cores:g} cores"
 
     def _task(self, shape: TaskShape, role: str) -> dict[str, object]:
