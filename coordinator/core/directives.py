@@ -65,7 +65,7 @@ def _of_plan(state: State, plan: Plan, node: RegisteredNode) -> Iterator[Directi
             yield Prepare(plan.target, plan.migration, tuple(sorted(plan.dead)), plan.restore)
         return
     if plan.decided:
-        if node.id not in answers.switched or node.id in awaited_arrivals(state, plan):
+        if node.id not in answers.switched or node.id in plan.gainers - answers.arrived:
             yield Adopt(plan.number)
     elif not answers.until and plan.clock is not None and node.id not in answers.switched:
         yield Arm(plan.number, plan.clock)
@@ -79,6 +79,17 @@ def awaited_arrivals(state: State, plan: Plan) -> frozenset[NodeId]:
     if plan.kind is not PlanKind.SCALE or (plan.migration is MigrationMode.LIVE and state.job.is_sync):
         return frozenset()
     return plan.gainers - state.answers.arrived
+
+
+def has_handed_over(state: State, name: NodeId) -> bool:
+    """Return whether a node that leaves by the armed plan has done its part: who takes over its blocks holds them.
+
+    That it has switched says only that it has sent them. They may be lost on the way, and with its end for good.
+    """
+    plan, answers = state.job.plan, state.answers
+    if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers or name not in answers.switched:
+        return False
+    return {new for old, new in plan.hand_overs if old == name} <= answers.arrived
 
 
 def awaited_to_sync(job: DurableJob, plan: Plan) -> frozenset[NodeId]:

@@ -135,7 +135,7 @@ class PlayedNode:
             self.switch()
 
     def arrive(self) -> None:
-        if self.role is Role.SERVER and not self.world.data.is_sync:
+        if self.role is Role.SERVER:
             self.answer(na.Arrived, self.number)
 
     def switch(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coordinator.core.directives import awaited_to_sync
+from coordinator.core.directives import awaited_to_sync, has_handed_over
 from coordinator.core.job import DurableJob
 from coordinator.core.nodes.delays import delays
 from coordinator.core.nodes.partitions import Pair, best_cut
@@ -159,7 +159,7 @@ def has_left(state: State, name: NodeId) -> bool:
     plan = state.job.plan
     if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
         return False
-    return state.job.nodes[name].role is Role.WORKER or name in state.answers.switched
+    return state.job.nodes[name].role is Role.WORKER or has_handed_over(state, name)
 
 
 # ---- separation --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from coordinator.core.callers import Introduction
-from coordinator.core.plans.plan import gainers
+from coordinator.core.plans.plan import hand_overs
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
 from elastic_ps.core.model import Model
 
@@ -128,7 +128,7 @@ def _may_be_armed(known: Mapping[NodeId, Introduction], configuration: Configura
     )
     paused = any(one.paused for one in came.values())
     to_sync = (configuration.ranks.keys() - base.ranks.keys()) | (
-        frozenset() if paused else gainers(base, configuration)
+        frozenset() if paused else frozenset(new for _, new in hand_overs(base, configuration))
     )
     return held and all(one.synced >= configuration.id for name, one in came.items() if name in to_sync)
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from coordinator.core import replies
 from coordinator.core.checkpoints.ending import collapse, end
+from coordinator.core.directives import has_handed_over
 from coordinator.core.effects import Why
 from coordinator.core.events import Exited, Joined, LeaveAsked, Listening, Reported
 from coordinator.core.job import JobPhase, RegisteredNode, StopOrder
@@ -210,7 +211,7 @@ def bury(context: StepContext, name: NodeId, why: str) -> None:
         why: it is gone, for people.
     """
     job, plan = context.job, context.job.plan
-    node, member, answers = job.nodes[name], is_member(context.job, name), context.answers
+    node, member = job.nodes[name], is_member(context.job, name)
     _remove(context, name)
     if name in job.finished or node.stop is not None or node.left or job.ended:
         return
@@ -221,8 +222,8 @@ def bury(context: StepContext, name: NodeId, why: str) -> None:
         elif name in job.goal.drains:
             context.durable(goal=replace(job.goal, drains=job.goal.drains - {name}))
         return
-    if plan is not None and plan.phase is Phase.ARMED and name in plan.leavers and name in answers.switched:
-        return  # it had done its part
+    if has_handed_over(context.state, name):
+        return
     if node.role is Role.SERVER:
         collapse(context, f"server {name} died ({why})")
     elif job.finished:  # the others have made their last step: there is nothing to do again

@@ -119,11 +119,19 @@ class Plan:
     @cached_property
     def gainers(self) -> frozenset[NodeId]:
         """Servers that receive blocks from another."""
-        return gainers(self.base, self.target) if self.base is not None and self.target is not None else frozenset()
+        return frozenset(new for _, new in self.hand_overs)
+
+    @cached_property
+    def hand_overs(self) -> frozenset[tuple[NodeId, NodeId]]:
+        """Old and new owner of blocks that move, also by the plans that it has absorbed."""
+        absorbed = (pair for plan in self.absorbed for pair in plan.hand_overs)
+        if self.base is None or self.target is None:
+            return frozenset(absorbed)
+        return hand_overs(self.base, self.target).union(absorbed)
 
 
-def gainers(base: Configuration, target: Configuration) -> frozenset[NodeId]:
-    """Return the servers that receive blocks from another, on the way from one configuration to the next."""
-    pairs = zip(base.assignment, target.assignment, strict=False)  # the target may have grown since
-    changed = {pair for pair in set(pairs) if base.servers[pair[0]].id != target.servers[pair[1]].id}
-    return frozenset(target.servers[new].id for _, new in changed)
+def hand_overs(base: Configuration, target: Configuration) -> frozenset[tuple[NodeId, NodeId]]:
+    """Return old and new owner of blocks that move, on the way from one configuration to the next."""
+    pairs = set(zip(base.assignment, target.assignment, strict=False))  # the target may have grown since
+    named = ((base.servers[old].id, target.servers[new].id) for old, new in pairs)
+    return frozenset((old, new) for old, new in named if old != new)

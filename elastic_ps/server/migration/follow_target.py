@@ -206,8 +206,7 @@ class FollowTarget:
             self._state.control.acknowledge(pb.SYNCED, prepared.id, self._state.version, detail=detail)
 
     def answer_arrived(self) -> None:
-        """Say when every hand-over has come, where no worker's version tells it: pause mode, async, ssp."""
+        """Say when every hand-over has come: an old owner that leaves can be done without then."""
         state = self._state
-        told = not state.standing.paused and state.data.is_sync
-        if not told and self._moves.into and not len(state.store.held(BlockStatus.FOLLOWER)):
+        if self._moves.into and not len(state.store.held(BlockStatus.FOLLOWER)):
             state.control.acknowledge(pb.ARRIVED, state.standing.config_id, state.version)

@@ -116,6 +116,7 @@ def test_leaving_server_ends_after_the_plan_is_committed(jobs: Jobs) -> None:
     leaver.report_soon()
     job.adopt(new, ["s0", "s1"])
     assert [entry.version for entry in leaver.ledger] == [0], "told before it may go"
+    job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)  # it can be done without
     job.check_step(1)
     assert job.servers["s0"].wait(0) is None
     job.commit(["s0", "s1"])
