@@ -1,7 +1,6 @@
 """Waits that end nobody: the status and the log name who is waited for, and since when."""
 
 from coordinator.core import events as ev
-from coordinator.core import node_answers as na
 from coordinator.core.plans.plan import MigrationMode, Phase
 from coordinator.server.status_view import status
 from tests.coordinator.played_job import ASYNC, SSP, STATIC, World
@@ -93,11 +92,11 @@ def test_a_decided_plan_names_who_has_not_switched():
 def test_a_plan_that_has_switched_names_the_new_owner_that_lacks_blocks():
     world = World(2, 1)
     plan = armed(world, 2, 2, migration=MigrationMode.PAUSE)
+    world.node("s1").arrive = lambda: None
     for _ in range(30):
         acts(world, *(node.id for node in world.alive))
         for node in world.alive:
             world.train(node)
-            node.outbox = type(node.outbox)(answer for answer in node.outbox if answer[0] is not na.Arrived)
     assert world.plan is not None
     assert told(world) == [f"s1 does not hold its new blocks yet (plan {plan.id}) for 20 s"]
 
