@@ -252,7 +252,7 @@ def test_commands_ask_the_api_server(bench):
     assert "held by the scheduler; dl2 hold one --kube first" in dl2("scale", "one", "--workers", "3", status=1)
     dl2("hold", "one")
     assert bench.job("one").suspend  # it had nothing, and goes on having nothing
-    assert "3 workers and 1 servers" in dl2("scale", "one", "--workers", "3")
+    assert "3 workers and 1 server" in dl2("scale", "one", "--workers", "3")
     assert "allows 2 to 4" in dl2("scale", "one", "--workers", "9", status=1)
     held = bench.job("one")
     assert (held.by_scheduler, held.suspend, held.workers.replicas) == (False, False, 3)
