@@ -132,7 +132,8 @@ def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -
 def epochs(count: int) -> Iterator[int]:
     """Yield the epochs from the job's present one to `count` - 1.
 
-    A joiner enters in the job's current epoch, a restored job in its checkpoint's.
+    A joiner enters in the job's current epoch, a restored job in its checkpoint's. Who comes when the last one is over
+    gets that one all the same, for its rehearsal alone: by it the script has the job's parameters.
 
     Args:
         count: epochs of the whole job.
@@ -142,7 +143,7 @@ def epochs(count: int) -> Iterator[int]:
     """
     job = current_job()
     job.epochs = count
-    epoch = job.epoch
+    epoch = job.epoch if job.rehearsed else min(job.epoch, max(count - 1, 0))
     while epoch < count:
         yield epoch
         job.leave_step()

@@ -8,9 +8,9 @@ from elastic_ps.data.sampler import Sampler, epochs
 class LateJob:
     """A job whose last epoch ends while this worker rehearses in it."""
 
-    def __init__(self):
+    def __init__(self, epoch=4):
         self.spec = self.epochs = None
-        self.epoch, self.rehearsed, self.rank = 4, False, 0
+        self.epoch, self.rehearsed, self.rank = epoch, False, 0
         self.staging = SimpleNamespace(rehearsing=False)
         self.node = SimpleNamespace(configuration=SimpleNamespace(workers=("w0",)), seed=1)
         self.begun = []
@@ -35,3 +35,15 @@ def test_who_joins_at_the_end_trains_no_epoch_beyond_it(monkeypatch):
     sampler = Sampler(16, 8)
     assert [step for _ in epochs(5) for step, _, _ in sampler] == [0], "its rehearsal"
     assert job.begun == []
+
+
+def test_who_comes_after_the_end_has_the_jobs_parameters_by_its_rehearsal(monkeypatch):
+    """Found by the simulated world: the script ended with the parameters that it had begun with."""
+    job = LateJob(epoch=5)
+    monkeypatch.setattr("elastic_ps.data.sampler.current_job", lambda: job)
+    sampler = Sampler(16, 8)
+    assert [(epoch, step) for epoch in epochs(5) for step, _, _ in sampler] == [(4, 0)], "its rehearsal"
+    assert job.rehearsed
+    assert job.begun == []
+    assert list(epochs(5)) == [], "it rehearses once"
+    assert list(epochs(0)) == []
