@@ -30,7 +30,8 @@ demo: setup  ## scale jobs while they train: an emulated device, then real digit
 demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and by a learnt policy
 	$(BIN)/python -m examples.demo_cluster
 
-WORKERS ?= $(shell expr $$(nproc) + 1)  # some of them always wait for processes
+# One more than cores: some tests always wait for processes.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 PARALLEL = -n $(WORKERS) --dist worksteal
 test-fast: setup  ## what takes no second: the pure tests, under a minute
 	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or mxnet or kube)" $(TESTS)

@@ -43,6 +43,7 @@ class Answer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNREAD: _ClassVar[Answer]
     TRIED: _ClassVar[Answer]
     BROKEN: _ClassVar[Answer]
+    FOLLOWED: _ClassVar[Answer]
 ROLE_UNSPECIFIED: Role
 WORKER: Role
 SERVER: Role
@@ -68,6 +69,7 @@ UNREADABLE: Answer
 UNREAD: Answer
 TRIED: Answer
 BROKEN: Answer
+FOLLOWED: Answer
 
 class ConfigId(_message.Message):
     __slots__ = ("term", "number")
@@ -106,16 +108,18 @@ class Tensor(_message.Message):
     def __init__(self, store: _Optional[int] = ..., key: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., dtype: _Optional[str] = ..., auxiliary: _Optional[bool] = ..., divisible: _Optional[bool] = ...) -> None: ...
 
 class Configuration(_message.Message):
-    __slots__ = ("id", "workers", "servers", "assignment")
+    __slots__ = ("id", "workers", "servers", "assignment", "followers")
     ID_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
     id: ConfigId
     workers: _containers.RepeatedCompositeFieldContainer[Member]
     servers: _containers.RepeatedCompositeFieldContainer[Member]
     assignment: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[_Union[ConfigId, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ...) -> None: ...
+    followers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, id: _Optional[_Union[ConfigId, _Mapping]] = ..., workers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., servers: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., followers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GreetRequest(_message.Message):
     __slots__ = ()
@@ -302,10 +306,14 @@ class Arm(_message.Message):
     def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., clock: _Optional[int] = ...) -> None: ...
 
 class Adopt(_message.Message):
-    __slots__ = ("configuration",)
+    __slots__ = ("configuration", "decided", "promoted")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_FIELD_NUMBER: _ClassVar[int]
+    PROMOTED_FIELD_NUMBER: _ClassVar[int]
     configuration: ConfigId
-    def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
+    decided: Configuration
+    promoted: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., decided: _Optional[_Union[Configuration, _Mapping]] = ..., promoted: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CancelPlan(_message.Message):
     __slots__ = ("configuration", "reason", "leave")
@@ -330,16 +338,18 @@ class Resume(_message.Message):
     def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
 
 class Extend(_message.Message):
-    __slots__ = ("tensors", "assignment", "optimizers", "data")
+    __slots__ = ("tensors", "assignment", "optimizers", "data", "followers")
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     assignment: _containers.RepeatedScalarFieldContainer[int]
     optimizers: _containers.RepeatedScalarFieldContainer[str]
     data: DataSpec
-    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ...) -> None: ...
+    followers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., followers: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Trial(_message.Message):
     __slots__ = ("optimizer", "dtypes")
@@ -377,8 +387,32 @@ class ServerCommand(_message.Message):
     body: str
     def __init__(self, id: _Optional[int] = ..., head: _Optional[int] = ..., body: _Optional[str] = ...) -> None: ...
 
+class Holding(_message.Message):
+    __slots__ = ("kind", "version", "runs")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[Holding.Kind]
+        SEEN: _ClassVar[Holding.Kind]
+        OWNED: _ClassVar[Holding.Kind]
+        LEAVING: _ClassVar[Holding.Kind]
+        COPY: _ClassVar[Holding.Kind]
+        FROZEN: _ClassVar[Holding.Kind]
+    KIND_UNSPECIFIED: Holding.Kind
+    SEEN: Holding.Kind
+    OWNED: Holding.Kind
+    LEAVING: Holding.Kind
+    COPY: Holding.Kind
+    FROZEN: Holding.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    kind: Holding.Kind
+    version: int
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, kind: _Optional[_Union[Holding.Kind, str]] = ..., version: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class AcknowledgeRequest(_message.Message):
-    __slots__ = ("caller", "answer", "configuration", "version", "suspension_ms", "bytes_moved", "detail", "command", "optimizer")
+    __slots__ = ("caller", "answer", "configuration", "version", "suspension_ms", "bytes_moved", "detail", "command", "optimizer", "holdings")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
@@ -388,6 +422,7 @@ class AcknowledgeRequest(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
+    HOLDINGS_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     answer: Answer
     configuration: ConfigId
@@ -397,7 +432,8 @@ class AcknowledgeRequest(_message.Message):
     detail: str
     command: int
     optimizer: str
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., answer: _Optional[_Union[Answer, str]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ..., suspension_ms: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., detail: _Optional[str] = ..., command: _Optional[int] = ..., optimizer: _Optional[str] = ...) -> None: ...
+    holdings: _containers.RepeatedCompositeFieldContainer[Holding]
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., answer: _Optional[_Union[Answer, str]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ..., suspension_ms: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., detail: _Optional[str] = ..., command: _Optional[int] = ..., optimizer: _Optional[str] = ..., holdings: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ...) -> None: ...
 
 class AcknowledgeReply(_message.Message):
     __slots__ = ("term",)
@@ -468,7 +504,7 @@ class StepTime(_message.Message):
     def __init__(self, version: _Optional[int] = ..., end: _Optional[float] = ..., seconds: _Optional[float] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class LedgerEntry(_message.Message):
-    __slots__ = ("server", "term", "number", "version", "runs", "epoch", "step", "exchange", "slices", "voided")
+    __slots__ = ("server", "term", "number", "version", "runs", "epoch", "step", "exchange", "slices", "voided", "sequence")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -479,6 +515,7 @@ class LedgerEntry(_message.Message):
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     SLICES_FIELD_NUMBER: _ClassVar[int]
     VOIDED_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     server: str
     term: int
     number: int
@@ -489,7 +526,8 @@ class LedgerEntry(_message.Message):
     exchange: int
     slices: _containers.RepeatedCompositeFieldContainer[Slice]
     voided: bool
-    def __init__(self, server: _Optional[str] = ..., term: _Optional[int] = ..., number: _Optional[int] = ..., version: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., exchange: _Optional[int] = ..., slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., voided: _Optional[bool] = ...) -> None: ...
+    sequence: int
+    def __init__(self, server: _Optional[str] = ..., term: _Optional[int] = ..., number: _Optional[int] = ..., version: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., exchange: _Optional[int] = ..., slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ..., voided: _Optional[bool] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Slice(_message.Message):
     __slots__ = ("worker", "low", "high")

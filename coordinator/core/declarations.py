@@ -16,7 +16,7 @@ from coordinator.core.node_answers import Extended
 from coordinator.core.optimizer_trials import passed
 from coordinator.core.plans.best_fit import extend
 from coordinator.core.plans.lifecycle import cancel
-from coordinator.core.plans.next_configuration import sizes
+from coordinator.core.plans.next_configuration import grown_followers, sizes
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.data_order import DataSpec
@@ -63,7 +63,7 @@ def declare(context: StepContext) -> bool:
     told = []
     for declaration in ready:
         try:
-            grown, warnings = merge(grown, declaration)
+            grown, warnings = merge(grown, declaration, state.settings.replicas)
             told.append(UnconfirmedDeclaration(declaration.to, warnings))
         except ConfigurationError as error:
             context.refuse(declaration.to, str(error), Why.INVALID)
@@ -108,8 +108,13 @@ def confirm(context: StepContext) -> bool:
     return True
 
 
-def merge(job: DurableJob, declaration: Declaration) -> tuple[DurableJob, tuple[str, ...]]:
+def merge(job: DurableJob, declaration: Declaration, replicas: int = 0) -> tuple[DurableJob, tuple[str, ...]]:
     """Return the job with what a script declares; the same object where that is nothing new.
+
+    Args:
+        job: as it is.
+        declaration: of a script.
+        replicas: servers that are to follow each new block.
 
     Returns:
         The job, and warnings about settings that differ from the job's, which stay.
@@ -126,7 +131,8 @@ def merge(job: DurableJob, declaration: Declaration) -> tuple[DurableJob, tuple[
         grown = replace(job, model=model)
         servers = len(job.configuration.servers)
         assignment = extend(sizes(grown), job.configuration.assignment, servers)
-        changes |= {"model": model, "configuration": job.configuration.extended(assignment)}
+        followers = grown_followers(grown, assignment, replicas)
+        changes |= {"model": model, "configuration": job.configuration.extended(assignment, followers)}
     optimizers = _optimizers(job.optimizers, declaration, warnings)
     if optimizers != job.optimizers:
         changes["optimizers"] = optimizers

@@ -65,8 +65,8 @@ def _of_plan(state: State, plan: Plan, node: RegisteredNode) -> Iterator[Directi
             yield Prepare(plan.target, plan.migration, tuple(sorted(plan.dead)), plan.restore)
         return
     if plan.decided:
-        if node.id not in answers.switched or node.id in plan.gainers - answers.arrived:
-            yield Adopt(plan.number)
+        if node.id not in answers.switched or node.id in awaited_copies(state, plan) | plan.gainers - answers.arrived:
+            yield Adopt(plan.number, plan.target if plan.asks else None, plan.promoted)
     elif not answers.until and plan.clock is not None and node.id not in answers.switched:
         yield Arm(plan.number, plan.clock)
     pausing = plan.migration is MigrationMode.PAUSE and plan.kind is PlanKind.SCALE and node.role is Role.WORKER
@@ -75,10 +75,25 @@ def _of_plan(state: State, plan: Plan, node: RegisteredNode) -> Iterator[Directi
 
 
 def awaited_arrivals(state: State, plan: Plan) -> frozenset[NodeId]:
-    """Return new owners that do not hold all their blocks yet, where no worker's version tells: pause, async, ssp."""
+    """Return new owners that do not hold all their blocks yet, where no worker's version tells: pause, async, ssp.
+
+    With followers they are asked in every case: a worker's version says nothing of the blocks that a death may cost.
+    """
+    if plan.replicated:
+        return plan.receivers - state.answers.arrived
     if plan.kind is not PlanKind.SCALE or (plan.migration is MigrationMode.LIVE and state.job.is_sync):
         return frozenset()
     return plan.gainers - state.answers.arrived
+
+
+def awaited_followers(state: State, plan: Plan) -> frozenset[NodeId]:
+    """Return owners whose new followers may not have all that anybody has seen."""
+    return plan.followed - state.answers.followed
+
+
+def awaited_copies(state: State, plan: Plan) -> frozenset[NodeId]:
+    """Return whose blocks would suffer if copies of them were dropped now."""
+    return awaited_arrivals(state, plan) | awaited_followers(state, plan)
 
 
 def has_handed_over(state: State, name: NodeId) -> bool:
@@ -93,9 +108,9 @@ def has_handed_over(state: State, name: NodeId) -> bool:
 
 
 def awaited_to_sync(job: DurableJob, plan: Plan) -> frozenset[NodeId]:
-    """Return who has to catch up before the plan can be armed: joining workers; if live, servers that gain blocks."""
+    """Return who has to catch up before the plan can be armed: joining workers; if live, servers that gain copies."""
     joining = frozenset(name for name in plan.joiners if name in job.nodes and job.nodes[name].role is Role.WORKER)
-    return joining | (plan.gainers if plan.migration is MigrationMode.LIVE else frozenset())
+    return joining | (plan.copiers if plan.migration is MigrationMode.LIVE else frozenset())
 
 
 def landed(state: State) -> bool:
@@ -108,7 +123,8 @@ def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
     job = state.job
     if node.id in unextended(state):
         assert job.configuration is not None
-        yield Extend(job.model.tensors, job.configuration.assignment, job.optimizers, job.data)
+        configuration = job.configuration
+        yield Extend(job.model.tensors, configuration.assignment, job.optimizers, job.data, configuration.followers)
     if node.role is not Role.SERVER or node.id not in job.members:
         return
     saving = state.saving

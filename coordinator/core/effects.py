@@ -10,7 +10,7 @@ from coordinator.core.plans.plan import MigrationMode, Plan
 from coordinator.core.replies import CallerReply
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId
 from elastic_ps.core.data_order import DataSpec
-from elastic_ps.core.model import Tensor
+from elastic_ps.core.model import Run, Tensor
 
 # ---- directives: what nodes are told. See protos/elastic.proto. ------------------------------------------------------
 
@@ -47,9 +47,14 @@ class Arm:
 
 @dataclass(frozen=True)
 class Adopt:
-    """A node must switch now."""
+    """A node must switch now; after a server's death to the configuration that has been `decided`.
+
+    `promoted`: runs of blocks that their owners in it have at once, without a hand-over.
+    """
 
     number: ConfigId
+    decided: Configuration | None = None
+    promoted: tuple[Run, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,7 @@ class Extend:
     assignment: tuple[int, ...]
     optimizers: tuple[str, ...]
     data: DataSpec | None
+    followers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

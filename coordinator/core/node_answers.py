@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from coordinator.core.events import JobEvent
+from coordinator.core.plans.promotion import Holding
 from elastic_ps.core.configuration import ConfigId, NodeId
 
 
@@ -12,11 +13,12 @@ class NodeAnswer(JobEvent):
 
 @dataclass(frozen=True)
 class Prepared(NodeAnswer):
-    """A node holds the plan's configuration ready (PREPARED)."""
+    """A node holds the plan's configuration ready (PREPARED); after a server's death it says what it has of blocks."""
 
     node: NodeId
     number: ConfigId
     version: int = 0
+    holdings: tuple[Holding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,14 @@ class Switched(NodeAnswer):
 @dataclass(frozen=True)
 class Arrived(NodeAnswer):
     """A server holds all its new blocks (ARRIVED)."""
+
+    node: NodeId
+    number: ConfigId
+
+
+@dataclass(frozen=True)
+class Followed(NodeAnswer):
+    """A server's followers have all that its blocks have come to (FOLLOWED)."""
 
     node: NodeId
     number: ConfigId

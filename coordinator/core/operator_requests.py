@@ -8,8 +8,10 @@ from coordinator.core.directives import wanted
 from coordinator.core.effects import Why
 from coordinator.core.events import CancelAsked, DrainAsked, ScaleAsked, StopAsked
 from coordinator.core.job import DurableJob, JobPhase, StopOrder
+from coordinator.core.plans import protection
 from coordinator.core.plans.best_fit import moves
-from coordinator.core.plans.lifecycle import cancel, dismiss_waiting, form, grant, keep_present_counts, withdraw
+from coordinator.core.plans.granting import grant, withdraw
+from coordinator.core.plans.lifecycle import cancel, dismiss_waiting, form, keep_present_counts
 from coordinator.core.plans.next_configuration import change, refusal, sizes, target
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.plans.scale_requests import ScaleGoal, ScaleRequest, uncontradicted
@@ -82,8 +84,10 @@ def take_up(context: StepContext, request: ScaleRequest, queue: bool) -> str:
         queue: it may wait behind a plan.
     """
     plan = context.job.plan
-    if plan is not None:
-        if not queue:
+    if plan is not None and plan.background and plan.open_ended:
+        cancel(context, f"it makes room for: {request}")
+    elif plan is not None:
+        if not queue and not plan.background:
             return f"plan {plan.id} is under way ({plan.phase}); without --no-wait the request is queued behind it"
         before = context.job.queued
         context.durable(queued=uncontradicted(before, request), requests=request.number)
@@ -146,7 +150,7 @@ def _dry_run(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:
         for role in (Role.WORKER, Role.SERVER)
         for number in range(asked.joining(role))
     ]
-    configuration = target(job, joiners, asked.leavers, ConfigId())
+    configuration = target(job, joiners, asked.leavers, ConfigId(), context.state.settings.replicas)
     blocks = range(len(configuration.assignment))
     old = [job.configuration.primary(block) for block in blocks]
     listed = tuple(moves(sizes(job), old, [configuration.primary(block) for block in blocks]))
@@ -216,6 +220,9 @@ def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:
         context.refuse(event.to, f"plan {plan.id} ({plan.cause}) cannot be cancelled: the job cannot go on without it")
     elif plan.phase is Phase.ARMED:
         context.refuse(event.to, f"plan {plan.id} is armed: nodes may have switched. Scale back when it is committed")
+    elif plan.background:
+        protection.give_up(context, "cancelled by the operator")
+        context.reply(event.to, replies.CancelReply(plan.id, "; ".join(map(str, context.job.queued))))
     else:
         told = wanted(context.job)
         cancel(context, "cancelled by the operator", dismiss=True)

@@ -19,7 +19,7 @@ from coordinator.core.consequences import consequences
 from coordinator.core.effects import Effect
 from coordinator.core.job import JobPhase, StopOrder
 from coordinator.core.nodes import deaths, expulsions, membership, rebuilding
-from coordinator.core.plans import lifecycle
+from coordinator.core.plans import lifecycle, protection
 from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.state import PlanAnswers, State
 from coordinator.core.step_context import StepContext
@@ -55,6 +55,8 @@ _RULES: tuple[Callable[[StepContext], bool], ...] = (
     operator_requests.stop,
     deaths.retire,
     deaths.mourn,
+    deaths.promote,
+    protection.protect,
     lifecycle.form,
     lifecycle.assign,
     lifecycle.prepared,
@@ -161,8 +163,10 @@ def _answering(context: StepContext, event: Any) -> Plan | None:
 
 
 def _on_prepared(context: StepContext, event: na.Prepared) -> None:
-    if _answering(context, event):
+    if plan := _answering(context, event):
         context.note_answers(prepared=context.answers.prepared | {event.node})
+        if plan.asks:
+            context.note_answers(holdings={**context.answers.holdings, event.node: event.holdings})
 
 
 def _on_synced(context: StepContext, event: na.Synced) -> None:
@@ -226,6 +230,11 @@ def _on_arrived(context: StepContext, event: na.Arrived) -> None:
         context.note_answers(arrived=context.answers.arrived | {event.node})
 
 
+def _on_followed(context: StepContext, event: na.Followed) -> None:
+    if _answering(context, event):
+        context.note_answers(followed=context.answers.followed | {event.node})
+
+
 def _on_forgotten(context: StepContext, event: na.Forgotten) -> None:
     membership.heard(context, event.node)
     node = context.job.nodes[event.node]
@@ -262,6 +271,7 @@ _HANDLERS: dict[type[ev.JobEvent], Callable[[StepContext, Any], None]] = {
     na.Late: _on_late,
     na.Switched: _on_switched,
     na.Arrived: _on_arrived,
+    na.Followed: _on_followed,
     na.Forgotten: _on_forgotten,
     na.Extended: _noting(declarations.on_extended),
     na.Saved: _noting(saving.on_saved),

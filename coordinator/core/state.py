@@ -20,7 +20,9 @@ from coordinator.core.callers import (
 )
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import MigrationMode, Plan
+from coordinator.core.plans.promotion import Holdings
 from elastic_ps.core.configuration import NodeId, Role
+from elastic_ps.core.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class CoordinatorSettings:
         checkpoint_interval: seconds between checkpoints; 0: on demand only.
         join_command: how a person starts one node by hand, with {role}.
         operator: a Kubernetes operator runs the job, and alone asks for other counts, drains and its end.
+        replicas: servers that follow each block besides its owner: 0 or 1.
+
+    Raises:
+        ConfigurationError: another number of replicas.
     """
 
     name: str = "job"
@@ -54,6 +60,13 @@ class CoordinatorSettings:
     checkpoint_interval: float = 0.0
     join_command: str = "elasticrun --role {role}"
     operator: bool = False
+    replicas: int = 0
+
+    def __post_init__(self) -> None:
+        if self.replicas not in (0, 1):
+            raise ConfigurationError(
+                f"{self.replicas} replicas: a block has none, or one, which survives the death of any one server"
+            )
 
 
 @dataclass(frozen=True)
@@ -102,6 +115,7 @@ class PlanAnswers:
     `unheard`: after a restart from ARMED, who has not yet said which configuration it is in; nobody is armed before all
     have, or `until` (0: nobody is asked).
     `late`: a version past the clock.
+    `holdings`: after a server's death, what each survivor has of which blocks.
     """
 
     prepared: frozenset[NodeId] = frozenset()
@@ -109,6 +123,8 @@ class PlanAnswers:
     armed: frozenset[NodeId] = frozenset()
     switched: frozenset[NodeId] = frozenset()
     arrived: frozenset[NodeId] = frozenset()
+    followed: frozenset[NodeId] = frozenset()
+    holdings: Holdings = field(default_factory=dict)
     late: int | None = None
     unheard: frozenset[NodeId] = frozenset()
     until: float = 0.0
@@ -151,6 +167,7 @@ class State:
         reached: the version that nodes which are gone have told of since the job last went back to a checkpoint.
         rebuilding: nodes introduce themselves to a coordinator without a journal.
         rebuilt: they have, since this process began.
+        protect_after: unix seconds before which no plan makes followers in the background, as one came to nothing.
     """
 
     settings: CoordinatorSettings
@@ -184,6 +201,7 @@ class State:
     reached: int = 0
     rebuilding: Rebuilding | None = None
     rebuilt: bool = False
+    protect_after: float = 0.0
 
     @property
     def version(self) -> int:

@@ -188,7 +188,8 @@ class Ledger:
         """Store entries of a server; return up to where all of its entries are kept, 0 before the ledger is loaded.
 
         A server sends what has not been acknowledged, from its oldest on: where `first` is beyond what is kept here,
-        the disk has lost what lies between, and nobody has it any more.
+        the disk has lost what lies between, and nobody has it any more. What it tells in the name of a dead server
+        counts unless that one had told it; several servers may tell parts of one such entry.
 
         Args:
             server: that has applied them.
@@ -203,7 +204,7 @@ class Ledger:
             kept = first
         new = entries[kept - first :]
         if new:
-            lines = [_line(server, kept + n, entry) for n, entry in enumerate(new)]
+            lines = [_line(server, kept + n, entry, self._knows(server, entry)) for n, entry in enumerate(new)]
             kept += len(new)
             known = {**self._kept, server: kept}
             if self._unmarked >= MARK_BYTES:
@@ -212,6 +213,10 @@ class Ledger:
             self._unmarked += self._book.append(lines, sync=True)
             self._kept = known
         return kept
+
+    def _knows(self, server: str, entry: "pb.LedgerEntry") -> bool:
+        """Return whether a dead server had told an entry that another one tells for it."""
+        return entry.server not in ("", server) and entry.sequence < self._kept.get(entry.server, 0)
 
     def entries(self, voids: Sequence[Void]) -> Iterator["pb.LedgerEntry"]:
         """Yield every entry; those that a restore took back are marked. One that counts for some blocks comes twice."""
@@ -245,20 +250,21 @@ def _marked(line: Any) -> dict[str, int] | None:
     return kept if whole else None
 
 
-def _line(server: str, sequence: int, entry: "pb.LedgerEntry") -> dict[str, Any]:
-    """Return an entry as it is written; `_HEAD` reads its first two fields."""
-    return {
+def _line(server: str, sequence: int, entry: "pb.LedgerEntry", known: bool) -> dict[str, Any]:
+    """Return an entry as it is written; `_HEAD` reads its first two fields. One that is known counts for no block."""
+    line = {
         "server": server,
         "sequence": sequence,
         "term": entry.term,
         "number": entry.number,
         "version": entry.version,
-        "runs": list(entry.runs),
+        "runs": [] if known else list(entry.runs),
         "epoch": entry.epoch,
         "step": entry.step,
         "exchange": entry.exchange,
         "slices": [[part.worker, part.low, part.high] for part in entry.slices],
     }
+    return line | ({"of": entry.server} if entry.server not in ("", server) else {})
 
 
 def _entry(line: Any) -> "pb.LedgerEntry | None":
@@ -267,7 +273,7 @@ def _entry(line: Any) -> "pb.LedgerEntry | None":
     if len(line["runs"]) % 2:
         raise ValueError("half a pair")
     return pb.LedgerEntry(
-        server=line["server"],
+        server=line.get("of", line["server"]),
         term=line["term"],
         number=line["number"],
         version=line["version"],

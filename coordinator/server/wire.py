@@ -15,6 +15,7 @@ from coordinator.core.callers import Introduction
 from coordinator.core.job import CancelOrder, StopOrder
 from coordinator.core.plans.best_fit import Move
 from coordinator.core.plans.plan import MigrationMode
+from coordinator.core.plans.promotion import Holding, HoldingKind
 from coordinator.core.state import ReportedWait
 from elastic_ps.control.codec import (
     config_id_from_pb,
@@ -34,6 +35,13 @@ from elastic_ps.system.storage import MANIFEST
 from protos import elastic_pb2 as pb
 
 _ROLES: dict[int, Role] = {pb.WORKER: Role.WORKER, pb.SERVER: Role.SERVER}
+_HOLDINGS: dict[int, HoldingKind] = {
+    pb.Holding.SEEN: HoldingKind.SEEN,
+    pb.Holding.OWNED: HoldingKind.OWNED,
+    pb.Holding.LEAVING: HoldingKind.LEAVING,
+    pb.Holding.COPY: HoldingKind.COPY,
+    pb.Holding.FROZEN: HoldingKind.FROZEN,
+}
 _MODES = {MigrationMode.LIVE: pb.LIVE, MigrationMode.PAUSE: pb.PAUSE}
 MIGRATIONS = {number: migration for migration, number in _MODES.items()}
 
@@ -80,7 +88,16 @@ def _prepare(value: ef.Prepare) -> "pb.Prepare":
 def _extend(value: ef.Extend) -> "pb.Extend":
     tensors = [tensor_to_pb(tensor) for tensor in value.tensors]
     message = pb.Extend(tensors=tensors, assignment=value.assignment, optimizers=value.optimizers)
+    message.followers.extend(value.followers)
     _fill_data(message, value.data)
+    return message
+
+
+def _adopt(value: ef.Adopt) -> "pb.Adopt":
+    message = pb.Adopt(configuration=config_id_to_pb(value.number))
+    if value.decided is not None:
+        message.decided.CopyFrom(configuration_to_pb(value.decided))
+    message.promoted.extend(number for run in value.promoted for number in run)
     return message
 
 
@@ -88,7 +105,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     ef.Welcome: ("welcome", _welcome),
     ef.Prepare: ("prepare", _prepare),
     ef.Arm: ("arm", lambda d: pb.Arm(configuration=config_id_to_pb(d.number), clock=d.clock)),
-    ef.Adopt: ("adopt", lambda d: pb.Adopt(configuration=config_id_to_pb(d.number))),
+    ef.Adopt: ("adopt", _adopt),
     CancelOrder: (
         "cancel",
         lambda d: pb.CancelPlan(configuration=config_id_to_pb(d.number), reason=d.reason, leave=d.leave),
@@ -154,13 +171,23 @@ def answer_from_pb(request: "pb.AcknowledgeRequest", now: float) -> ev.JobEvent 
     return decode(now, request.caller.node, config_id_from_pb(request.configuration), request) if decode else None
 
 
+def _holdings(request: "pb.AcknowledgeRequest") -> tuple[Holding, ...]:
+    """Return what a node has of some blocks; a kind that this program does not know counts as nothing."""
+    return tuple(
+        Holding(kind, holding.version, tuple(zip(holding.runs[::2], holding.runs[1::2], strict=True)))
+        for holding in request.holdings
+        if (kind := _HOLDINGS.get(holding.kind)) is not None
+    )
+
+
 _DECODERS: dict[int, Callable[[float, str, Any, Any], ev.JobEvent]] = {
-    pb.PREPARED: lambda now, node, number, r: na.Prepared(now, node, number, r.version),
+    pb.PREPARED: lambda now, node, number, r: na.Prepared(now, node, number, r.version, _holdings(r)),
     pb.SYNCED: lambda now, node, number, r: na.Synced(now, node, number, r.version, r.detail),
     pb.ARMED: lambda now, node, number, r: na.Armed(now, node, number, r.version),
     pb.LATE: lambda now, node, number, r: na.Late(now, node, number, r.version),
     pb.SWITCHED: lambda now, node, number, r: na.Switched(now, node, number, r.version, r.suspension_ms, r.bytes_moved),
     pb.ARRIVED: lambda now, node, number, r: na.Arrived(now, node, number),
+    pb.FOLLOWED: lambda now, node, number, r: na.Followed(now, node, number),
     pb.CANCELLED: lambda now, node, number, r: na.Forgotten(now, node, number),
     pb.EXTENDED: lambda now, node, number, r: na.Extended(now, node),
     pb.SAVED: lambda now, node, number, r: na.Saved(now, node, r.version, r.detail),

@@ -36,6 +36,7 @@ def configuration_to_pb(value: Configuration) -> pb.Configuration:
         workers=[member_to_pb(member) for member in value.workers],
         servers=[member_to_pb(member) for member in value.servers],
         assignment=value.assignment,
+        followers=value.followers,
     )
 
 
@@ -46,6 +47,7 @@ def configuration_from_pb(message: pb.Configuration) -> Configuration:
         tuple(member_from_pb(member) for member in message.workers),
         tuple(member_from_pb(member) for member in message.servers),
         tuple(message.assignment),
+        tuple(message.followers),
     )
 
 

@@ -54,12 +54,15 @@ class Configuration:
         workers: in rank order; the first is the chief.
         servers: in the order that `assignment` counts them.
         assignment: by block id, the index of its primary in `servers`.
+        followers: by block id, the index in `servers` of the server that has every update of the block as soon as
+            anybody has seen it; -1: there is none. Empty: no block has one.
     """
 
     id: ConfigId
     workers: tuple[Member, ...]
     servers: tuple[Member, ...]
     assignment: tuple[int, ...] = ()
+    followers: tuple[int, ...] = ()
 
     @cached_property
     def ranks(self) -> dict[NodeId, int]:
@@ -88,6 +91,11 @@ class Configuration:
         """Return the server that holds a block."""
         return self.servers[self.assignment[block]].id
 
-    def extended(self, assignment: Iterable[int]) -> "Configuration":
+    def follower(self, block: int) -> NodeId | None:
+        """Return the server that follows a block; None: there is none."""
+        index = self.followers[block] if self.followers else -1
+        return self.servers[index].id if index >= 0 else None
+
+    def extended(self, assignment: Iterable[int], followers: Iterable[int] = ()) -> "Configuration":
         """Return the same configuration for a model that has grown."""
-        return replace(self, assignment=tuple(assignment))
+        return replace(self, assignment=tuple(assignment), followers=tuple(followers))

@@ -23,6 +23,12 @@ def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
     yield from pairwise([0, *(np.flatnonzero(cut) + 1).tolist(), length])
 
 
+def runs_of(wanted: NDArray[np.bool_]) -> list[Run]:
+    """Return the runs of the blocks, by id, that are wanted."""
+    edges = np.flatnonzero(np.diff(wanted.astype(np.int8), prepend=0, append=0)).tolist()
+    return [(low, high - low) for low, high in zip(edges[::2], edges[1::2], strict=True)]
+
+
 def scatter(data: Raw, parts: Iterable[Array]) -> None:
     """Write bytes to the memory of contiguous arrays, one behind the other."""
     start = 0

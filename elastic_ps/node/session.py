@@ -131,6 +131,7 @@ class Session:
         detail: str = "",
         command: int = 0,
         optimizer: str = "",
+        holdings: Sequence[pb.Holding] = (),
     ) -> None:
         """Queue an answer; answers arrive in order, each repeated until the coordinator has taken it.
 
@@ -143,6 +144,7 @@ class Session:
             detail: for people.
             command: number of the command that it answers; 0: none.
             optimizer: that it is about, as text.
+            holdings: what this node has of blocks, when a server has died.
         """
         self._memory.answered(answer, configuration)
         request = pb.AcknowledgeRequest(
@@ -154,6 +156,7 @@ class Session:
             detail=detail,
             command=command,
             optimizer=optimizer,
+            holdings=holdings,
         )
         self._answers.put(lambda: self._calls.until_answered(self._stub.Acknowledge, request, self._closed))
 

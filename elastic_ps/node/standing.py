@@ -31,6 +31,10 @@ class Standing:
         paused: `prepared` (after the switch: `current`) migrates in pause mode.
         dead: nodes that take no part any more; names are never used again.
         cancelled: highest cancelled id; ids are never used again.
+        undecided: `prepared` is of a server's death: who owns what is decided by what survivors answer, and comes with
+            Adopt. Nobody adopts it on a peer's word.
+        lost: of the dead, the servers of configurations that this node has known.
+        replicated: some configuration that it has known names followers.
     """
 
     node: NodeId
@@ -40,6 +44,9 @@ class Standing:
     paused: bool = False
     dead: frozenset[NodeId] = frozenset()
     cancelled: ConfigId = NO_CONFIGURATION
+    undecided: bool = False
+    lost: frozenset[NodeId] = frozenset()
+    replicated: bool = False
 
     @property
     def config_id(self) -> ConfigId:
@@ -67,6 +74,10 @@ class Standing:
 
     def decided(self, config_id: ConfigId) -> bool:
         """Return whether news that `config_id` is in force somewhere means: switch now."""
+        return self.holds(config_id) and not self.undecided
+
+    def holds(self, config_id: ConfigId) -> bool:
+        """Return whether `config_id` is prepared."""
         return self.prepared is not None and self.prepared.id == config_id
 
     def due(self, version: int) -> bool:
@@ -83,7 +94,27 @@ class Standing:
         """
         if not self.is_new(configuration.id):
             return self
-        return replace(self, prepared=configuration, clock=None, paused=paused, dead=self.dead | dead)
+        servers = {server.id for known in self.known for server in known.servers}
+        lost = self.lost | (dead & servers)
+        return replace(
+            self,
+            prepared=configuration,
+            clock=None,
+            paused=paused,
+            dead=self.dead | dead,
+            lost=lost,
+            undecided=bool(dead & lost) or (self.undecided and bool(dead)),
+            replicated=self.replicated or any(known.followers for known in (*self.known, configuration)),
+        )
+
+    def decide(self, config_id: ConfigId, decided: Configuration | None) -> "Standing":
+        """Take note that the coordinator has decided a configuration, if it is prepared.
+
+        Args:
+            config_id: the configuration's.
+            decided: what a server's death had left open of it; None: it is what is prepared.
+        """
+        return replace(self, prepared=decided or self.prepared, undecided=False) if self.holds(config_id) else self
 
     def arm(self, config_id: ConfigId, clock: int, version: int) -> tuple["Standing", ArmAnswer]:
         """Let `prepared` take effect at `clock`; armed again, the later order counts.
@@ -104,9 +135,9 @@ class Standing:
     def switch(self) -> "Standing":
         """Put `prepared` in force."""
         assert self.prepared is not None
-        return replace(self, current=self.prepared, prepared=None, clock=None)
+        return replace(self, current=self.prepared, prepared=None, clock=None, undecided=False)
 
     def cancel(self, config_id: ConfigId) -> "Standing":
         """Forget a prepared configuration, and refuse it from now on."""
         standing = replace(self, cancelled=max(self.cancelled, config_id))
-        return replace(standing, prepared=None, clock=None) if self.decided(config_id) else standing
+        return replace(standing, prepared=None, clock=None, undecided=False) if self.holds(config_id) else standing

@@ -22,6 +22,7 @@ class Control(Protocol):
         detail: str = "",
         command: int = 0,
         optimizer: str = "",
+        holdings: Sequence[pb.Holding] = (),
     ) -> None:
         """Queue an answer to a directive.
 
@@ -34,6 +35,7 @@ class Control(Protocol):
             detail: for people, or what the answer brings.
             command: id of the script's command.
             optimizer: the optimizer that was tried.
+            holdings: what this server has of blocks, when another has died.
         """
 
     def report_soon(self) -> None:

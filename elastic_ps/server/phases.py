@@ -22,9 +22,10 @@ class BlockStatus(IntEnum):
 
     ABSENT = 0
     EMPTY = 1  # its primary; the first values have not come
-    FOLLOWER = 2  # its next primary, by the prepared configuration: the hand-over has not come
+    FOLLOWER = 2  # a copy, whole from its first version on; perhaps the next primary's, whose hand-over has not come
     PRIMARY = 3
     FROZEN = 4  # handed over; kept until the plan is committed
+    LEAVING = 5  # by the configuration in force another's, to whom it has not been handed over yet
 
 
 class FrameVerdict(Enum):
@@ -71,16 +72,22 @@ class Moves:
         out: the blocks that go, by new owner, ascending.
         into: the blocks that come, by previous owner, ascending.
         fresh: blocks that nobody held before.
+        streams: the blocks of this server of which others get or keep copies by it, by these, ascending.
+        feeders: the blocks of which this server gets or keeps copies by it, by their owners, ascending.
+        copies: blocks that nobody held before, and that this server follows.
     """
 
     out: dict[NodeId, list[int]] = field(default_factory=dict)
     into: dict[NodeId, list[int]] = field(default_factory=dict)
     fresh: list[int] = field(default_factory=list)
+    streams: dict[NodeId, list[int]] = field(default_factory=dict)
+    feeders: dict[NodeId, list[int]] = field(default_factory=dict)
+    copies: list[int] = field(default_factory=list)
 
     @property
     def incoming(self) -> list[int]:
-        """Blocks that other servers hand over to this one, ascending."""
-        return sorted(block for blocks in self.into.values() for block in blocks)
+        """Blocks of which other servers give this one copies, ascending."""
+        return sorted(block for blocks in self.feeders.values() for block in blocks)
 
 
 def moves(node: NodeId, current: Configuration | None, prepared: Configuration) -> Moves:
@@ -94,8 +101,11 @@ def moves(node: NodeId, current: Configuration | None, prepared: Configuration) 
     result = Moves()
     known = len(current.assignment) if current else 0
     for block in range(len(prepared.assignment)):
-        after = prepared.primary(block)
+        after, follower = prepared.primary(block), prepared.follower(block)
         before = current.primary(block) if current and block < known else None
+        followed_by = current.follower(block) if current and block < known else None
+        if (after, follower) != (before, followed_by):
+            _add_copies(result, node, before, (after, follower), block)
         if after == before:
             continue
         if before == node:
@@ -105,6 +115,19 @@ def moves(node: NodeId, current: Configuration | None, prepared: Configuration) 
         elif after == node and before is not None:
             result.into.setdefault(before, []).append(block)
     return result
+
+
+def _add_copies(result: Moves, node: NodeId, owner: NodeId | None, copies: Sequence[NodeId | None], block: int) -> None:
+    """Add who gets copies of a block that a plan gives another owner or follower."""
+    others = [copy for copy in copies if copy is not None and copy != owner]
+    if owner is None:
+        if copies[1] == node:
+            result.copies.append(block)
+    elif owner == node:
+        for copy in others:
+            result.streams.setdefault(copy, []).append(block)
+    elif node in others:
+        result.feeders.setdefault(owner, []).append(block)
 
 
 def due(standing: Standing, versions: NDArray[np.int64]) -> bool:

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from weakref import WeakSet
 
@@ -16,6 +15,7 @@ from elastic_ps.server.checkpoints.restoring import Restorer
 from elastic_ps.server.checkpoints.saving import Saver
 from elastic_ps.server.commands import CommandRunner
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
+from elastic_ps.server.copy_pump import CopyPump
 from elastic_ps.server.copying.update_records import RECORDED_VERSIONS
 from elastic_ps.server.interfaces import Control
 from elastic_ps.server.migration.follow_connections import FollowStreams
@@ -24,15 +24,13 @@ from elastic_ps.server.optimizer_trials import OptimizerTrials
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.base import Listener, Transport
-from elastic_ps.transport.frame_metas import AppliedMeta, RecordMeta, RefusedMeta
+from elastic_ps.transport.frame_metas import AppliedMeta, FollowedMeta, RecordMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_memory import Image
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_DUTY = 3.0  # pause after copying a piece, in times of the copy: snapshots take at most a quarter of one core
-_PACE_SECONDS = 0.05  # how often a stream that waits for its pace is looked at, between updates
 _FLUSH_SECONDS = 5.0
 
 
@@ -61,6 +59,7 @@ class ServerNode:
         self.state = ServerState.create(node, block_bytes, modules, control, self.connections)
         self.plan_steps = PlanSteps(self.state, _later)
         self.worker_frames = WorkerFrames(self.state, self.plan_steps.switch)
+        self.state.tell = self.worker_frames.tell
         self._saver = Saver(self.state, self._spawn, lambda: self._ended.is_set())
         self._restorer = Restorer(self.state, self.plan_steps, self._spawn, lambda: self._ended.is_set())
         self._trials = OptimizerTrials(control, modules, self._spawn)
@@ -80,7 +79,7 @@ class ServerNode:
     def start(self) -> None:
         """Accept peers, and run what runs beside training."""
         self.connections.start()
-        self._spawn("pump", self._pump)
+        self._spawn("pump", CopyPump(self.state, self._ended).run)
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Return the process's exit status once the job, or this server's part in it, has ended; None: not in `timeout`
@@ -135,7 +134,7 @@ class ServerNode:
             "welcome": self._on_welcome,
             "prepare": self._on_prepare,
             "arm": lambda arm: self.plan_steps.arm(codec.config_id_from_pb(arm.configuration), arm.clock),
-            "adopt": lambda adopt: self.plan_steps.adopt(codec.config_id_from_pb(adopt.configuration)),
+            "adopt": self._on_adopt,
             "cancel": self._on_cancel,
             "committed": self._on_committed,
             "extend": self._on_extend,
@@ -162,6 +161,7 @@ class ServerNode:
         state = self.state
         model = state.store.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors])
         state.store.grow(model, optimizers)
+        self.plan_steps.sources.conform()
         for gradients in state.gradients:
             gradients.grow(model.slab_bytes)
         for records in self._records:
@@ -179,6 +179,12 @@ class ServerNode:
         else:
             self.plan_steps.prepared(configuration.id)
 
+    def _on_adopt(self, adopt: pb.Adopt) -> None:
+        decided = codec.configuration_from_pb(adopt.decided) if adopt.HasField("decided") else None
+        promoted = list(zip(adopt.promoted[::2], adopt.promoted[1::2], strict=True))
+        self.plan_steps.adopt(codec.config_id_from_pb(adopt.configuration), decided, promoted)
+        self._feeds.ensure()
+
     def _on_cancel(self, cancel: pb.CancelPlan) -> None:
         self.plan_steps.cancel(codec.config_id_from_pb(cancel.configuration))
         if cancel.leave:
@@ -191,8 +197,9 @@ class ServerNode:
     def _on_extend(self, extend: pb.Extend) -> None:
         with self.state.changed:
             self._grow(extend.tensors, extend.optimizers, extend.data)
-            self.plan_steps.extend(extend.assignment)
+            self.plan_steps.extend(extend.assignment, extend.followers)
             self._control.acknowledge(pb.EXTENDED, self.state.standing.config_id, self.state.version)
+        self._feeds.ensure()
 
     def _on_stop(self, stop: pb.Stop) -> None:
         self.end(stop.reason, EXIT_RESTART if stop.restart else 1 if stop.failed else 0)
@@ -271,9 +278,13 @@ class ServerNode:
         elif isinstance(frame.meta, RefusedMeta):
             raise ProtocolError(f"{peer.node} refuses the follow stream: {frame.meta.detail}")
         elif isinstance(frame.meta, AppliedMeta):
-            self.plan_steps.applied(peer.node, frame.meta.slot, peer.link)
+            self.plan_steps.told.applied(peer.node, frame.meta.slot, peer.link)
+        elif isinstance(frame.meta, FollowedMeta):
+            self.plan_steps.told.followed(peer.node, frame, peer.link)
         else:
-            self.plan_steps.follow_target.followed(peer.node, frame, data[0], peer.link.check_open)
+            held = self.plan_steps.follow_target.followed(peer.node, frame, data[0], peer.link.check_open)
+            if held is not None:
+                peer.link.enqueue(held)
             if isinstance(frame.meta, RecordMeta) and frame.meta.slot is not None:
                 peer.link.enqueue(Frame(AppliedMeta(slot=frame.meta.slot), frame.configuration))
 
@@ -309,34 +320,6 @@ class ServerNode:
     def _roster(self) -> frozenset[NodeId]:
         standing = self.state.standing
         return frozenset(standing.current.ranks) - standing.dead if standing.current is not None else frozenset()
-
-    # ---- beside training ---------------------------------------------------------------------------------------------
-
-    def _pump(self) -> None:
-        """Copy for followers and shadows, and give memory back, one piece at a time, with pauses that leave the lock to
-        the training.
-        """
-        state = self.state
-        while not self._ended.is_set():
-            with state.changed:
-                if not self._ended.is_set() and not self._streams():
-                    paced = state.sources or any(shadow.lags for shadow in state.subscriptions.values())
-                    state.changed.wait(_PACE_SECONDS if paced else None)
-                started = time.perf_counter()
-                for next_piece in self._streams():
-                    next_piece()
-                took = time.perf_counter() - started
-            self._ended.wait(took * _DUTY)
-
-    def _streams(self) -> list[Callable[[], None]]:
-        state = self.state
-        work: list[Callable[[], None]] = [source.next_piece for source in state.sources.values() if source.has_work]
-        if state.unused:
-            work.append(state.unused.next_piece)
-        for shadow in state.subscriptions.values():
-            if shadow.has_work:
-                work.append(lambda shadow=shadow: shadow.next_piece(state.standing.config_id))  # type: ignore[misc]
-        return work
 
 
 def _later(seconds: float, act: Callable[[], None]) -> None:

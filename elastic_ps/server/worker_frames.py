@@ -57,6 +57,9 @@ class PushMode(Protocol):
     def begin_subscription(self, node: NodeId) -> None:
         """Send every value from now on."""
 
+    def tell(self) -> None:
+        """Send the values that were withheld from workers, and that followers have by now."""
+
 
 class WorkerFrames:
     """`WorkerFrames` judges and serves what workers send. Public methods take the state's lock.
@@ -139,6 +142,10 @@ class WorkerFrames:
             state.gathering.withdraw(node, frame.runs)
             return [gradients.array[span] for span in spans]
 
+    def tell(self) -> None:
+        """Send workers what was withheld, and what followers have by now. Called under the lock."""
+        self._mode.tell()
+
     def resubscribe(self, node: NodeId) -> None:
         """Begin a shadow's subscription again: what it was sent on its old connection may be lost. Called under the
         lock.
@@ -171,7 +178,7 @@ class WorkerFrames:
         self._state.hold(HeldFrame(lambda: self._judge(node, frame, data), node, key))
 
     def _blocks(self, node: NodeId, frame: Frame) -> NDArray[np.int64] | None:
-        """Return the blocks of a request; None where they are not all here, and the request is held."""
+        """Return the blocks of a request; None where they are not all here, or not at their followers: it is held."""
         state = self._state
         if not frame.runs:
             return np.empty(0, dtype=np.int64)
@@ -179,7 +186,8 @@ class WorkerFrames:
         status = state.store.status[blocks]
         if ((status == BlockStatus.ABSENT) | (status == BlockStatus.FROZEN)).any():
             raise ProtocolError(f"{node} asked {state.node} for blocks that it does not own: {frame.runs}")
-        return blocks if (status == BlockStatus.PRIMARY).all() else None
+        told = state.acknowledged.told[blocks] >= state.store.versions[blocks] if state.acknowledged.guards else True
+        return blocks if ((status == BlockStatus.PRIMARY) & told).all() else None
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -224,8 +232,9 @@ class WorkerFrames:
         if state.snapshot is not None:
             state.snapshot.before_update(run)
         state.store.load_states(run, data[0], load.counts)
-        for source in state.sources.values():
+        for follower, source in state.sources.items():
             source.forget(run)
+            state.acknowledged.forget(follower, np.arange(run[0], sum(run)))
         state.changed.notify_all()
 
     def _init(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:

@@ -23,6 +23,7 @@ class Kind(IntEnum):
     JOIN = 15
     PING = 16
     PONG = 17
+    FOLLOWED = 18
 
 
 class Reason(StrEnum):

@@ -15,7 +15,7 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport import meta_parts
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.json_checks import choice, flag, integer, listed, mapping, short, text
-from elastic_ps.transport.meta_parts import BATCH, COUNTS, NAME, RUNS, SLICE, WORDS, Encoded
+from elastic_ps.transport.meta_parts import BATCH, COUNTS, NAME, RUNS, SLICE, WORDS, WRITTEN, Encoded, Written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ class SnapshotMeta(OfBlocks):
         return ""
 
 
-# ---- the follow lane: from an old owner to a new one -----------------------------------------------------------------
+# ---- the follow lane: from an owner to a follower, or to the next owner ----------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +248,9 @@ class RecordMeta(OfBlocks):
         hyper: that it is applied with.
         batch: as in a PUSH.
         slot: where the payload lies in the new owner's memory, for its APPLIED; None: elsewhere.
+        written: what the owner's ledger says of it; None: nothing.
+        written_runs: of no runs: the blocks of an update that was written down before, of the header's version.
+        kept: entries of the owner's ledger below this number are with the coordinator.
         caught_up: of no runs: everything has been sent.
         pause: of no runs: the stream gives up until the switch.
     """
@@ -258,6 +261,9 @@ class RecordMeta(OfBlocks):
     hyper: Annotated[Hyper | None, meta_parts.hyper] = None
     batch: Annotated[tuple[NodeId, int] | None, BATCH] = None
     slot: Annotated[int | None, integer()] = None
+    written: Annotated[Written | None, WRITTEN] = None
+    written_runs: Annotated[tuple[Run, ...], RUNS] = ()
+    kept: Annotated[int, integer()] = 0
     caught_up: Annotated[bool, flag] = False
     pause: Annotated[bool, flag] = False
 
@@ -289,6 +295,13 @@ class AppliedMeta(Meta):
 
     kind = Kind.APPLIED
     slot: Annotated[int, integer()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedMeta(OfBlocks):
+    """FOLLOWED says that a follower holds these runs, whole, at the header's version: RECORD or SNAPSHOT is applied."""
+
+    kind = Kind.FOLLOWED
 
 
 METAS: Mapping[Kind, type[Meta]] = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from elastic_ps.core.compression import Compression
-from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.data_order import Slice
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
@@ -82,6 +82,24 @@ def encoded(value: Any) -> Encoded:
     return Encoded(compression, _BYTES(value.get("nbytes")))
 
 
+class Written(NamedTuple):
+    """`Written` is what an owner's ledger says of an update, but for the blocks.
+
+    Attributes:
+        sequence: number of the entry in that ledger.
+        epoch: of the data; 0 where they are static.
+        step: in the epoch.
+        exchange: in the step.
+        slices: worker, first position and the one behind the last, for each worker.
+    """
+
+    sequence: int
+    epoch: int
+    step: int
+    exchange: int
+    slices: tuple[tuple[NodeId, int, int], ...]
+
+
 def _made(kind: Callable[..., Any], *each: Check) -> Check:
     """Return the check of a list of as many values as there are checks; it returns what `kind` makes of them."""
     check = record(*each)
@@ -92,6 +110,9 @@ RUNS = listed(run)
 COUNTS = listed(integer())
 BATCH = record(NAME, integer())
 SLICE = _made(Slice, integer(), integer(), integer(2**32 - 1), integer(), integer())
+WRITTEN = _made(
+    Written, integer(), integer(), integer(), integer(2**32 - 1), listed(record(NAME, integer(), integer()))
+)
 SHARED_RANGES = listed(_made(SharedRange, integer(), integer(), integer()))
 _NUMBER = record(integer(2**64 - 1), integer(2**64 - 1))
 

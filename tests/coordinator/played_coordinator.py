@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.batches.async_batches import Book
+from coordinator.core.directives import wanted
 from coordinator.core.job import CancelOrder, DurableJob
 from coordinator.core.plans.plan import Phase, Plan
 from coordinator.core.protocol import step
@@ -132,6 +133,7 @@ class PlayedCoordinator:
         self.state = self.journal.load(self.state.settings)
         self.post(ev.Started(self.now))
         self.post(ev.Attached(self.now, 1))
+        self.wanted = wanted(self.state.job)  # a launcher that attaches is told
 
     def lose_journal(self) -> None:
         """It dies with all it has written, and is started again in a higher term."""

@@ -196,16 +196,19 @@ class World(PlayedCoordinator):
     def notice(self, node: PlayedNode) -> None:
         """A node hears from a peer of a decided configuration."""
         latest = max((peer.number for peer in self.alive), default=NO_CONFIGURATION)
-        if node.prepared is not None and node.prepared.id == latest:
+        if node.prepared is not None and node.prepared.id == latest and not node.dead & node.prepared.members.keys():
             node.switch()
 
     def train(self, node: PlayedNode) -> None:
         """A worker's step, if its whole roster is there and of one configuration; without a clock, a part of one."""
         if not node.is_member or node.role is not Role.WORKER:
             return
+        if self.state.settings.replicas and any(self.node(server.id) is None for server in node.current.servers):
+            return  # it waits for the dead, or for whom the dead would have to acknowledge
         if not self.data.is_sync:
             if self.drawing:
                 node.draw()
+                self.levels(node.version)
             return
         latest = max(peer.number for peer in self.alive)
         peers = [self.node(worker) for worker in node.current.ranks]
@@ -213,10 +216,17 @@ class World(PlayedCoordinator):
             return
         node.version += 1
         node.reach()
+        self.levels(node.version)
         for server in self.alive:
             if server.role is Role.SERVER and server.is_member:
                 server.version = max(server.version, min(peer.version for peer in peers))
                 server.reach()
+
+    def levels(self, version: int) -> None:
+        """Whoever has a copy has all that a worker has seen."""
+        for server in self.alive:
+            if server.role is Role.SERVER and server.copies:
+                server.level = max(server.level, version)
 
     def declare(self, node: PlayedNode, tensors=(), data=None, **named):
         return self.ask(ev.Declared, node.id, tuple(tensors), data=data, **named)

@@ -11,6 +11,7 @@ from coordinator.core import node_answers as na
 from coordinator.core import replies
 from coordinator.core.callers import Introduction
 from coordinator.core.plans.plan import MigrationMode
+from coordinator.core.plans.promotion import Holding, HoldingKind
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class PlayedNode:
     synced: ConfigId = NO_CONFIGURATION
     tables: tuple = ((), (), None)  # tensors, optimizers, data
     job: tuple[str, str] = ("", "")  # its identity, and what it began from
+    copies: frozenset = frozenset()  # blocks that a server has, as owner or not
+    level: int = 0  # version of all of them
 
     @property
     def number(self) -> ConfigId:
@@ -107,9 +110,28 @@ class PlayedNode:
             return
         if self.prepared is None or table.id > self.prepared.id:
             self.prepared, self.clock = table, None
-        self.answer(na.Prepared, table.id, self.version)
+            if not prepare.dead:
+                self.copies |= self.named(table)
+        self.answer(na.Prepared, table.id, self.version, self.holdings() if prepare.dead else ())
         self.synced = table.id
         self.answer(na.Synced, table.id, self.version)
+
+    def named(self, table: Configuration | None) -> frozenset[int]:
+        """The blocks of which a configuration gives a server a copy."""
+        blocks = range(len(table.assignment)) if table is not None else ()
+        return frozenset(block for block in blocks if self.id in (table.primary(block), table.follower(block)))
+
+    def holdings(self) -> tuple[Holding, ...]:
+        """What it answers when a server has died."""
+        if self.current is None:
+            return ()
+        if self.role is Role.WORKER:
+            return (Holding(HoldingKind.SEEN, self.version, ((0, len(self.current.assignment)),)),)
+        owned = {block for block in self.copies if self.current.primary(block) == self.id}
+        kinds = ((HoldingKind.OWNED, owned), (HoldingKind.COPY, self.copies - owned))
+        return tuple(
+            Holding(kind, self.level, tuple((block, 1) for block in sorted(own))) for kind, own in kinds if own
+        )
 
     def on_arm(self, arm) -> None:
         assert self.world.data.is_sync, "a clock where there is none"
@@ -132,11 +154,18 @@ class PlayedNode:
             self.answer(na.Switched, adopt.number, self.version)
             self.arrive()
         elif self.prepared is not None and self.prepared.id == adopt.number:
+            if adopt.decided is not None:
+                self.prepared = adopt.decided
+                owned = {b for b, i in enumerate(adopt.decided.assignment) if adopt.decided.servers[i].id == self.id}
+                assert owned <= self.copies, f"{self.id} has no copy of {owned - self.copies}"
             self.switch()
 
     def arrive(self) -> None:
+        """States, not events: each SWITCHED says them again."""
         if self.role is Role.SERVER:
             self.answer(na.Arrived, self.number)
+        if self.role is Role.SERVER and self.world.state.settings.replicas:
+            self.answer(na.Followed, self.number)
 
     def switch(self) -> None:
         assert self.prepared is not None
@@ -157,18 +186,22 @@ class PlayedNode:
         self.cancelled = max(self.cancelled, cancel.number)
         if self.prepared is not None and self.prepared.id == cancel.number:
             self.prepared, self.clock = None, None
+        self.copies &= self.named(self.current)
         self.answer(na.Forgotten, cancel.number)
         if cancel.leave:
             self.answer("exit", 0)
 
-    def on_committed(self, _committed) -> None:
+    def on_committed(self, committed) -> None:
+        if self.number == committed.number and self.prepared is None:
+            self.copies &= self.named(self.current)
         if self.role is Role.SERVER and self.member_once and not self.is_member:
             self.answer("exit", 0)
 
     def on_extend(self, extend) -> None:
         self.tables = (extend.tensors, extend.optimizers, extend.data)
         if self.current is not None:
-            self.current = self.current.extended(extend.assignment)
+            self.current = self.current.extended(extend.assignment, extend.followers)
+            self.copies |= self.named(self.current)
         self.answer(na.Extended)
 
     def on_tryoptimizer(self, trial) -> None:

@@ -19,9 +19,12 @@ class _Selector:
     def __init__(self) -> None:
         self._task: Task | None = None
         self._woken = False
+        self.draining = False
 
     def select(self, timeout: float | None) -> list[Any]:
         if here.scheduler.over:
+            if not self.draining:  # a coroutine that was ended in the middle has swallowed the end
+                raise GreenletExit
             return []
         if self._woken or timeout == 0:
             self._woken = False
@@ -78,6 +81,7 @@ class WorldLoop(base_events.BaseEventLoop):
 
     def drain(self) -> None:
         """End what is left of a loop whose world is over."""
+        self._selector.draining = True
         for _ in range(_LAST_TURNS):
             for task in asyncio.all_tasks(self):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]

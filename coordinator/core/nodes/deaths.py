@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from coordinator.core.checkpoints.ending import collapse
 from coordinator.core.job import DurableJob
-from coordinator.core.plans.lifecycle import cancel
+from coordinator.core.plans import lifecycle
+from coordinator.core.plans.lifecycle import answering, cancel
 from coordinator.core.plans.next_configuration import static_reason
-from coordinator.core.plans.plan import Phase, Plan, PlanKind
+from coordinator.core.plans.plan import Phase, Plan, PlanKind, chain
+from coordinator.core.plans.promotion import decide
 from coordinator.core.plans.transitions import Trigger, advance
 from coordinator.core.state import PlanAnswers
 from coordinator.core.step_context import StepContext
@@ -36,11 +38,14 @@ def retire(context: StepContext) -> bool:
 def mourn(context: StepContext) -> bool:
     """Begin a plan by which the survivors agree on a configuration without the dead."""
     job, plan = context.job, context.job.plan
-    if job.dead <= (plan.dead if plan is not None else frozenset()):
+    new = job.dead - (plan.dead if plan is not None else frozenset())
+    if not new:
         return False
-    if plan is not None and plan.phase is Phase.ARMED and not job.is_sync:
-        return False  # decided, and nobody's switch waits for the dead: it is committed first
     base = job.configuration
+    configurations = chain(plan, base)
+    lost = _lost_servers(job, configurations)
+    if plan is not None and plan.phase is Phase.ARMED and not job.is_sync and not new & lost:
+        return False  # decided, and nobody's switch waits for the dead: it is committed first
     absorbed: tuple[Plan, ...] = ()
     clock = None
     if (
@@ -51,14 +56,24 @@ def mourn(context: StepContext) -> bool:
         absorbed, clock = plan.absorbed, plan.clock
         context.replan(absorbed=())
         cancel(context, _cause(job))
-    floor = absorbed[-1].target if absorbed else base
-    assert floor is not None, "only members of a configuration can be mourned"
+    assert configurations, "only members of a configuration can be mourned"
+    floor = configurations[-1]
     workers = tuple(worker for worker in floor.workers if worker.id not in job.dead)
     if not workers:
         collapse(context, f"the last worker died ({', '.join(sorted(job.dead))})")
         return True
-    _enter_death(context, floor, workers, absorbed, clock)
+    _enter_death(context, floor, workers, absorbed, clock, lost)
     return True
+
+
+def _lost_servers(job: DurableJob, configurations: tuple[Configuration, ...]) -> frozenset[NodeId]:
+    """Return the servers that a death's chain of configurations names and that are gone, where blocks have followers.
+
+    Those of an earlier death are among them until its plan is committed: not all may have heard who was promoted.
+    """
+    if not any(configuration.followers for configuration in configurations):
+        return frozenset()
+    return frozenset(s.id for configuration in configurations for s in configuration.servers) - job.nodes.keys()
 
 
 def _enter_death(
@@ -67,6 +82,7 @@ def _enter_death(
     workers: tuple[Member, ...],
     absorbed: tuple[Plan, ...],
     clock: int | None,
+    lost: frozenset[NodeId],
 ) -> None:
     job = context.job
     number = ConfigId(job.term, job.number + 1)
@@ -84,23 +100,51 @@ def _enter_death(
         audience=audience,
         joiners=tuple(name for name in audience if name in configuration.members and name not in job.members),
         leavers=tuple(name for name in audience if name not in configuration.members),
-        dead=job.dead,
+        dead=job.dead | lost,
         clock=clock,
         restore=job.restore if job.configuration is None else "",
         absorbed=absorbed,
+        asks=bool(lost),
     )
     plan = replace(advance(plan, Trigger.COMPLETE, context.now), times=replace(plan.times, assigned=context.now))
     context.durable(plan=plan, plans=plan.id, number=number.number)
     context.live(answers=PlanAnswers())
     if context.state.saving is not None and not context.state.saving.writing:
         context.live(saving=replace(context.state.saving, clock=None, saved={}))
-    died = _died(job)
+    died = [name for name in _died(job) if name not in lost]
     if died and _irreplaceable(job):
         context.durable(
             goal=replace(context.job.goal, workers=len(workers)), unshared=tuple(sorted({*job.unshared, *died}))
         )
         context.log(lost_shares(context.job), warning=True)
-    context.log(f"plan {plan.id} ASSIGNED: configuration {number} without {', '.join(sorted(job.dead))}", bool(died))
+    without = ", ".join(sorted(job.dead))
+    context.log(f"plan {plan.id} ASSIGNED: configuration {number} without {without}", bool(_died(job)))
+
+
+def promote(context: StepContext) -> bool:
+    """Decide who owns what after a server's death, once all survivors have said what they have."""
+    plan, job = context.job.plan, context.job
+    if plan is None or not plan.undecided or not answering(context) <= context.answers.prepared:
+        return False
+    assert plan.target is not None
+    configurations = chain(plan, job.configuration)
+    earlier = plan.absorbed[-1] if plan.absorbed else None
+    promoted = earlier.promoted if earlier is not None and earlier.asks else None
+    decision = decide(configurations, plan.target, job.nodes, context.answers.holdings, promoted=promoted)
+    if decision.lost:
+        count = len(decision.lost)
+        blocks = f"block {decision.lost[0]}" if count == 1 else f"{count} blocks"
+        collapse(context, f"{_cause(job)}: nobody has {blocks} as a worker has seen {'it' if count == 1 else 'them'}")
+        return True
+    decided = decision.configuration
+    context.replan(
+        target=decided,
+        promoted=decision.promoted,
+        joiners=tuple(name for name in plan.audience if name in decided.members and name not in job.members),
+        leavers=tuple(name for name in plan.audience if name not in decided.members),
+    )
+    lifecycle.agree(context)
+    return True
 
 
 def _irreplaceable(job: DurableJob) -> bool:
@@ -128,7 +172,8 @@ def _cause(job: DurableJob) -> str:
     over = sorted(job.dead.difference(died))
     causes = []
     if died:
-        left = "; nobody trains on its share of the data" if _irreplaceable(job) else ""
+        worked = any(job.configuration is not None and name in job.configuration.ranks for name in died)
+        left = "; nobody trains on its share of the data" if worked and _irreplaceable(job) else ""
         causes.append(f"death of {', '.join(died)}{left}")
     if over:
         causes.append(f"{', '.join(over)} {'have' if len(over) > 1 else 'has'} finished")

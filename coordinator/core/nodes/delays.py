@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from coordinator.core.batches import async_batches, barriers
-from coordinator.core.directives import awaited_arrivals, landed, unextended
+from coordinator.core.directives import awaited_arrivals, awaited_followers, landed, unextended
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import State
 from elastic_ps.core.configuration import NodeId, Role
@@ -82,13 +82,15 @@ def _switch(state: State) -> Iterator[Delay]:
     since = max(plan.trail[-1].at, plan.times.last_switched if landed(state) else plan.times.first_switched)
     needed = [name for name in plan.audience if name in state.job.nodes and name not in state.job.finished]
     late = [name for name in needed if name not in answers.switched]
-    arriving = awaited_arrivals(state, plan)
+    arriving, behind = awaited_arrivals(state, plan), awaited_followers(state, plan)
     if not landed(state) and plan.decided:
         why, names = "has not answered SWITCHED", late
     elif not landed(state):
         why, names = f"has not come to version {plan.clock}", _at_work(state, late) or late
     elif arriving:
         why, names = "does not hold its new blocks yet", [name for name in needed if name in arriving]
+    elif behind:
+        why, names = "has blocks that their new followers do not hold yet", [name for name in needed if name in behind]
     else:
         why, names = (
             "has made no step yet in the new configuration",

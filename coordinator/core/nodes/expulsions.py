@@ -23,6 +23,7 @@ from coordinator.core.nodes.failure_detection import (
     waited_for,
 )
 from coordinator.core.nodes.membership import bury, left
+from coordinator.core.plans import protection
 from coordinator.core.plans.lifecycle import give_up
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
@@ -93,7 +94,9 @@ def _tell(context: StepContext) -> None:
 
 def _carry_out(context: StepContext, due: Suspicion) -> None:
     evidence = due.evidence(context.now)
-    if due.verdict is SuspicionVerdict.PLAN_GIVEN_UP and due.node not in context.plan.joiners:
+    if due.verdict is SuspicionVerdict.PLAN_GIVEN_UP and context.plan.background:
+        protection.give_up(context, f"{due.node} {evidence}")
+    elif due.verdict is SuspicionVerdict.PLAN_GIVEN_UP and due.node not in context.plan.joiners:
         give_up(context, f"{due.node} {evidence}")
     else:
         _expel(context, due.node, f"it {evidence}")

@@ -13,13 +13,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coordinator.core.directives import awaited_to_sync, has_handed_over
+from coordinator.core.directives import awaited_arrivals, awaited_to_sync, has_handed_over
 from coordinator.core.job import DurableJob
 from coordinator.core.nodes.delays import delays
 from coordinator.core.nodes.partitions import Pair, best_cut
-from coordinator.core.plans.plan import Phase, Plan, PlanKind
+from coordinator.core.plans.plan import Phase, Plan, PlanKind, chain
+from coordinator.core.plans.promotion import survivable
 from coordinator.core.state import State, Vitals
-from elastic_ps.core.configuration import Configuration, NodeId, Role
+from elastic_ps.core.configuration import NodeId, Role
 
 GRACE = 0.5
 """Leases beyond the first that a node may be silent where no peer complains about it."""
@@ -159,7 +160,13 @@ def has_left(state: State, name: NodeId) -> bool:
     plan = state.job.plan
     if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
         return False
-    return state.job.nodes[name].role is Role.WORKER or has_handed_over(state, name)
+    return state.job.nodes[name].role is Role.WORKER or (has_handed_over(state, name) and not owes_copies(state))
+
+
+def owes_copies(state: State) -> bool:
+    """Return whether what leavers hand over by an armed plan may be under way: with followers nobody's copy is lost."""
+    plan = state.job.plan
+    return plan is not None and plan.replicated and bool(awaited_arrivals(state, plan))
 
 
 # ---- separation --------------------------------------------------------------------------------------------------
@@ -211,7 +218,8 @@ class RemovalCost:
     """A cost says what the removal of some nodes takes from the job; the lower the better, compared field by field.
 
     Attributes:
-        restores: the job has to go back to its checkpoint, as after the loss of a server or of the last worker.
+        restores: the job has to go back to its checkpoint, as after the loss of the last worker, or of a server that
+            has blocks which nobody follows.
         count: of the nodes.
         members: those of them that are in a configuration that is, or may be, in force.
         nbytes: bytes that they own.
@@ -229,20 +237,15 @@ def removal_cost(job: DurableJob, names: frozenset[NodeId]) -> RemovalCost:
     """Return what the removal of nodes would cost the job: a plan that is armed counts as if it were committed."""
     members = frozenset(name for name in names if is_member(job, name))
     server = any(name in job.nodes and job.nodes[name].role is Role.SERVER for name in members)
-    configuration = _latest(job)
+    configurations = chain(job.plan, job.configuration)
+    left = job.nodes.keys() - names
+    configuration = configurations[-1] if configurations else None
     workers = configuration.ranks.keys() - job.dead if configuration is not None else frozenset[NodeId]()
     held = configuration.blocks_of if configuration is not None else {}
-    restores = server or (bool(workers) and workers <= names)
+    fatal = server and not all(survivable([each], left) for each in configurations)
+    restores = fatal or (bool(workers) and workers <= names)
     nbytes = sum(job.model.blocks[block].nbytes for name in members for block in held.get(name, ()))
     return RemovalCost(restores, len(names), len(members), nbytes, tuple(sorted(names, reverse=True)))
-
-
-def _latest(job: DurableJob) -> Configuration | None:
-    """Return the latest configuration that is, or may be, in force: the one that the dead are taken off."""
-    plan = job.plan
-    if plan is not None and plan.phase is Phase.ARMED:
-        return plan.target
-    return plan.absorbed[-1].target if plan is not None and plan.absorbed else job.configuration
 
 
 # ---- missing answers ---------------------------------------------------------------------------------------------

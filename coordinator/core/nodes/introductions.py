@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from coordinator.core.callers import Introduction
-from coordinator.core.plans.plan import hand_overs
+from coordinator.core.plans.plan import copiers
+from coordinator.core.plans.promotion import survivable
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
 from elastic_ps.core.model import Model
 
@@ -55,9 +56,33 @@ class RebuiltConfiguration:
 
     @property
     def dead(self) -> frozenset[NodeId]:
-        """The workers of the target who have not come, or of whom others have been told that they are dead."""
-        told = {name for one in self.known.values() for name in one.dead}
-        return frozenset(name for name in self.target.ranks if name not in self.known or name in told) - self.finished
+        """Those who have not come and can be done without, or of whom others have been told that they are dead."""
+        workers = frozenset(name for name in self.target.ranks if name not in self.known or name in self._told)
+        return (workers - self.finished) | (self._missing_servers if self._survivable else frozenset())
+
+    @property
+    def promotes(self) -> bool:
+        """Return whether the target was decided after a server's death: who lags holds it as it was before that."""
+        held = (self.known[name].prepared for name in self.lagging)
+        return any(one is not None and one.id == self.target.id and one.servers != self.target.servers for one in held)
+
+    @property
+    def _told(self) -> frozenset[NodeId]:
+        return frozenset(name for one in self.known.values() for name in one.dead)
+
+    @property
+    def _chain(self) -> tuple[Configuration, ...]:
+        return tuple(each for each in (self.base, self.target) if each is not None)
+
+    @property
+    def _missing_servers(self) -> frozenset[NodeId]:
+        """The servers that have not come, but for those whose death the target was decided after."""
+        before = {server.id for each in self._chain for server in each.servers} - self.known.keys()
+        return frozenset(before - (self._told - self.target.members.keys()))
+
+    @property
+    def _survivable(self) -> bool:
+        return survivable(self._chain, self.known)
 
     @property
     def finished(self) -> frozenset[NodeId]:
@@ -68,13 +93,8 @@ class RebuiltConfiguration:
     @property
     def missed(self) -> str:
         """Who has not come and cannot be done without, for people; "": nobody."""
-        servers = {
-            server.id
-            for configuration in (self.base, self.target)
-            if configuration is not None
-            for server in configuration.servers
-        }
-        if gone := sorted(servers - self.known.keys()):
+        gone = sorted(self._missing_servers)
+        if gone and not self._survivable:
             return f"{', '.join(gone)} did not answer"
         return "no worker answered" if self.target.ranks.keys() <= self.dead else ""
 
@@ -92,7 +112,9 @@ def find(known: Mapping[NodeId, Introduction], ended: int) -> RebuiltConfigurati
     armed = _latest(
         one.prepared
         for one in known.values()
-        if one.prepared is not None and (one.clock is not None or _may_be_armed(known, one.prepared))
+        if one.prepared is not None
+        and not one.dead & {server.id for server in one.prepared.servers}  # what it comes to is not decided
+        and (one.clock is not None or _may_be_armed(known, one.prepared))
     )
     target = armed if armed is not None and armed.id > force.id else force
     lagging = tuple(
@@ -128,7 +150,7 @@ def _may_be_armed(known: Mapping[NodeId, Introduction], configuration: Configura
     )
     paused = any(one.paused for one in came.values())
     to_sync = (configuration.ranks.keys() - base.ranks.keys()) | (
-        frozenset() if paused else frozenset(new for _, new in hand_overs(base, configuration))
+        frozenset() if paused else copiers(base, configuration)
     )
     return held and all(one.synced >= configuration.id for name, one in came.items() if name in to_sync)
 

@@ -8,11 +8,12 @@ from coordinator.core.directives import has_handed_over
 from coordinator.core.effects import Why
 from coordinator.core.events import Exited, Joined, LeaveAsked, Listening, Reported
 from coordinator.core.job import JobPhase, RegisteredNode, StopOrder
-from coordinator.core.nodes.failure_detection import is_member
+from coordinator.core.nodes.failure_detection import is_member, owes_copies
 from coordinator.core.operator_requests import drain
 from coordinator.core.plans.lifecycle import cancel
 from coordinator.core.plans.next_configuration import static_reason
-from coordinator.core.plans.plan import Phase, PlanKind
+from coordinator.core.plans.plan import Phase, PlanKind, chain
+from coordinator.core.plans.promotion import survivable
 from coordinator.core.state import Vitals
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import Member, NodeId, Role
@@ -222,10 +223,12 @@ def bury(context: StepContext, name: NodeId, why: str) -> None:
         elif name in job.goal.drains:
             context.durable(goal=replace(job.goal, drains=job.goal.drains - {name}))
         return
-    if has_handed_over(context.state, name):
-        return
-    if node.role is Role.SERVER:
+    if has_handed_over(context.state, name) and (node.role is Role.WORKER or not owes_copies(context.state)):
+        return  # it had done its part
+    if node.role is Role.SERVER and not survivable(chain(plan, job.configuration), context.job.nodes):
         collapse(context, f"server {name} died ({why})")
+    elif node.role is Role.SERVER:
+        context.durable(dead=context.job.dead | {name})
     elif job.finished:  # the others have made their last step: there is nothing to do again
         context.durable(finished=context.job.finished | {name}, crashed={**job.crashed, name: why})
         context.live(finished_at=context.now)

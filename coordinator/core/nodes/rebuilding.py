@@ -208,9 +208,10 @@ def _finish(context: StepContext, found: RebuiltConfiguration) -> None:
     names = [*old, *target.members, *(name for name, one in known.items() if one.has_left)]
     audience = tuple(name for name in dict.fromkeys(names) if name in known)
     versions = [version for one in known.values() for version in (one.version, one.clock or 0)]
+    scales = PlanKind.SCALE if found.base is not None or target.assignment else PlanKind.START
     plan = Plan(
         id=job.plans + 1,
-        kind=PlanKind.SCALE if found.base is not None or target.assignment else PlanKind.START,
+        kind=PlanKind.DEATH if found.promotes else scales,
         cause="begun before the coordinator lost its journal",
         started=context.now,
         migration=MigrationMode.PAUSE if any(one.paused for one in known.values()) else MigrationMode.LIVE,
@@ -223,6 +224,7 @@ def _finish(context: StepContext, found: RebuiltConfiguration) -> None:
         leavers=tuple(name for name in audience if name not in target.members),
         clock=max(versions) if job.model.blocks and job.is_sync else None,
         decided=True,
+        asks=found.promotes,
         times=Times(context.now, context.now, context.now),
         trail=(PhaseEntered(context.now, "rebuilt", Phase.ARMED),),
     )

@@ -7,21 +7,18 @@ answers arrive does not matter, and a restart needs no rules of its own.
 from dataclasses import replace
 
 from coordinator.core.checkpoints.ending import end
-from coordinator.core.directives import awaited_arrivals, awaited_to_sync, landed, unextended
+from coordinator.core.directives import awaited_copies, awaited_to_sync, landed, unextended
 from coordinator.core.job import CancelOrder, JobPhase, StopOrder
 from coordinator.core.nodes.failure_detection import severed
+from coordinator.core.plans.granting import grant
 from coordinator.core.plans.next_configuration import change, refusal, target
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind, Times
-from coordinator.core.plans.scale_requests import ScaleRequest
 from coordinator.core.plans.scaling_clock import scaling_clock
 from coordinator.core.plans.transitions import Trigger, advance
 from coordinator.core.state import PlanAnswers
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
-
-_WITHDRAWN = 100
-"""How many requests that came to nothing are remembered, with the reason."""
 
 
 def form(context: StepContext) -> bool:
@@ -63,32 +60,6 @@ def _refuse(context: StepContext, why: str) -> None:
         end(context, JobPhase.FAILED, f"{why}: start with fewer servers")
     else:
         give_up(context, why)
-
-
-def grant(context: StepContext, wishes: tuple[ScaleRequest, ...]) -> None:
-    """Want what requests ask for now, and no more what they contradict."""
-    job = context.job
-    goal = job.goal.granting(wishes)
-    context.durable(goal=replace(goal, drains=frozenset(goal.drains & job.members.keys())))
-    withdraw(context, job.goal.wishes, goal.wishes, wishes[-1])
-
-
-def withdraw(
-    context: StepContext, before: tuple[ScaleRequest, ...], after: tuple[ScaleRequest, ...], by: ScaleRequest
-) -> None:
-    """Note that another request has replaced some; who waits for these is told.
-
-    Args:
-        context: the step that does it.
-        before: requests that were wanted or queued.
-        after: those of them that still are.
-        by: the request that replaces the others.
-    """
-    for request in before:
-        if request not in after:
-            context.log(f"request {request.number}, {request}, is replaced by: {by}")
-            told = {**context.job.withdrawn, request.number: f"replaced by: {by}"}
-            context.durable(withdrawn=dict(sorted(told.items())[-_WITHDRAWN:]))
 
 
 def give_up(context: StepContext, reason: str) -> None:
@@ -202,7 +173,8 @@ def _enter_assigned(context: StepContext, joiners: list[NodeId], missing: tuple[
     leavers = change(job, job.goal).leavers
     number = ConfigId(job.term, job.number + 1)
     try:
-        configuration = target(job, [job.nodes[name].member for name in joiners], leavers, number)
+        members = [job.nodes[name].member for name in joiners]
+        configuration = target(job, members, leavers, number, context.state.settings.replicas)
     except ConfigurationError as error:
         _refuse(context, str(error))
         return
@@ -235,14 +207,21 @@ def prepared(context: StepContext) -> bool:
     plan = context.job.plan
     if plan is None or plan.phase is not Phase.ASSIGNED or not answering(context) <= context.answers.prepared:
         return False
+    if plan.kind is not PlanKind.SCALE:
+        agree(context)
+        return True
     times = replace(plan.times, prepared=context.now)
-    if plan.kind is PlanKind.SCALE:
-        context.durable(plan=replace(advance(plan, Trigger.PREPARED, context.now), times=times))
-    else:  # nothing has to catch up, and training stands still: no clock
-        times = replace(times, synced=context.now)
-        context.durable(plan=replace(advance(plan, Trigger.AGREED, context.now), times=times, decided=True))
+    context.durable(plan=replace(advance(plan, Trigger.PREPARED, context.now), times=times))
     context.log(f"plan {plan.id} {context.plan.phase}")
     return True
+
+
+def agree(context: StepContext) -> None:
+    """Arm a start or a death, whose configuration everyone holds ready: nothing has to catch up."""
+    plan = context.plan
+    times = replace(plan.times, prepared=context.now, synced=context.now)
+    context.durable(plan=replace(advance(plan, Trigger.AGREED, context.now), times=times, decided=True))
+    context.log(f"plan {plan.id} {context.plan.phase}")
 
 
 def arm(context: StepContext) -> bool:
@@ -259,10 +238,10 @@ def arm(context: StepContext) -> bool:
         return False
     armed = replace(advance(plan, Trigger.SYNCED, context.now), times=replace(plan.times, synced=context.now))
     context.durable(plan=armed)
-    if context.job.model.blocks and context.job.is_sync:
+    if context.job.model.blocks and context.job.is_sync and not plan.background:
         context.replan(clock=_clock(context))
         context.log(f"plan {plan.id} ARMED at {context.plan.clock}")
-    else:  # there is no common version, or it stands still until there is a model: no clock would come
+    else:  # there is no common version, or it stands still until there is a model, or nobody need wait: no clock
         context.replan(decided=True)
         context.log(f"plan {plan.id} ARMED, decided at once")
     return True
@@ -324,7 +303,7 @@ def land(context: StepContext) -> bool:
 def commit(context: StepContext) -> bool:
     """Commit a plan once the first step of its configuration is done, so that frozen copies may go."""
     plan = context.job.plan
-    if plan is None or not landed(context.state) or awaited_arrivals(context.state, plan):
+    if plan is None or not landed(context.state) or awaited_copies(context.state, plan):
         return False
     assert plan.target is not None
     done = max((context.state.vitals[w].version for w in plan.target.ranks if w in context.state.vitals), default=0)

@@ -1,10 +1,11 @@
 """This module makes the next configuration of what is wanted: what is refused, who leaves, who owns what."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.best_fit import best_fit, leaving_server_order
+from coordinator.core.plans.followers import NOBODY, fill, place
 from coordinator.core.plans.scale_requests import ScaleGoal
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
@@ -110,7 +111,9 @@ def _too_many_servers(job: DurableJob, servers: int) -> str:
     return f"{servers} servers, but the model has only {held}, so that some would hold nothing"
 
 
-def target(job: DurableJob, joiners: Sequence[Member], leavers: Sequence[NodeId], number: ConfigId) -> Configuration:
+def target(
+    job: DurableJob, joiners: Sequence[Member], leavers: Sequence[NodeId], number: ConfigId, replicas: int = 0
+) -> Configuration:
     """Return the next configuration (DL2 section 5, step 2).
 
     Args:
@@ -118,6 +121,7 @@ def target(job: DurableJob, joiners: Sequence[Member], leavers: Sequence[NodeId]
         joiners: members that come.
         leavers: nodes that go.
         number: of the configuration.
+        replicas: servers that are to follow each block; with one server nobody can.
 
     Raises:
         ConfigurationError: servers join that would hold nothing.
@@ -131,7 +135,42 @@ def target(job: DurableJob, joiners: Sequence[Member], leavers: Sequence[NodeId]
     if any(joiner.role is Role.SERVER for joiner in joiners) and (why := _too_many_servers(job, len(servers))):
         raise ConfigurationError(why)
     if old is not None and servers == old.servers:
-        return Configuration(number, workers, servers, old.assignment)
+        same = Configuration(number, workers, servers, old.assignment)
+        return replace(same, followers=filled(job, old)) if replicas else same
     index = {member.id: place for place, member in enumerate(servers)}
     owners = [index.get(old.primary(block)) for block in range(blocks)] if old else [None] * blocks
-    return Configuration(number, workers, servers, best_fit(sizes(job), owners, len(servers)) if blocks else ())
+    assignment = best_fit(sizes(job), owners, len(servers)) if blocks else ()
+    if not replicas:
+        return Configuration(number, workers, servers, assignment)
+    before = [index.get(old.follower(block) or "") for block in range(blocks)] if old else [None] * blocks
+    followers = place(sizes(job), assignment, [server.host for server in servers], before, owners)
+    return Configuration(number, workers, servers, assignment, followers)
+
+
+def filled(job: DurableJob, configuration: Configuration) -> tuple[int, ...]:
+    """Return the followers of all blocks, where those that a configuration names stay; () where nobody can follow.
+
+    Args:
+        job: whose blocks these are.
+        configuration: that may lack followers; its assignment is of all blocks.
+    """
+    known = [server if server != NOBODY else None for server in configuration.followers]
+    before = [*known, *[None] * (len(configuration.assignment) - len(known))]
+    return fill(sizes(job), configuration.assignment, [server.host for server in configuration.servers], before)
+
+
+def grown_followers(job: DurableJob, assignment: tuple[int, ...], replicas: int) -> tuple[int, ...]:
+    """Return the followers of all blocks of a model that has grown: those of the known ones stay, also where missing.
+
+    Args:
+        job: with the model as it is now, and the configuration as it was.
+        assignment: of all blocks.
+        replicas: servers that are to follow each new block.
+    """
+    configuration = job.configuration
+    assert configuration is not None, "a model grows in a configuration"
+    known = len(configuration.assignment)
+    followers = configuration.followers or (NOBODY,) * known
+    new = filled(job, configuration.extended(assignment, configuration.followers))[known:] if replicas else ()
+    followers = (*followers, *(new or (NOBODY,) * (len(assignment) - known)))
+    return followers if set(followers) - {NOBODY} else ()

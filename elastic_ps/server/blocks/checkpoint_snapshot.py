@@ -56,11 +56,13 @@ class CheckpointSnapshot:
         self._at_once = at_once
         self._store = store
         self._saved = np.zeros(len(store.status), dtype=bool)
+        self._versions = np.zeros(len(store.status), dtype=np.int64)  # of those that are saved
         self._copied: deque[CopiedBlocks] = deque()
 
     def grow(self) -> None:
         """Take in that the model has new blocks."""
-        self._saved = np.append(self._saved, np.zeros(len(self._store.status) - len(self._saved), dtype=bool))
+        new = len(self._store.status) - len(self._saved)
+        self._saved, self._versions = np.pad(self._saved, (0, new)), np.pad(self._versions, (0, new))
 
     def before_update(self, segment: Run) -> None:
         """Copy those blocks of a segment that are about to leave the version to save."""
@@ -73,6 +75,7 @@ class CheckpointSnapshot:
         first, count = segment
         window = slice(first, first + count)
         self._saved[window] = True
+        self._versions[window] = self._store.versions[window]
         parts = [("", self._store.value(segment)), *self._store.states(segment).items()]
         return CopiedBlocks(
             segment,
@@ -121,3 +124,8 @@ class CheckpointSnapshot:
         """
         coming = not undecided and len(self._store.held(BlockStatus.FOLLOWER)) > 0
         return not self._copied and not coming and not self._unsaved().any()
+
+    def may_be_told(self, told: NDArray[np.int64]) -> bool:
+        """Return whether followers have what is saved; `told`: by block, the latest version that they have."""
+        known = len(told)
+        return bool((self._versions[:known] <= told[: len(self._versions)])[self._saved[:known]].all())

@@ -66,7 +66,7 @@ class Restorer:
         """Fill the blocks that the prepared configuration gives this server; once, however often it is asked for."""
         with self._state.changed:
             empty = self._state.store.held(BlockStatus.EMPTY).tolist()
-            if not empty or not self._state.standing.decided(number):
+            if not empty or not self._state.standing.holds(number):
                 self._plan_steps.prepared(number)
             elif self._begun == number:
                 self._check_progress(number, manifest_url)
@@ -128,7 +128,7 @@ class Restorer:
             self._moved = time.monotonic()
 
     def _is_over(self, number: ConfigId) -> bool:
-        return self._ended() or self._begun != number or not self._state.standing.decided(number)
+        return self._ended() or self._begun != number or not self._state.standing.holds(number)
 
 
 class _Reader:

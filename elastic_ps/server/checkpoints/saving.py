@@ -86,7 +86,8 @@ class Saver:
             return self._ended() or state.snapshot is not snapshot
 
         def complete() -> bool:
-            return snapshot.is_complete(undecided=state.standing.prepared is not None)
+            undecided = state.standing.prepared is not None or not state.is_awaiting_blocks()
+            return snapshot.is_complete(undecided) and snapshot.may_be_told(state.acknowledged.told)
 
         with state.changed:
             state.changed.wait_for(lambda: given_up() or snapshot.has_piece or complete() or snapshot.is_late())

@@ -1,8 +1,8 @@
-"""A `FollowSource` feeds the new owner of blocks, until it holds the same bytes and takes over.
+"""A `FollowSource` feeds another server with copies of blocks: a standing follower's, or those that a plan makes.
 
-It sends a SNAPSHOT of each block while training goes on, from then on a RECORD of each update of the block, and at the
-switch the HANDOVER (DL2 section 5, step 3; "A plan" in docs/reference/protocol.md). The follower applies the records by
-the same rule, and so holds equal bytes. What shadow workers are sent is in `shadows`.
+It sends a SNAPSHOT of each block while training goes on, from then on a RECORD of each update of the block, and to the
+new owner, at the switch, the HANDOVER (DL2 section 5, step 3; "A plan" in docs/reference/protocol.md). The follower
+applies the records by the same rule, and so holds equal bytes. What shadow workers are sent is in `shadows`.
 
 `next_piece` copies one piece under the lock; the service's pump calls it with pauses, and `SnapshotPace` spreads the
 whole, so that training feels little.
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Array
+from elastic_ps.core.segments import Array, runs_of
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
@@ -29,7 +29,9 @@ from elastic_ps.server.copying.update_records import UpdateRecords
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.frame_metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.meta_parts import Written
 from elastic_ps.transport.send_queue import Link
+from protos import elastic_pb2 as pb
 
 PIECE_BYTES = 4 << 20
 """Values that one piece holds, where a block is not larger: what one hold of the lock copies."""
@@ -41,9 +43,12 @@ _RECORDS_BYTES = 1 << 30  # records waiting for a follower that cannot keep up m
 _STEPS = 20  # a lag that has not shrunk for so many steps: the design's figure
 
 
-def next_run(store: ServerBlockStore, pending: NDArray[np.bool_]) -> Run | None:
-    """Return the next run to copy: alike in memory, treatment and version, of about `PIECE_BYTES`."""
-    ids = np.flatnonzero(pending & (store.status == BlockStatus.PRIMARY))
+Mask = NDArray[np.bool_]
+
+
+def next_run(store: ServerBlockStore, pending: Mask) -> Run | None:
+    """Return the next of the pending blocks to copy: alike in memory, treatment and version, of about `PIECE_BYTES`."""
+    ids = np.flatnonzero(pending)
     if not len(ids):
         return None
     gaps = np.flatnonzero(np.diff(ids) != 1)
@@ -66,52 +71,80 @@ class Frozen:
     empty: NDArray[np.int64]
 
 
-def freeze(store: ServerBlockStore, blocks: Sequence[int]) -> Frozen:
-    """Stop the updates of blocks that go to a new owner."""
-    ids = np.asarray(blocks, dtype=np.int64)
-    frozen = Frozen(ids[store.status[ids] == BlockStatus.PRIMARY], ids[store.status[ids] == BlockStatus.EMPTY])
-    store.status[ids] = BlockStatus.FROZEN
-    return frozen
-
-
 class FollowSource:
-    """A `FollowSource` is the old owner's end of a follow stream. Guarded by `ServerState.changed`.
+    """A `FollowSource` is the owner's end of a follow stream. Guarded by `ServerState.changed`.
 
     Args:
         store: this server's blocks.
-        link: the connection to the new owner.
-        number: id of the prepared configuration.
-        blocks: the blocks that the new owner takes over.
-        live: False: nothing is sent before the switch (pause mode).
+        link: the connection to the follower.
         streams: how many streams this server feeds at the same time.
+        written: returns what this server's ledger has of a segment and the coordinator does not: number, entry, blocks.
 
     Attributes:
-        bytes_moved: payload sent, or waiting to be.
-        fell_back: the follower could not keep up: its blocks go at the switch.
+        bytes_moved: payload of the plan under way that is sent, or waiting to be.
+        fell_back: the follower could not keep up: the plan's blocks go at the switch.
         records: memory of those that are on their way.
+        ledger_kept: entries of this server's ledger below this number are with the coordinator.
     """
 
     def __init__(
-        self, store: ServerBlockStore, link: Link, number: ConfigId, blocks: Sequence[int], live: bool, streams: int = 1
+        self,
+        store: ServerBlockStore,
+        link: Link,
+        streams: int = 1,
+        written: Callable[[Run], Sequence[tuple[int, pb.LedgerEntry, Mask]]] = lambda _segment: (),
     ):
         self.link = link
-        self.blocks = np.asarray(blocks, dtype=np.int64)
-        self.bytes_moved = 0
+        self.bytes_moved = self.ledger_kept = 0
         self.fell_back = False
         self.records = UpdateRecords(store, link.connection.shared)
         self._store = store
-        self._number = number
-        self._live = live
         self._streams = streams
-        self._announced = False
-        self._handed_over = False
-        self._moving = np.zeros(len(store.status), dtype=bool)
-        self._moving[self.blocks] = True
+        self._written = written
+        self._number = self._plan = NO_CONFIGURATION
+        self._live = False
+        self._announced = True
+        self._standing = np.zeros(len(store.status), dtype=bool)  # what the configuration in force wants here
+        self._planned = np.zeros(len(store.status), dtype=bool)
         self._streamed = np.zeros(len(store.status), dtype=bool)
-        segments = [part for run in store.alike(self.blocks) for part in store.segments(run)]
-        self._pace = SnapshotPace(sum(store.image_bytes(segment) for segment in segments), time.monotonic(), streams)
+        self._pace = SnapshotPace(0, time.monotonic(), streams)
         self._watched = 0
         self._lags: deque[int] = deque(maxlen=_STEPS + 1)
+
+    def wants(self, standing: Mask, number: ConfigId) -> None:
+        """Send these blocks by configuration `number`, which is in force: they wait for no pace."""
+        self._standing, self._number = standing, number
+        self._streamed = np.pad(self._streamed, (0, len(standing) - len(self._streamed)))
+        self._planned = np.pad(self._planned, (0, len(standing) - len(self._planned)))
+        self._streamed &= self._standing | self._planned
+
+    def begin_plan(self, planned: Mask, plan: ConfigId, live: bool, announce: bool = True) -> None:
+        """Send more blocks, by a plan.
+
+        Args:
+            planned: the blocks of which it makes copies there, those that are there included.
+            plan: id of its configuration.
+            live: False: nothing is sent before the switch (pause mode).
+            announce: the follower is to be told when it has caught up.
+        """
+        self._planned, self._plan, self._live, self._announced = planned, plan, live, not announce
+        self.bytes_moved, self.fell_back = 0, False
+        ids = np.flatnonzero(planned & ~self._streamed)
+        segments = [part for run in self._store.alike(ids) for part in self._store.segments(run)]
+        total = sum(self._store.image_bytes(segment) for segment in segments)
+        self._pace = SnapshotPace(total, time.monotonic(), self._streams)
+        self._watched = 0
+        self._lags.clear()
+
+    def end_plan(self) -> None:
+        """Send what the configuration in force wants, and no more."""
+        self._planned = np.zeros_like(self._planned)
+        self._plan, self._live, self._announced = NO_CONFIGURATION, False, True
+        self._streamed &= self._standing
+
+    def is_level(self, blocks: NDArray[np.int64]) -> None:
+        """Send of these blocks, which the follower has as they are here, only records from now on."""
+        self._streamed[blocks] = self._standing[blocks]
 
     def _send(
         self,
@@ -119,38 +152,61 @@ class FollowSource:
         version: int = 0,
         payload: Sequence[Array] = (),
         sent: Callable[[], None] | None = None,
+        number: ConfigId | None = None,
     ) -> None:
         self.bytes_moved += sum(part.nbytes for part in payload)
-        self.link.enqueue(Frame(meta, self._number, version), payload, sent)
+        self.link.enqueue(Frame(meta, self._number if number is None else number, version), payload, sent)
 
     # ---- while training goes on --------------------------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
         """Return whether `next_piece` would do something."""
-        if not self._live or self._handed_over or self.fell_back or self.link.backlog > BACKLOG_BYTES:
+        if self.link.closed or self.link.backlog > BACKLOG_BYTES:
             return False
-        if self._pending().any():
+        if self._pending(self._standing).any():
+            return True
+        if not self._live or self.fell_back:
+            return False
+        if self._pending(self._planned).any():
             return self._pace.allows(time.monotonic())
         return not self._announced and self.link.is_idle
 
-    def _pending(self) -> NDArray[np.bool_]:
-        pending: NDArray[np.bool_] = self._moving & ~self._streamed & (self._store.status == BlockStatus.PRIMARY)
+    @property
+    def is_paced(self) -> bool:
+        """Return whether a plan's copies are under way, which wait for their pace."""
+        return self._plan != NO_CONFIGURATION
+
+    def _pending(self, wanted: Mask) -> Mask:
+        here = np.isin(self._store.status, (BlockStatus.PRIMARY, BlockStatus.LEAVING))
+        pending: Mask = wanted & ~self._streamed & here
         return pending
 
     def next_piece(self) -> None:
-        """Copy and queue one piece; after the last, once all is sent, say that the stream has caught up."""
-        piece = next_run(self._store, self._moving & ~self._streamed)
+        """Copy and queue one piece, first of what workers wait for; after a plan's last, once all is sent, say that the
+        stream has caught up.
+        """
+        piece = next_run(self._store, self._pending(self._standing))
+        if piece is None and self._live:
+            piece = next_run(self._store, self._pending(self._planned))
         if piece is not None:
-            self._streamed[piece[0] : piece[0] + piece[1]] = True
             self._snapshot(piece, copy=True)
-        elif self.link.is_idle:
+        elif self._live and not self._announced and self.link.is_idle:
             self._announced = True
-            self._send(RecordMeta(caught_up=True))
+            self._send(RecordMeta(caught_up=True), number=self._plan)
+
+    def send_rest(self, blocks: NDArray[np.int64]) -> None:
+        """Queue what has not been streamed of blocks, which nothing writes to any more."""
+        for run in self._store.alike(blocks, self._store.versions, self._streamed):
+            if not self._streamed[run[0]]:
+                for segment in self._store.segments(run):
+                    self._snapshot(segment, copy=False)
 
     def _snapshot(self, segment: Run, copy: bool) -> None:
         first, count = segment
         image = self._store.image(segment)
+        self._tell_written(segment)
+        self._streamed[first : first + count] = True
         self._pace.sent += sum(part.nbytes for part in image)
         meta = SnapshotMeta(
             runs=(segment,),
@@ -158,21 +214,30 @@ class FollowSource:
             counts=tuple(self._store.counts[first : first + count].tolist()),
             applied=self._store.applied.image(segment),
         )
-        self._send(meta, int(self._store.versions[first]), [part.copy() for part in image] if copy else image)
+        number = self._plan if self._planned[first] and not self._standing[first] else self._number
+        payload = [part.copy() for part in image] if copy else image
+        self._send(meta, int(self._store.versions[first]), payload, number=number)
 
     def again(self, link: Link) -> "FollowSource":
         """Return the same stream on another connection, from its beginning: what was under way here may be lost."""
-        source = FollowSource(self._store, link, self._number, self.blocks.tolist(), self._live, self._streams)
+        source = FollowSource(self._store, link, self._streams, self._written)
+        source.wants(self._standing, self._number)
+        source.begin_plan(self._planned, self._plan, self._live, self._plan != NO_CONFIGURATION)
         source.bytes_moved, source.fell_back = self.bytes_moved, self.fell_back
         return source
 
     @property
-    def followed(self) -> NDArray[np.bool_]:
+    def followed(self) -> Mask:
         """By block, whether its updates are sent on."""
         return self._streamed
 
     def record(
-        self, segment: Run, aggregate: GradientSum | Rows | None, hyper: Hyper | None, batch: BatchId | None
+        self,
+        segment: Run,
+        aggregate: GradientSum | Rows | None,
+        hyper: Hyper | None,
+        batch: BatchId | None,
+        written: Written | None = None,
     ) -> tuple[GradientSum | Rows | None, Callable[[], None]]:
         """Prepare the record of an update of `segment`, of which all is followed, before it is applied here.
 
@@ -181,19 +246,36 @@ class FollowSource:
             aggregate: that will be applied; None: nobody pushed these keys.
             hyper: the optimizer's values.
             batch: the batch that the segment takes, in an async or ssp job.
+            written: what the ledger says of it.
 
         Returns:
             The aggregate to apply, and what is to be called then: it sends what the aggregate has kept.
         """
-        version, meta = int(self._store.versions[segment[0]]), RecordMeta(runs=(segment,), hyper=hyper, batch=batch)
+        version = int(self._store.versions[segment[0]])
+        meta = RecordMeta(runs=(segment,), hyper=hyper, batch=batch, written=written, kept=self.ledger_kept)
         if aggregate is None:
             return None, lambda: self._send(replace(meta, absent=True), version)
         if isinstance(aggregate, Rows):
             payload = aggregate.payload()  # made for this update, so nobody changes it
             return aggregate, lambda: self._send(replace(meta, rows=(len(aggregate),)), version, payload)
         memory, place, sent = self.records.take(segment, aggregate.dtype)
+        if (other := aggregate.kept) is not None:  # another stream's, which has it first
+
+            def send() -> None:
+                memory[...] = other
+                self._send(replace(meta, slot=place), version, [memory], sent)
+
+            return aggregate, send
         kept = replace(aggregate, kept=memory)  # what is sent must stay, the contributions will not
         return kept, lambda: self._send(replace(meta, slot=place), version, [memory], sent)
+
+    def _tell_written(self, segment: Run) -> None:
+        """Send what has been written down of the updates that a snapshot brings."""
+        for sequence, entry, updated in self._written(segment):
+            slices = tuple((part.worker, part.low, part.high) for part in entry.slices)
+            written = Written(sequence, entry.epoch, entry.step, entry.exchange, slices)
+            meta = RecordMeta(written=written, written_runs=tuple(runs_of(updated)), kept=self.ledger_kept)
+            self._send(meta, entry.version, number=ConfigId(entry.term, entry.number))
 
     def forget(self, run: Run) -> None:
         """Send a run anew: it was changed otherwise than by an update."""
@@ -201,7 +283,9 @@ class FollowSource:
 
     def stepped(self, version: int, each: int) -> None:
         """Watch the follower's lag: blocks have reached `version`, of which a step takes `each`."""
-        if version < self._watched + each or not self._live or self._handed_over or self.fell_back:
+        if version < self._watched + each or not self._live or self.fell_back:
+            return
+        if self._standing.any():  # workers wait for it, and so it never lags
             return
         self._watched = version
         oldest = self.link.oldest_version()
@@ -215,7 +299,7 @@ class FollowSource:
         self.fell_back = True
         self._streamed[:] = False
         self.link.withdraw()
-        self._send(RecordMeta(pause=True))
+        self._send(RecordMeta(pause=True), number=self._plan)
 
     # ---- at the switch -----------------------------------------------------------------------------------------------
 
@@ -227,11 +311,7 @@ class FollowSource:
             sent: called once the transport has taken everything.
         """
         store, held = self._store, frozen.held
-        self._handed_over = True
-        for run in store.alike(held, store.versions, self._streamed):
-            if not self._streamed[run[0]]:
-                for segment in store.segments(run):
-                    self._snapshot(segment, copy=False)  # nothing writes to it
+        self.send_rest(held)
         for version in np.unique(store.versions[held]).tolist():
             runs = tuple(store.alike(held[store.versions[held] == version]))
             self._send(HandoverMeta(runs=runs), version)

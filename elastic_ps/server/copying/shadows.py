@@ -1,8 +1,10 @@
 """A shadow worker, who joins, is sent every version of a server's values, or where its path is slower, fewer."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
@@ -28,12 +30,20 @@ class Subscription:
         node: the shadow.
         store: this server's blocks.
         outbox: sends on the shadow's connection.
+        may_tell: returns by block whether its value may be told.
     """
 
-    def __init__(self, node: NodeId, store: ServerBlockStore, outbox: Outbox):
+    def __init__(
+        self,
+        node: NodeId,
+        store: ServerBlockStore,
+        outbox: Outbox,
+        may_tell: Callable[[], NDArray[np.bool_] | bool] = lambda: True,
+    ):
         self.node = node
         self._store = store
         self._outbox = outbox
+        self._may_tell = may_tell
         self._unsent = np.ones(len(store.status), dtype=bool)
         self._stride = 1
         self._version = -1  # the latest that an update has brought
@@ -66,7 +76,12 @@ class Subscription:
             return False
         if self._stride > 1 and time.monotonic() - self._updated < _STILL_SECONDS:
             return False  # pieces of versions that go by would only be in the way of the whole ones
-        return bool((self._unsent & (self._store.status == BlockStatus.PRIMARY)).any())
+        return bool(self._pending().any())
+
+    def _pending(self) -> NDArray[np.bool_]:
+        """Return by block whether its value may be sent and has not been: its follower has it."""
+        pending: NDArray[np.bool_] = self._unsent & (self._store.status == BlockStatus.PRIMARY) & self._may_tell()
+        return pending
 
     @property
     def lags(self) -> bool:
@@ -75,7 +90,7 @@ class Subscription:
 
     def next_piece(self, number: ConfigId) -> bool:
         """Copy and queue one piece of the blocks that have not been sent; False where there is none."""
-        piece = next_run(self._store, self._unsent)
+        piece = next_run(self._store, self._pending())
         if piece is None:
             return False
         self.sent(piece)

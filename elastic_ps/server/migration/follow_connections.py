@@ -1,4 +1,4 @@
-"""This module keeps the connections of the follow streams open, from an old owner to each new one, while a plan lasts.
+"""This module keeps the connections of the follow streams open, from an owner to each follower and next owner.
 
 What they carry is in `copying.follow_source` and `follow_target`.
 
@@ -25,20 +25,14 @@ class Plans(Protocol):
     """`Plans` knows which streams there must be (see `PlanSteps`)."""
 
     def unfed(self) -> Mapping[NodeId, tuple[Member, ConfigId]]:
-        """Return the new owners whose stream is not open, and the configuration of its plan."""
+        """Return those whose stream is not open, and a configuration that names them."""
 
-    def feed(self, target: NodeId, link: Link, number: ConfigId) -> bool:
-        """Take a connection to a new owner that is open; return False where nobody needs it any more.
-
-        Args:
-            target: the new owner.
-            link: the connection.
-            number: id of the plan's configuration.
-        """
+    def feed(self, target: NodeId, link: Link) -> bool:
+        """Take a connection to a follower that is open; return False where nobody needs it any more."""
 
 
 class FollowStreams:
-    """`FollowStreams` opens a stream to each new owner that has none.
+    """`FollowStreams` opens a stream to each follower and next owner that has none.
 
     Args:
         node: this server.
@@ -96,7 +90,7 @@ class FollowStreams:
         except PeerLost as error:
             self._complain(target, error)
             return
-        if not self._plans.feed(target, link, number):
+        if not self._plans.feed(target, link):
             link.close()
 
     def _needed(self, target: NodeId) -> tuple[Member, ConfigId] | None:

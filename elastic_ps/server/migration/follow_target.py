@@ -1,4 +1,4 @@
-"""A `FollowTarget` takes the snapshots, records and hand-overs of the blocks that a new owner gains."""
+"""A `FollowTarget` takes the snapshots, records and hand-overs of the blocks of which a server has copies."""
 
 import logging
 from collections.abc import Callable
@@ -7,15 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
-from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
-from elastic_ps.core.sparse_rows import payload_bytes, received
+from elastic_ps.core.segments import runs_of
+from elastic_ps.core.sparse_rows import Rows, payload_bytes, received
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.phases import BlockStatus, Moves
+from elastic_ps.server.state.acknowledged import NOTHING
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.transport.frame_metas import HandoverMeta, RecordMeta, SnapshotMeta
+from elastic_ps.transport.frame_metas import FollowedMeta, HandoverMeta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
 from protos import elastic_pb2 as pb
 
@@ -35,20 +37,33 @@ class FollowTarget:
     Args:
         state: the server's.
         switch: puts the prepared configuration in force.
+        owned: called with the runs that have been handed over, and their version.
+        tell: called then: there may be something to tell.
 
     Attributes:
         copied: bytes of snapshots that have come.
     """
 
-    def __init__(self, state: ServerState, switch: Callable[[], None]):
+    def __init__(
+        self,
+        state: ServerState,
+        switch: Callable[[], None],
+        owned: Callable[[list[Run], int], None],
+        tell: Callable[[], None],
+    ):
         self._state = state
+        self._tell = tell
         self._switch = switch
+        self._owned = owned
         self.copied = 0
         self._moves = Moves()
         self._number = NO_CONFIGURATION
         self._live = False
         self._caught_up: set[NodeId] = set()
         self._fell_back = False
+        self._missed: dict[
+            NodeId, ConfigId
+        ] = {}  # by owner: a plan's stream that came before the plan, and was dropped
 
     def begin(self, moves: Moves, live: bool, number: ConfigId) -> None:
         """Begin to follow by a plan that is prepared.
@@ -61,6 +76,13 @@ class FollowTarget:
         self._moves, self._live, self._number = moves, live, number
         self._caught_up, self._fell_back = set(), False
 
+    def missed(self) -> frozenset[NodeId]:
+        """Return the owners whose streams have to begin again: their plan has come only now."""
+        known = frozenset(owner for owner, number in self._missed.items() if not self._state.standing.is_new(number))
+        for owner in known:
+            del self._missed[owner]
+        return known
+
     def owing(self) -> list[NodeId]:
         """Return the old owners that have blocks to hand over yet."""
         status = self._state.store.status
@@ -70,20 +92,23 @@ class FollowTarget:
         """Wait until a stream's configuration is known here, or the stream ends: it may be faster than the control
         plane.
 
+        Where it has not come for long, what is of that plan is dropped, and its stream begins again when it has.
+
         Args:
             sender: the old owner.
             number: id of the configuration.
             closed: whether the stream has ended.
-
-        Raises:
-            PeerLost: it has not come for long. The stream is opened again; meanwhile its sender's probes are answered.
         """
         with self._state.changed:
+            standing = self._state.standing
+            if not standing.is_new(number) or self._missed.get(sender) == number:
+                return
             known = self._state.changed.wait_for(
                 lambda: closed() or not self._state.standing.is_new(number), _UNKNOWN_SECONDS
             )
-        if not known:
-            raise PeerLost(sender, f"its stream is of configuration {number}, of which nobody has told this server")
+            if not known:
+                log.warning("%s streams by configuration %s, of which nobody has told this server", sender, number)
+                self._missed[sender] = number
 
     def payload_bytes(self, frame: Frame) -> int:
         """Return the bytes that a follow stream's frame must bring.
@@ -100,18 +125,12 @@ class FollowTarget:
                     return sum(payload_bytes(store.model, record.runs, record.rows))
                 return 0 if record.absent else total
             if frame.kind is Kind.SNAPSHOT:
-                return sum(store.image_bytes(run) for run in frame.runs if self._holds(run))
+                return sum(store.image_bytes(run) for run in frame.runs)
             return 0
 
-    def _holds(self, run: Run) -> bool:
-        """Return whether a run follows, or has been handed over already and comes again, on another connection."""
-        status = self._state.store.status[run[0] : sum(run)]
-        return bool(np.isin(status, (BlockStatus.FOLLOWER, BlockStatus.PRIMARY)).all())
-
-    def _follows(self, run: Run) -> bool:
-        return bool((self._state.store.status[run[0] : sum(run)] == BlockStatus.FOLLOWER).all())
-
-    def followed(self, sender: NodeId, frame: Frame, data: NDArray[np.uint8], check_open: Callable[[], None]) -> None:
+    def followed(
+        self, sender: NodeId, frame: Frame, data: NDArray[np.uint8], check_open: Callable[[], None]
+    ) -> Frame | None:
         """Take a frame of a follow stream.
 
         Args:
@@ -119,6 +138,9 @@ class FollowTarget:
             frame: without its payload.
             data: the payload.
             check_open: raises where the stream has begun again on another connection.
+
+        Returns:
+            The acknowledgement of what this follower has now; None: there is none.
 
         Raises:
             ProtocolError: it does not continue what this follower holds.
@@ -128,18 +150,19 @@ class FollowTarget:
             check_open()
             if frame.kind in (Kind.NOTICE, Kind.HANDOVER):
                 self._adopt(frame.configuration)
-            if frame.kind is Kind.NOTICE or not self._continues(sender, frame):
-                return
+            if sender in state.standing.dead or frame.kind is Kind.NOTICE:
+                return None
+            held, version = [], frame.version
             if isinstance(frame.meta, SnapshotMeta):
-                (run,) = frame.runs
-                state.store.load(run, data, frame.version, frame.meta.counts, frame.meta.applied or {})
-                self.copied += data.nbytes
+                held = self._snapshot(frame, frame.meta, data)
             elif isinstance(frame.meta, RecordMeta):
-                self._record(sender, frame, frame.meta, data)
+                held = self._record(sender, frame, frame.meta, data)
+                version += not (frame.meta.absent and frame.meta.batch is not None)
             elif isinstance(frame.meta, HandoverMeta):
                 self._take_over(sender, frame, empty=frame.meta.empty)
             else:
                 raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
+            return Frame(FollowedMeta(runs=tuple(held)), frame.configuration, version) if held else None
 
     def _adopt(self, number: ConfigId) -> None:
         """Switch, since an old owner has; a server that is close to the clock itself first finishes its step."""
@@ -149,64 +172,105 @@ class FollowTarget:
         if state.standing.decided(number):
             self._switch()
 
-    def _continues(self, sender: NodeId, frame: Frame) -> bool:
-        """Return whether a frame's stream is the one that feeds the blocks it names: else it is late, and dropped."""
-        if sender not in self._moves.into or frame.configuration != self._number:
-            log.info("dropped a late %s from %s, of configuration %s", frame.kind.name, sender, frame.configuration)
-            return False
-        return all(self._follows(run) for run in frame.runs)
+    def _snapshot(self, frame: Frame, snapshot: SnapshotMeta, data: NDArray[np.uint8]) -> list[Run]:
+        """Replace copies that are not newer by whole ones; what is no copy stays."""
+        store, version = self._state.store, frame.version
+        (run,) = frame.runs
+        window = slice(run[0], sum(run))
+        takes = (store.status[window] == BlockStatus.FOLLOWER) & (store.versions[window] <= version)
+        self.copied += data.nbytes
+        if takes.all():
+            store.load(run, data, version, snapshot.counts, snapshot.applied or {})
+        elif takes.any():
+            raise ProtocolError(f"blocks {run} at version {version} are one snapshot, but not alike here")
+        return self._copies(run)
 
-    def _record(self, sender: NodeId, frame: Frame, record: RecordMeta, data: NDArray[np.uint8]) -> None:
+    def _copies(self, run: Run) -> list[Run]:
+        """Return which blocks of a run this server has whole copies of."""
+        store, window = self._state.store, slice(run[0], sum(run))
+        held = (store.status[window] == BlockStatus.FOLLOWER) & (store.versions[window] > NOTHING)
+        return [(run[0] + first, count) for first, count in runs_of(held)]
+
+    def _record(self, sender: NodeId, frame: Frame, record: RecordMeta, data: NDArray[np.uint8]) -> list[Run]:
+        if record.written is not None:
+            runs = [*record.runs, *record.written_runs]
+            self._state.store.span(runs)
+            self._state.followed_ledger.keep(sender, frame.configuration, frame.version, record.written, runs)
+            self._state.followed_ledger.kept(sender, record.kept)
         if not record.runs:
-            self._caught_up.add(sender)
-            self._fell_back |= record.pause
-            self.answer_synced()
-            return
+            if record.written is None and self._number == frame.configuration:
+                self._caught_up.add(sender)
+                self._fell_back |= record.pause
+                self.answer_synced()
+            return []
         store = self._state.store
-        self._require_version(sender, frame)
         (run,) = record.runs
+        window = slice(run[0], sum(run))
+        copies = store.status[window] == BlockStatus.FOLLOWER
+        if (copies & (store.versions[window] < frame.version)).any():
+            raise ProtocolError(
+                f"{sender} sent an update of blocks {run} at version {frame.version}, but this follower "
+                f"holds versions from {store.versions[window].min()}: an update was lost"
+            )
+        for segment in store.segments(run, store.counts, store.status, store.versions):
+            if store.status[segment[0]] == BlockStatus.FOLLOWER and store.versions[segment[0]] == frame.version:
+                self._update(segment, run, record, data)
+        return self._copies(run)
+
+    def _update(self, segment: Run, run: Run, record: RecordMeta, data: NDArray[np.uint8]) -> None:
+        store = self._state.store
         batch = BatchId(*record.batch) if record.batch is not None else None
+        aggregate: GradientSum | Rows | None = None
         if record.rows is not None:
             (rows,) = received(store.model, record.runs, record.rows, [data])
-            store.update_segment(run, rows, record.hyper, batch)
-            return
-        for segment in store.segments(run, store.counts):
-            aggregate = None
-            if not record.absent:
-                start = int(store.positions[segment[0]] - store.positions[run[0]])
-                gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
-                aggregate = GradientSum([gradient])
-            store.update_segment(segment, aggregate, record.hyper, batch)
-
-    def _require_version(self, sender: NodeId, frame: Frame) -> None:
-        for run in frame.runs:
-            versions = self._state.store.versions[run[0] : sum(run)]
-            if (versions != frame.version).any():
-                raise ProtocolError(
-                    f"{sender} sent {frame.kind.name} of blocks {run} at version {frame.version}, but this follower "
-                    f"holds {versions.min()} to {versions.max()}: an update was lost"
-                )
+            aggregate = rows if segment == run else rows.between(store.row_updates.rows(segment))
+        elif not record.absent:
+            start = int(store.positions[segment[0]] - store.positions[run[0]])
+            gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
+            aggregate = GradientSum([gradient])
+        store.update_segment(segment, aggregate, record.hyper, batch)
 
     def _take_over(self, sender: NodeId, frame: Frame, *, empty: bool) -> None:
-        state = self._state
-        if not empty:
-            self._require_version(sender, frame)
+        state, store = self._state, self._state.store
+        current, number = state.standing.current, frame.configuration
         for run in frame.runs:
-            state.store.status[run[0] : sum(run)] = BlockStatus.EMPTY if empty else BlockStatus.PRIMARY
+            for segment in store.alike(np.arange(run[0], sum(run)), store.versions):
+                block = segment[0]
+                mine = number > state.standing.config_id or (
+                    current is not None and current.primary(block) == state.node
+                )
+                if store.status[block] != BlockStatus.FOLLOWER or not mine:
+                    continue
+                if not empty and store.versions[block] != frame.version:
+                    raise ProtocolError(
+                        f"{sender} sent HANDOVER of blocks {segment} at version {frame.version}, but this follower "
+                        f"holds version {store.versions[block]}: an update was lost"
+                    )
+                store.status[block : sum(segment)] = BlockStatus.EMPTY if empty else BlockStatus.PRIMARY
+                if empty:
+                    store.versions[block : sum(segment)] = 0
+                else:
+                    self._owned([segment], frame.version)
         self.answer_arrived()
         state.retry()
+        self._tell()
 
     def answer_synced(self) -> None:
         """Answer SYNCED once every stream has said that it has caught up (its snapshots sent, its queue empty)."""
         prepared = self._state.standing.prepared
-        if prepared is None or not self._live or not (self._moves.into or self._moves.fresh):
+        if prepared is None or not self._live or not (self._moves.feeders or self._moves.fresh):
             return
-        if self._caught_up >= set(self._moves.into):
+        if self._caught_up >= set(self._moves.feeders):
             detail = "pause" if self._fell_back else ""
             self._state.control.acknowledge(pb.SYNCED, prepared.id, self._state.version, detail=detail)
 
     def answer_arrived(self) -> None:
         """Say when every hand-over has come: an old owner that leaves can be done without then."""
         state = self._state
+        current = state.standing.current
+        if current is not None and (current.followers or state.standing.replicated):
+            if state.standing.is_member and not state.is_awaiting_blocks():
+                state.control.acknowledge(pb.ARRIVED, current.id, state.version)
+            return
         if self._moves.into and not len(state.store.held(BlockStatus.FOLLOWER)):
             state.control.acknowledge(pb.ARRIVED, state.standing.config_id, state.version)

@@ -1,20 +1,22 @@
 """`PlanSteps` takes a server through its plans: prepared, armed, switched to, cancelled.
 
-The server is an old owner by its `FollowSource`s and a new one by its `FollowTarget`. The rules are in
-docs/reference/protocol.md, "A plan".
+The server is an owner by its `FollowSources` and a follower by its `FollowTarget`. The rules are in
+docs/reference/protocol.md, "A plan" and "Followers".
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId
 from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.model import Run, members
 from elastic_ps.node.peer_watch import Awaited
 from elastic_ps.node.standing import ArmAnswer
-from elastic_ps.server.copying.follow_source import FollowSource, Frozen, freeze
+from elastic_ps.server.migration.follow_sources import FollowSources
 from elastic_ps.server.migration.follow_target import GRACE_SECONDS, FollowTarget
+from elastic_ps.server.migration.promotion import holdings, promote
+from elastic_ps.server.migration.told_versions import ToldVersions
 from elastic_ps.server.phases import BlockStatus, Moves, due, moves
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.transport.frame_metas import NoticeMeta
@@ -37,14 +39,13 @@ class PlanSteps:
     def __init__(self, state: ServerState, later: Callable[[float, Callable[[], None]], None]):
         self._state = state
         self._later = later
-        self.follow_target = FollowTarget(state, self.switch)
+        self.sources = FollowSources(state, self._acknowledge_switch, self._stream_opened)
+        self.follow_target = FollowTarget(state, self.switch, self.sources.is_level, lambda: self.told.tell())
         self._moves = Moves()
         self._live = False
-        self._handing_over: set[NodeId] = set()  # new owners whose hand-over has not been sent yet
-        self._frozen: dict[NodeId, Frozen] = {}  # by new owner, from the switch until it is committed
-        self._feeding: Configuration | None = None  # whose new owners have streams from here
-        self._unfed: dict[NodeId, list[int]] = {}  # blocks by new owner whose stream has never been open
         self._preparing = NO_CONFIGURATION  # to be answered when every stream is open
+        self._promoted: Sequence[Run] = ()  # blocks of the prepared configuration that their owners have at once
+        self.told = ToldVersions(state, self.sources, self.follow_target, self.switch)
 
     # ---- directives ------------------------------------------------------------------------------------------------
 
@@ -59,9 +60,12 @@ class PlanSteps:
             )  # what a joiner's plan will be compared with
             state.new_gathering()
 
-    def extend(self, assignment: Sequence[int]) -> None:
-        """Take in that the model has grown; `assignment` is of all its blocks, in the configuration in force. Under the
-        lock.
+    def extend(self, assignment: Sequence[int], followers: Sequence[int] = ()) -> None:
+        """Take in that the model has grown. Under the lock.
+
+        Args:
+            assignment: of all its blocks, in the configuration in force.
+            followers: of all its blocks, too; none: no block has one.
         """
         state = self._state
         current = state.standing.current
@@ -69,10 +73,12 @@ class PlanSteps:
             raise ProtocolError("an Extend came before the first configuration")
         if len(assignment) != len(state.store.status):
             raise ProtocolError(f"an Extend assigns {len(assignment)} of {len(state.store.status)} blocks")
-        grown = current.extended(assignment)
-        fresh = moves(state.node, current, grown).fresh
+        grown = current.extended(assignment, followers)
+        come = moves(state.node, current, grown)
         state.standing = replace(state.standing, current=grown)
-        state.allocate(fresh, BlockStatus.EMPTY)
+        state.allocate(come.fresh, BlockStatus.EMPTY)
+        state.allocate(come.copies, BlockStatus.FOLLOWER)
+        self.sources.conform()
         state.gathering.grow(len(state.store.status))
         for subscription in state.subscriptions.values():
             subscription.grow()
@@ -98,17 +104,28 @@ class PlanSteps:
         with state.changed:
             if state.standing.is_new(configuration.id):
                 self._check(configuration)
-                self._settle(configuration, bool(dead))
+                standing = state.standing.prepare(configuration, paused, dead)
+                self._settle(configuration, bool(dead), standing.undecided)
                 state.forget(dead)
-                self._moves = moves(state.node, state.standing.current, configuration)
-                self._live = not paused
-                if not dead:  # a death's plan moves no block: the streams of the plan that it came into go on
-                    self.follow_target.begin(self._moves, self._live, configuration.id)
-                    self._feeding, self._unfed = configuration, dict(self._moves.out)
-                state.allocate(self._moves.fresh, BlockStatus.EMPTY)
-                state.allocate(self._moves.incoming, BlockStatus.FOLLOWER)
-                state.standing = state.standing.prepare(configuration, paused, dead)
+                if standing.undecided:  # nothing stops, and every copy may be needed
+                    state.standing = state.standing.prepare(configuration, paused, dead)
+                else:
+                    self._begin(configuration, paused, dead)
+                state.outbox.disconnect(self.follow_target.missed())
                 state.changed.notify_all()
+
+    def _begin(self, configuration: Configuration, paused: bool, dead: frozenset[NodeId]) -> None:
+        """Make room for what comes, and begin the streams of what goes."""
+        state, status = self._state, self._state.store.status
+        self._moves = moves(state.node, state.standing.current, configuration)
+        self._live = not paused
+        state.allocate(self._moves.fresh, BlockStatus.EMPTY)
+        copies = self._moves.incoming + self._moves.copies
+        state.allocate([block for block in copies if status[block] == BlockStatus.ABSENT], BlockStatus.FOLLOWER)
+        if not dead:  # a worker's death moves no block: the streams of the plan that it came into go on
+            self.follow_target.begin(self._moves, self._live, configuration.id)
+            self.sources.begin_plan(self._moves, configuration, self._live)
+        state.standing = state.standing.prepare(configuration, paused, dead)
 
     def _check(self, configuration: Configuration) -> None:
         known = len(self._state.store.status)
@@ -118,16 +135,18 @@ class PlanSteps:
                 f"this server knows {known}: an Extend is missing"
             )
 
-    def _settle(self, following: Configuration, death: bool) -> None:
+    def _settle(self, following: Configuration, death: bool, undecided: bool) -> None:
         """Settle a plan that is still open here when the next begins: it was decided, or it is void.
 
         A death's plan comes at any moment: hand-overs that are under way go on. Before any other they are committed.
+        What a server's death leaves undecided may build on the plan, or not: its copies stay.
         """
         standing = self._state.standing
         if standing.prepared is not None:
-            if standing.clock is not None or (death and self._stands_on(standing.prepared, following)):
+            stands = not undecided and death
+            if standing.clock is not None or (stands and self._stands_on(standing.prepared, following)):
                 self.switch()
-            else:
+            elif not undecided:
                 self._drop(standing.prepared.id)
         if not death:
             self._clear()
@@ -137,74 +156,49 @@ class PlanSteps:
         return self._moves != Moves() and moves(self._state.node, prepared, following) == Moves()
 
     def _clear(self) -> None:
-        """Release what was handed over: all of it is with its new owner."""
-        self._close_sources()
-        self._handing_over.clear()
-        self._frozen.clear()
-        self._state.release(self._state.store.held(BlockStatus.FROZEN).tolist())
-
-    def feed(self, target: NodeId, link: Link, number: ConfigId) -> bool:
-        """See `Plans`: the stream of its blocks begins, or begins again.
-
-        What had been sent on a connection that broke is sent once more. The follower drops what it holds already.
-        """
+        """Release what was handed over, which is with its new owner, and copies that nobody wants any more."""
         state = self._state
-        with state.changed:
-            if self.unfed().get(target, (None, NO_CONFIGURATION))[1] != number:
-                return False
-            if target in state.sources:
-                source = state.sources[target].again(link)
-            else:
-                source = FollowSource(state.store, link, number, self._unfed[target], self._live, len(self._unfed))
-            state.sources[target] = source
-            if target in self._frozen:
-                source.hand_over(self._frozen[target], partial(self._handed_over, target))
-            state.changed.notify_all()
-            if self._preparing != NO_CONFIGURATION and not self.unfed():
-                self.prepared(self._preparing)  # this plan, or a death's that came into it
-            return True
+        self.sources.commit()
+        if state.standing.current is not None:
+            state.followed_ledger.forget(others_than=state.standing.current.members)
+        state.release(state.store.held(BlockStatus.FROZEN).tolist())
+        copies = state.store.held(BlockStatus.FOLLOWER).tolist()
+        state.release([block for block in copies if not state.is_named(block)])
+
+    def feed(self, target: NodeId, link: Link) -> bool:
+        """See `Plans`."""
+        with self._state.changed:
+            return self.sources.feed(target, link)
+
+    def _stream_opened(self) -> None:
+        if self._preparing != NO_CONFIGURATION and self.sources.is_open():
+            self.prepared(self._preparing)  # this plan, or a death's that came into it
 
     def unfed(self) -> Mapping[NodeId, tuple[Member, ConfigId]]:
         """See `Plans`."""
-        state = self._state
-        with state.changed:
-            fed = self._feeding
-            if fed is None:
-                return {}
-            lacking = [
-                target for target in self._unfed if target not in state.sources or state.sources[target].link.closed
-            ]
-            return {target: (fed.members[target], fed.id) for target in lacking}
-
-    def applied(self, target: NodeId, place: int, link: Link) -> None:
-        """Take note that a new owner has applied a record that lies in its memory.
-
-        Args:
-            target: the new owner.
-            place: where in its memory the record lies, as the record said.
-            link: the connection on which it says so.
-        """
         with self._state.changed:
-            source = self._state.sources.get(target)
-            if source is not None and source.link is link:
-                source.records.applied(place)
+            return self.sources.unfed()
 
     def prepared(self, number: ConfigId) -> None:
         """Answer PREPARED for `number` once the streams to all new owners are open, or what has become of it since.
 
-        A plan that was answered may be armed, and then no new owner can be done without.
+        A plan that was answered may be armed, and then no new owner can be done without. What a server's death has left
+        undecided waits for nobody: the answer says what is here.
         """
         state = self._state
         with state.changed:
             if number == state.standing.config_id:
                 self._acknowledge_switch()
-            elif state.standing.decided(number):
-                self._preparing = number if self.unfed() else NO_CONFIGURATION
-                if not self.unfed():
+                self.told.say_again()
+            elif not state.standing.holds(number):
+                state.control.acknowledge(pb.CANCELLED, number, state.version)
+            elif state.standing.undecided:
+                state.control.acknowledge(pb.PREPARED, number, state.version, holdings=holdings(state.store))
+            else:
+                self._preparing = NO_CONFIGURATION if self.sources.is_open() else number
+                if self._preparing == NO_CONFIGURATION:
                     state.control.acknowledge(pb.PREPARED, number, state.version)
                     self.follow_target.answer_synced()
-            else:
-                state.control.acknowledge(pb.CANCELLED, number, state.version)
 
     def arm(self, number: ConfigId, clock: int) -> None:
         """Let configuration `number` take effect at version `clock`."""
@@ -213,20 +207,30 @@ class PlanSteps:
             state.standing, answer = state.standing.arm(number, clock, state.version)
             if answer is ArmAnswer.SWITCHED:
                 self._acknowledge_switch()
+                self.told.say_again()
             elif answer in _ANSWERS:
                 state.control.acknowledge(_ANSWERS[answer], number, state.version)
-                if due(state.standing, state.store.versions[state.owned()]):
+                if due(state.standing, state.told_versions()):
                     self.switch()
 
-    def adopt(self, number: ConfigId) -> None:
-        """Switch to configuration `number`, which is decided, whatever the version, or say again that it is done."""
+    def adopt(self, number: ConfigId, decided: Configuration | None = None, promoted: Sequence[Run] = ()) -> None:
+        """Switch to configuration `number`, which is decided, whatever the version, or say again that it is done.
+
+        Args:
+            number: the configuration's.
+            decided: after a server's death, what has been decided of it; None: it is what is prepared.
+            promoted: the blocks that their owners have at once.
+        """
         state = self._state
         with state.changed:
+            if state.standing.holds(number):
+                state.standing = state.standing.decide(number, decided)
+                self._promoted = promoted
             if state.standing.decided(number):
                 self.switch()
             elif number == state.standing.config_id:
                 self._acknowledge_switch()
-                self.follow_target.answer_arrived()
+                self.told.say_again()
 
     def cancel(self, number: ConfigId) -> None:
         """Drop a plan, which is void: its followers and streams go."""
@@ -241,11 +245,13 @@ class PlanSteps:
 
     def _drop(self, number: ConfigId) -> None:
         state = self._state
-        if state.standing.decided(number):
-            if self._feeding is not None and self._feeding.id == number:
-                self._close_sources()
-            state.release(sorted(self._moves.fresh + self._moves.incoming))
-            if self._moves.into:
+        if state.standing.decided(number):  # not one that a server's death has left undecided: its copies are needed
+            self.sources.end_plan()
+            self.sources.close_unused()
+            copies = [block for block in self._moves.incoming + self._moves.copies if not state.is_named(block)]
+            is_copy = state.store.status == BlockStatus.FOLLOWER
+            state.release(sorted(self._moves.fresh + [block for block in copies if is_copy[block]]))
+            if self._moves.feeders:
                 self.follow_target.begin(Moves(), False, number)
             self._moves = Moves()
         if self._preparing == number:
@@ -267,12 +273,6 @@ class PlanSteps:
             self._clear()
             return not state.standing.is_member
 
-    def _close_sources(self) -> None:
-        for source in self._state.sources.values():
-            source.link.close()
-        self._state.sources.clear()
-        self._feeding, self._unfed = None, {}
-
     # ---- the switch ------------------------------------------------------------------------------------------------
 
     def switch(self) -> None:
@@ -283,7 +283,7 @@ class PlanSteps:
         done. To the protocol that is a slow channel.
         """
         state = self._state
-        by_clock = due(state.standing, state.store.versions[state.owned()])
+        by_clock = due(state.standing, state.told_versions())
         assert state.standing.prepared is not None
         for node in state.subscriptions.keys() & state.standing.prepared.ranks.keys():
             state.subscriptions[node].flush(
@@ -291,31 +291,25 @@ class PlanSteps:
             )  # a joiner begins with what comes before the NOTICE
         state.standing = state.standing.switch()
         state.new_gathering()
-        self._handing_over |= set(self._moves.out)
-        for target, blocks in self._moves.out.items():
-            self._frozen[target] = freeze(state.store, blocks)
-            if target in state.sources:
-                sent = partial(self._handed_over, target)
-                state.sources[target].hand_over(self._frozen[target], sent)
+        promoted, self._promoted = self._promoted, ()
+        promote(state, self.sources, list(members(promoted)))
+        state.adopt_entries()
+        self.sources.leave()
+        self.sources.end_plan()
         notice = state.frame(NoticeMeta())
         if by_clock:
             self._later(GRACE_SECONDS, lambda: state.outbox.notice(notice))
         else:
             state.outbox.notice(notice)
-        if not self._handing_over:
-            self._acknowledge_switch()
+        self._acknowledge_switch()
         self.follow_target.answer_arrived()
         state.retry()
-
-    def _handed_over(self, target: NodeId) -> None:
-        with self._state.changed:
-            self._handing_over.discard(target)
-            self._acknowledge_switch()
+        self.told.tell()
 
     def _acknowledge_switch(self) -> None:
         """Answer SWITCHED once the hand-overs are sent and, where this server leaves, its ledger is told: it may go."""
         state = self._state
-        if self._handing_over:
+        if self.sources.is_handing_over:
             return
         number, version = state.standing.config_id, state.version
         moved = sum(source.bytes_moved for source in state.sources.values())

@@ -24,12 +24,13 @@ class ServerLedger:
         self._entries: list[pb.LedgerEntry] = []
         self._first = 0  # sequence number of the first entry kept
         self._handed_out = 0  # entries below this number have been in a report and must stay as they are
+        self._withheld: set[int] = set()  # entries whose updates followers do not have yet
         self._awaited: list[tuple[int, Callable[[], None]]] = []  # what waits until the entries below are kept
 
     def append(
         self, number: ConfigId, version: int, applied: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]
-    ) -> None:
-        """Write down an update of some blocks.
+    ) -> int:
+        """Write down an update of some blocks; return the number of its entry.
 
         The chunks of one step become one entry, until it is reported.
 
@@ -57,10 +58,34 @@ class ServerLedger:
                 last.runs.extend(value for run in known for value in run)
         entry.runs.extend(value for run in merged for value in run)
         self._entries.append(entry)
+        return self._first + len(self._entries) - 1
+
+    def adopt(self, entry: pb.LedgerEntry) -> None:
+        """Tell an entry of a dead server, with whose blocks this server goes on."""
+        self._entries.append(entry)
+        self._handed_out = max(self._handed_out, self._first + len(self._entries))  # nothing is added to it
+
+    def withhold(self, sequence: int) -> None:
+        """Report no entry from this one on, until it is `told`."""
+        self._withheld.add(sequence)
+
+    def told(self, sequence: int) -> None:
+        """Report an entry from now on: followers have its update."""
+        self._withheld.discard(sequence)
+
+    def unkept(self) -> list[tuple[int, pb.LedgerEntry]]:
+        """Return the entries that the coordinator does not have, by number."""
+        return list(enumerate(self._entries, self._first))
+
+    @property
+    def first(self) -> int:
+        """The number of the first entry that the coordinator is not known to have."""
+        return self._first
 
     def report(self) -> tuple[int, list[pb.LedgerEntry]]:
         """Return the sequence number of the first entry that is not acknowledged, and the entries from it on."""
-        entries = self._entries[:REPORT_ENTRIES]
+        told = min(self._withheld, default=self._first + len(self._entries)) - self._first
+        entries = self._entries[: min(told, REPORT_ENTRIES)]
         self._handed_out = max(self._handed_out, self._first + len(entries))
         return self._first, entries
 

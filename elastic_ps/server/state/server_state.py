@@ -26,11 +26,14 @@ from elastic_ps.server.copying.follow_source import FollowSource
 from elastic_ps.server.copying.shadows import Subscription
 from elastic_ps.server.interfaces import Control, Outbox
 from elastic_ps.server.phases import BlockStatus, Given
+from elastic_ps.server.state.acknowledged import NOTHING, AcknowledgedVersions
+from elastic_ps.server.state.followed_ledger import FollowedLedger
 from elastic_ps.server.state.gathering import Gathering, Share
 from elastic_ps.server.state.ledger import ServerLedger
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import Meta, RefusedMeta
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.meta_parts import Written
 from elastic_ps.transport.shared_memory import Image
 
 _REPORT_AT = 500  # ledger entries that are not left to the next turn of the reporter
@@ -49,6 +52,19 @@ class HeldFrame:
     again: Callable[[], None]
     node: NodeId
     key: object
+
+
+@dataclass
+class WithheldEntry:
+    """A `WithheldEntry` of the ledger waits until followers have the updates that it tells of.
+
+    Attributes:
+        version: the version that the blocks had before.
+        blocks: by block, whether its follower lacks the update yet.
+    """
+
+    version: int
+    blocks: NDArray[np.bool_]
 
 
 @dataclass
@@ -71,6 +87,10 @@ class ServerState:
     held: list[HeldFrame] = field(default_factory=list)
     gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
     unused: UnusedMemory = field(default_factory=UnusedMemory)
+    acknowledged: AcknowledgedVersions = field(default_factory=AcknowledgedVersions)
+    withheld: dict[int, WithheldEntry] = field(default_factory=dict)  # by number of the ledger's entry
+    followed_ledger: FollowedLedger = field(default_factory=FollowedLedger)
+    tell: Callable[[], None] = lambda: None  # tells workers what followers have acknowledged
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
 
     def followed(self) -> list[NDArray[np.bool_]]:
@@ -113,9 +133,36 @@ class ServerState:
 
     @property
     def version(self) -> int:
-        """The highest of this server's blocks."""
-        versions = self.store.versions[self.owned()]
-        return int(versions.max()) if len(versions) else 0
+        """The highest of this server's blocks that may be told."""
+        return int(self.told_versions().max(initial=0))
+
+    def told_versions(self) -> NDArray[np.int64]:
+        """Return the versions of this server's blocks, as far as their followers have them."""
+        owned = self.owned()
+        versions: NDArray[np.int64] = self.store.versions[owned]
+        return np.minimum(versions, self.acknowledged.told[owned]) if self.acknowledged.guards else versions
+
+    def may_tell(self) -> NDArray[np.bool_] | bool:
+        """Return by block whether what it has come to may be told: its follower has it."""
+        return self.acknowledged.told >= self.store.versions if self.acknowledged.guards else True
+
+    def may_tell_of(self, run: Run) -> NDArray[np.bool_] | bool:
+        """Return the same of the blocks of a run."""
+        window = slice(run[0], sum(run))
+        return self.acknowledged.told[window] >= self.store.versions[window] if self.acknowledged.guards else True
+
+    def is_named(self, block: int) -> bool:
+        """Return whether this server owns or follows a block by the configuration in force."""
+        current = self.standing.current
+        if current is None or block >= len(current.assignment):
+            return False
+        return self.node in (current.primary(block), current.follower(block))
+
+    def is_awaiting_blocks(self) -> bool:
+        """Return whether the configuration in force gives this server blocks that have not been handed over to it."""
+        current = self.standing.current
+        copies = self.store.held(BlockStatus.FOLLOWER).tolist()
+        return current is not None and any(current.primary(block) == self.node for block in copies)
 
     def new_gathering(self) -> None:
         """Begin the open updates anew, for the roster in force."""
@@ -133,7 +180,15 @@ class ServerState:
             self.subscriptions.pop(node, None)
 
     def awaited(self) -> list[Awaited]:
-        """Return the workers whose pushes lack in updates that others have begun; none in an async or ssp job."""
+        """Return the workers whose pushes lack in updates that others have begun (none in an async or ssp job), and the
+        followers that have not acknowledged updates.
+        """
+        behind = self.acknowledged.lacking(self.owned(), self.store.versions) if self.acknowledged.guards else []
+        return self._awaited_pushes() + [
+            Awaited(node, "its acknowledgement of updates") for node in behind if node not in self.standing.dead
+        ]
+
+    def _awaited_pushes(self) -> list[Awaited]:
         given = self.gathering.given
         begun = (given != Given.NOTHING).any(axis=0)
         if not begun.any():
@@ -187,30 +242,54 @@ class ServerState:
         """Hold blocks from now on (see `ServerBlockStore.allocate`)."""
         self.unused.give_back()
         self.store.allocate(blocks, status)
+        if status is BlockStatus.FOLLOWER:
+            self.store.versions[np.asarray(blocks, dtype=np.int64)] = NOTHING  # until a whole copy has come
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
     def apply_update(
-        self, segment: Run, aggregate: GradientSum | Rows | None, hyper: Hyper | None, batch: BatchId | None = None
+        self,
+        segment: Run,
+        aggregate: GradientSum | Rows | None,
+        hyper: Hyper | None,
+        batch: BatchId | None = None,
+        shares: Sequence[tuple[NodeId, Share]] = (),
     ) -> None:
-        """Take a segment to its next version, here and at the server that follows it.
+        """Take a segment to its next version, here and at the servers that have copies of it.
 
         Args:
             segment: alike in `followed`.
             aggregate: see `ServerBlockStore.update_segment`, and so are the others.
             hyper: the optimizer's values.
             batch: the batch that the segment takes, in an async or ssp job.
+            shares: of the workers, in rank order.
         """
         if self.snapshot is not None:
             self.snapshot.before_update(segment)
-        # a block has one new owner at most
-        source = next((source for source in self.sources.values() if source.followed[segment[0]]), None)
-        if source is None:
-            self.store.update_segment(segment, aggregate, hyper, batch)
-            return
-        aggregate, send = source.record(segment, aggregate, hyper, batch)
+        withholds = self.acknowledged.guards and aggregate is not None
+        written = self._withhold(segment, shares) if withholds else None
+        sends: list[Callable[[], None]] = []
+        for source in self.sources.values():
+            if source.followed[segment[0]] and not source.link.closed:  # one that is opened again begins anew
+                source.ledger_kept = self.ledger.first
+                aggregate, send = source.record(segment, aggregate, hyper, batch, written)
+                sends.append(send)
         self.store.update_segment(segment, aggregate, hyper, batch)
-        send()
+        for send in sends:
+            send()
+
+    def _withhold(self, segment: Run, shares: Sequence[tuple[NodeId, Share]]) -> Written:
+        """Write an update down, which the coordinator is not told before followers have it."""
+        version = int(self.store.versions[segment[0]])
+        sequence = self.ledger.append(self.standing.config_id, version, [segment], shares)
+        if sequence not in self.withheld:
+            self.withheld[sequence] = WithheldEntry(version, np.zeros(len(self.store.status), dtype=bool))
+            self.ledger.withhold(sequence)
+        self.withheld[sequence].blocks[segment[0] : sum(segment)] = True
+        slices = [(worker, share.slice) for worker, share in shares if share.slice is not None]
+        place = slices[-1][1][:3] if slices else (0, 0, 0)
+        used = tuple((worker, part.low, part.high) for worker, part in slices if part.high > part.low)
+        return Written(sequence, *place, used)
 
     def write_down(self, version: int, updated: Sequence[Run], shares: Sequence[tuple[NodeId, Share]]) -> None:
         """Tell the ledger that blocks went from `version` to the next.
@@ -220,8 +299,32 @@ class ServerState:
             updated: runs of the blocks.
             shares: the workers' shares, in rank order.
         """
-        self.ledger.append(self.standing.config_id, version, joined(updated), shares)
+        if self.acknowledged.guards:  # `apply_update` has told it
+            self.write_told()
+        else:
+            self.ledger.append(self.standing.config_id, version, joined(updated), shares)
         if self.ledger.waiting > _REPORT_AT:
+            self.control.report_soon()
+
+    def write_told(self) -> None:
+        """Let the ledger report those updates that their followers have."""
+        for sequence, entry in list(self.withheld.items()):
+            entry.blocks &= self.acknowledged.told[: len(entry.blocks)] <= entry.version
+            if not entry.blocks.any():
+                del self.withheld[sequence]
+                self.ledger.told(sequence)
+
+    def adopt_entries(self) -> None:
+        """Tell what the dead had written down of updates of blocks that are this server's now."""
+        current = self.standing.current
+        if current is None or not self.standing.dead:
+            return
+        mine = np.zeros(len(self.store.status), dtype=bool)
+        mine[list(current.blocks_of.get(self.node, ()))] = True
+        adopted = self.followed_ledger.take(self.standing.dead, mine, self.store.versions)
+        for entry in adopted:
+            self.ledger.adopt(entry)
+        if adopted:  # nobody else has them any more
             self.control.report_soon()
 
     def stepped(self, version: int, each: int = 1) -> None:

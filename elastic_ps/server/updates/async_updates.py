@@ -35,6 +35,7 @@ class _Push:
         batch: the batch that its blocks take, once each.
         samples: how many there are behind it.
         hyper: the optimizer's values that it is applied with.
+        shares: the pusher's share of the data.
         taken: runs that have it now.
         updated: the taken runs that were updated, by the version that they had.
         refused: why blocks could not take it.
@@ -43,6 +44,7 @@ class _Push:
     batch: BatchId
     samples: int
     hyper: Hyper | None
+    shares: list[tuple[NodeId, Share]]
     taken: list[Run] = field(default_factory=list)
     updated: dict[int, list[Run]] = field(default_factory=lambda: defaultdict(list))
     refused: list[str] = field(default_factory=list)
@@ -60,10 +62,14 @@ class AsyncUpdates:
         self._state = state
         self._intake = intake
         self._chiefs: dict[int, Hyper] = {}  # by store
+        self._untold: list[
+            tuple[NodeId, NDArray[np.int64], int]
+        ] = []  # answers that wait: blocks, and the version asked
 
     def take_push(self, node: NodeId, frame: Frame, data: list[Contribution]) -> None:
         """See `PushMode.take_push`: each is an update of its own."""
-        push = _Push(self._batch(node, frame), frame.samples, self._hyper(node, frame))
+        shares = [(node, Share(frame.samples, frame.of(PushMeta).slice))]
+        push = _Push(self._batch(node, frame), frame.samples, self._hyper(node, frame), shares)
         for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, push.batch)):
             if part is BlockVerdict.KEEP:
                 self._apply(piece, push)
@@ -85,6 +91,13 @@ class AsyncUpdates:
         """See `PushMode.begin_subscription`: nothing, since a joiner that could not know of the job's mode yet pulls
         later.
         """
+
+    def tell(self) -> None:
+        """See `PushMode.tell`."""
+        waiting, self._untold = self._untold, []
+        for node, blocks, version in waiting:
+            if node not in self._state.standing.dead:
+                self._send_values(node, blocks, version)
 
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
@@ -123,7 +136,7 @@ class AsyncUpdates:
                 gradient = store.part(piece.run, piece.data, segment[0] - first, sum(segment) - first)
                 aggregate = aggregated(store, segment, [gradient], [push.samples], push.hyper, state.data)
                 push.updated[int(store.versions[segment[0]])].append(segment)
-            state.apply_update(segment, aggregate, push.hyper, push.batch)
+            state.apply_update(segment, aggregate, push.hyper, push.batch, push.shares)
             push.taken.append(segment)
 
     def _refusal(self, block: int, hyper: Hyper | None) -> str:
@@ -139,15 +152,19 @@ class AsyncUpdates:
     def _record(self, node: NodeId, frame: Frame, push: _Push) -> None:
         """Tell the ledger and whoever waits for updates."""
         state = self._state
-        share = Share(frame.samples, frame.of(PushMeta).slice)
         for version, updated in sorted(push.updated.items()):
-            state.write_down(version, updated, [(node, share)])
+            state.write_down(version, updated, push.shares)
         if push.taken:
             state.stepped(max(push.updated, default=-1) + 1, len(state.gathering.workers))
 
     def _send_values(self, node: NodeId, blocks: NDArray[np.int64], version: int) -> None:
-        """Send copies of values: the pushes of others change the blocks while they are under way."""
+        """Send copies of values, once followers have them: the pushes of others change the blocks meanwhile."""
         state = self._state
+        if not np.all(
+            state.acknowledged.told[blocks] >= state.store.versions[blocks] if state.acknowledged.guards else True
+        ):
+            self._untold.append((node, blocks, version))
+            return
         runs = list(state.store.alike(blocks))
         pieces = [piece.copy() for run in runs for piece in state.store.values.pieces(run)]
         meta = ValueMeta(runs=tuple(runs), updates=state.store.updates(blocks))

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Array, Raw, joined
+from elastic_ps.core.segments import Array, Raw, joined, runs_of
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.copying.shadows import Subscription
-from elastic_ps.server.phases import BlockVerdict, Bytes, Given, UpdateOutcome, due, outcome, parts
+from elastic_ps.server.phases import BlockStatus, BlockVerdict, Bytes, Given, UpdateOutcome, due, outcome, parts
 from elastic_ps.server.state.gathering import Share
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.updates.intake import Intake
@@ -58,6 +58,9 @@ class SyncUpdates:
         self._switch = switch
         self._intake = intake
         self._hyper: Hyper | None = None
+        self._untold = np.zeros(0, dtype=bool)  # by block: the workers have not been sent what it has come to
+        self._untold_rows: dict[Run, NDArray[np.int64]] = {}  # of untold runs of which only some rows have changed
+        self._rows_for: Sequence[NodeId] = ()  # the workers who have all other rows
 
     # ---- PUSH --------------------------------------------------------------------------------------------------------
 
@@ -87,13 +90,14 @@ class SyncUpdates:
     def begin_subscription(self, node: NodeId) -> None:
         """See `PushMode.begin_subscription`: now, and with each update."""
         state = self._state
-        state.subscriptions[node] = Subscription(node, state.store, state.outbox)
+        state.subscriptions[node] = Subscription(node, state.store, state.outbox, state.may_tell)
         state.changed.notify_all()
 
     def _judge(self, run: Run, version: int) -> Bytes:
         store = self._state.store
         versions = store.versions[run[0] : sum(run)]
-        return parts(store.status[run[0] : sum(run)], versions == version, versions > version)
+        known = (versions > version) & self._state.may_tell_of(run)
+        return parts(store.status[run[0] : sum(run)], versions == version, known)
 
     def _note(self, rank: int, frame: Frame) -> None:
         """Remember what a push says of its step."""
@@ -139,10 +143,14 @@ class SyncUpdates:
                 return
             aggregate = state.gathering.combine(segment, state.store, self._hyper, state.data)
             closed.pushed.append(segment)
-        state.apply_update(segment, aggregate, self._hyper)
+        state.apply_update(segment, aggregate, self._hyper, shares=self._shares())
         closed.updated.append(segment)
         if isinstance(aggregate, Rows):
             closed.rows.append((segment, aggregate.numbers))
+
+    def _shares(self) -> list[tuple[NodeId, Share]]:
+        gathering = self._state.gathering
+        return list(zip(gathering.workers, gathering.shares, strict=True))
 
     def _mismatch(self, segment: Run, given: list[int]) -> str:
         workers = self._state.gathering.workers
@@ -162,17 +170,52 @@ class SyncUpdates:
     def _updated(self, closed: _Closed) -> None:
         """Tell the workers, the shadows and the ledger what has gone from its version to the next."""
         state, version = self._state, closed.version
-        by_rows = {segment for segment, _ in closed.rows}
-        self._tell(state.gathering.workers, version + 1, [run for run in closed.updated if run not in by_rows])
-        self._tell_rows(version + 1, closed.rows)
+        if not state.acknowledged.guards:
+            by_rows = {segment for segment, _ in closed.rows}
+            self._tell(state.gathering.workers, version + 1, [run for run in closed.updated if run not in by_rows])
+            self._tell_rows(version + 1, closed.rows)
         if closed.pushed:
-            shares = list(zip(state.gathering.workers, state.gathering.shares, strict=True))
-            state.write_down(version, closed.pushed, shares)
+            state.write_down(version, closed.pushed, self._shares())
         state.stepped(version + 1)
-        if due(state.standing, state.store.versions[state.owned()]):
+        if state.acknowledged.guards:
+            self._withhold(closed)
+            self.tell()
+        if due(state.standing, state.told_versions()):
             self._switch()
         elif state.held:
             state.retry()
+
+    def _withhold(self, closed: _Closed) -> None:
+        """Remember what workers are to be told once followers have it."""
+        self._untold = np.pad(self._untold, (0, len(self._state.store.status) - len(self._untold)))
+        for first, count in closed.updated:
+            self._untold[first : first + count] = True
+        if self._rows_for != self._state.gathering.workers:
+            self._rows_for, self._untold_rows = self._state.gathering.workers, {}
+        self._untold_rows.update(closed.rows)
+
+    def tell(self) -> None:
+        """See `PushMode.tell`."""
+        state, store = self._state, self._state.store
+        if not self._untold.any():
+            return
+        self._untold = np.pad(self._untold, (0, len(store.status) - len(self._untold)))
+        self._untold &= store.status == BlockStatus.PRIMARY  # who owns the others tells of them
+        if self._rows_for != state.gathering.workers:
+            self._untold_rows = {}  # who has come since needs all of them
+        ready = self._untold & state.may_tell()
+        self._untold &= ~ready
+        rows = [(run, numbers) for run, numbers in self._untold_rows.items() if ready[run[0] : sum(run)].all()]
+        for version in np.unique(store.versions[ready]).tolist():
+            found = ready & (store.versions == version)
+            changed = [(run, numbers) for run, numbers in rows if found[run[0]]]
+            for first, count in (run for run, _ in changed):
+                found[first : first + count] = False
+            self._tell(state.gathering.workers, version, runs_of(found))
+            self._tell_rows(version, changed)
+        self._untold_rows = {
+            run: numbers for run, numbers in self._untold_rows.items() if self._untold[run[0] : sum(run)].all()
+        }
 
     def _tell(self, workers: Sequence[NodeId], version: int, updated: Sequence[Run]) -> None:
         state = self._state

@@ -9,10 +9,13 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
+
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import EXIT_RESTART, JobEnded
 from elastic_ps.core.model import Model, runs
+from elastic_ps.core.segments import runs_of
 from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.transport.frame_metas import NoticeMeta, SubscribeMeta
 from elastic_ps.transport.send_queue import Link
@@ -100,7 +103,7 @@ class Membership:
             for server in dead:
                 self._forget(server)
             state.standing = state.standing.prepare(configuration, prepare.mode == pb.PAUSE, dead)
-            if not state.standing.decided(configuration.id):
+            if not state.standing.holds(configuration.id):
                 self._acknowledge(pb.CANCELLED, configuration.id)
                 return
             self._close_unused()
@@ -123,10 +126,23 @@ class Membership:
         state, prepared = self._state, self._state.standing.prepared
         if prepared is None or prepared.id != self._preparing:
             return
+        if state.standing.undecided:  # what it is to be rests on all answers: nobody is waited for
+            self._preparing = NO_CONFIGURATION
+            state.session.acknowledge(pb.PREPARED, prepared.id, state.version, holdings=self._seen())
+            return
         if all(state.peers.is_connected(server.id) for server in prepared.servers):
             self._preparing = NO_CONFIGURATION
             self._acknowledge(pb.PREPARED, prepared.id)
             threading.Thread(target=populate, args=(state, prepared), name="populate", daemon=True).start()
+
+    def _seen(self) -> list[pb.Holding]:
+        """Return what this worker has of each block; in async and ssp nothing, where its versions are its own."""
+        latest = self._state.inbox.latest() if self._state.is_sync else np.zeros(0, dtype=np.int64)
+        found = []
+        for version in np.unique(latest[latest >= 0]).tolist():
+            flat = [number for run in runs_of(latest == version) for number in run]
+            found.append(pb.Holding(kind=pb.Holding.SEEN, version=version, runs=flat))
+        return found
 
     def _forget(self, server: NodeId) -> None:
         """Forget a dead server's replies of the open exchange."""
@@ -147,6 +163,9 @@ class Membership:
 
     def _on_adopt(self, adopt: pb.Adopt) -> None:
         number = codec.config_id_from_pb(adopt.configuration)
+        decided = codec.configuration_from_pb(adopt.decided) if adopt.HasField("decided") else None
+        with self._state.changed:
+            self._state.standing = self._state.standing.decide(number, decided)
         if number == self._state.standing.config_id:
             self._acknowledge(pb.SWITCHED, number)
         self.switch(number)
@@ -185,7 +204,7 @@ class Membership:
     def _on_extend(self, extend: pb.Extend) -> None:
         with self._state.changed:
             self._state.data = codec.data_from_pb(extend.data)
-            self._state.extend(extend.tensors, extend.assignment)
+            self._state.extend(extend.tensors, extend.assignment, extend.followers)
         self._acknowledge(pb.EXTENDED, self._state.standing.config_id)
 
     def _on_stop(self, stop: pb.Stop) -> None:

@@ -175,6 +175,14 @@ class ParameterInbox:
         arrivals = self._for(version)
         return list(runs(np.flatnonzero(arrivals.where == _MISSING).tolist())) if arrivals is not None else []
 
+    def latest(self) -> NDArray[np.int64]:
+        """Return the latest version of each block that has come, installed or not; -1: none."""
+        latest = np.full(len(self.model.blocks), -1)
+        versions = {**self._later, **({self.version: self._installed} if self.version is not None else {})}
+        for version, arrivals in sorted(versions.items()):
+            latest[arrivals.where != _MISSING] = version
+        return latest
+
     def forget(self, block_runs: Sequence[Run], version: int) -> None:
         """Forget these blocks of a version: the server that had sent them is dead, and what it said is void."""
         if version in self._later:

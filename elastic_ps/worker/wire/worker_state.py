@@ -154,12 +154,20 @@ class WorkerState:
         self.inbox.install(version)
         return True
 
-    def extend(self, tensors: Sequence[pb.Tensor], assignment: Sequence[int]) -> None:
-        """Take over a model and an assignment that may have grown. Call under the lock."""
+    def extend(self, tensors: Sequence[pb.Tensor], assignment: Sequence[int], followers: Sequence[int] = ()) -> None:
+        """Take over a model and an assignment that may have grown. Call under the lock.
+
+        Args:
+            tensors: all of the job's.
+            assignment: of all blocks.
+            followers: of all blocks; none: none has one, or only an Extend tells.
+        """
+        if followers and len(assignment) == len(self.configuration.assignment):
+            self.standing = replace(self.standing, current=self.configuration.extended(assignment, followers))
         if len(tensors) <= len(self.inbox.model.tensors):
             return
         self.inbox.grow(self.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in tensors]))
-        self.standing = replace(self.standing, current=self.configuration.extended(assignment))
+        self.standing = replace(self.standing, current=self.configuration.extended(assignment, followers))
 
     def frame(self, meta: Meta, version: int = 0, samples: int = 0) -> Frame:
         """Return a frame of the configuration in force.

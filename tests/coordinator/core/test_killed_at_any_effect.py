@@ -1,9 +1,10 @@
-"""A coordinator killed at every boundary between two effects of two whole scalings, out and in."""
+"""A coordinator killed at every boundary between two effects: of a whole scaling out and in, of a server's death."""
 
 import pytest
 
 from coordinator.core import events as ev
 from coordinator.core.job import JobPhase
+from coordinator.core.plans.protection import protection
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import DATA, SSP, World
 
@@ -45,3 +46,30 @@ def test_killed_at_any_effect_each_batch_is_done_once(at):
     """Every second boundary, draws among them."""
     world = killed_job(SSP, 8, at)
     world.check_batches(world.state.book.epoch + 1)
+
+
+def lose_a_server(world, turns):
+    """A server dies, its followers own its blocks, another one comes in its place."""
+    world.kill(world.node("s1"))
+    for _ in range(turns):
+        world.turn()
+
+
+def effects_of_a_death(data, turns):
+    world = World(2, 3, data=data, replicas=1)
+    before = len(world.effects)
+    lose_a_server(world, turns)
+    return len(world.effects) - before
+
+
+@pytest.mark.parametrize("at", range(effects_of_a_death(DATA, 12)))
+def test_killed_at_any_effect_of_a_servers_death_nothing_is_restored(at):
+    world = World(2, 3, replicas=1)
+    world.kill_after = at
+    lose_a_server(world, 12)
+    world.settle()
+    assert world.kill_after is None, "nobody was killed"
+    assert (world.state.job.phase, world.state.job.term) == (JobPhase.RUNNING, 2), world.describe()
+    assert world.counts == (2, 3), world.describe()
+    found = protection(world.state.job)
+    assert found.blocks == found.all_blocks > 0

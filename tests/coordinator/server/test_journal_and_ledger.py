@@ -128,6 +128,25 @@ def test_the_ledger_stores_once_and_says_how_far(tmp_path):
     again.close()
 
 
+def test_what_a_dead_server_had_not_told_others_tell_in_its_name(tmp_path):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    assert ledger.store("s0", 0, [entry(0), entry(1)]) == 2
+
+    def told(version, *blocks):
+        return pb.LedgerEntry(server="s0", sequence=version, version=version, runs=blocks)
+
+    assert ledger.store("s1", 0, [entry(7), told(1, 0, 2), told(2, 0, 2)]) == 3
+    assert ledger.store("s2", 0, [told(2, 2, 2), told(3, 2, 2)]) == 2
+    ledger.close()
+    again = loaded(tmp_path / "ledger.jsonl")
+    assert again.store("s0", 2, []) == 2, "what others tell does not count as its own"
+    assert again.store("s1", 0, [entry(7), told(1, 0, 2), told(2, 0, 2)]) == 3, "the acknowledgement was lost"
+    found = [(e.server, e.version, tuple(e.runs)) for e in again.entries([])]
+    mine = [("s0", 0, (0, 4)), ("s0", 1, (0, 4)), ("s1", 7, (0, 4))]
+    assert found == [*mine, ("s0", 2, (0, 2)), ("s0", 2, (2, 2)), ("s0", 3, (2, 2))]
+    again.close()
+
+
 def test_a_torn_line_is_dropped_and_stored_again(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = loaded(path)

@@ -1,5 +1,7 @@
 """What a node knows of configurations: prepared, armed, switched to, cancelled."""
 
+from dataclasses import replace
+
 import pytest
 
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
@@ -110,3 +112,14 @@ def test_what_comes_into_force_without_a_joiner() -> None:
     assert not IN_FORCE.passes_by(ConfigId(1, 4))  # a member hears of it by its own plan
     awaiting = joiner.prepare(table(4, workers=(W0, W1)), paused=False, dead=frozenset())
     assert not awaiting.passes_by(ConfigId(1, 4))
+
+
+def test_a_death_on_top_of_a_servers_death_is_undecided_for_who_has_adopted_the_first() -> None:
+    other = Member("s1", Role.SERVER, "h", 1)
+    both = replace(table(3), servers=(S0, other), followers=(1,))
+    first = Standing("s0", both).prepare(replace(both, id=ConfigId(1, 4)), paused=False, dead=frozenset({"s1"}))
+    assert first.undecided
+    adopted = first.decide(ConfigId(1, 4), table(4)).switch()
+    assert (adopted.undecided, adopted.replicated) == (False, True)
+    assert adopted.prepare(table(5), paused=False, dead=frozenset({"s1", "w1"})).undecided
+    assert not adopted.prepare(table(5), paused=False, dead=frozenset({"w1"})).undecided

@@ -35,6 +35,7 @@ class Job:
     data: DataSpec = field(default_factory=lambda: DataSpec(True, 64, 8, "short"))
     block_bytes: int = 512
     transport: Transport = field(default_factory=lambda: TcpTransport(TOKEN))
+    followers: Sequence[int] = ()  # of each block, in the configurations to come
 
     def __post_init__(self) -> None:
         self.model = Model(self.tensors, self.block_bytes)
@@ -92,6 +93,7 @@ class Job:
             tuple(Member(name, Role.WORKER, "127.0.0.1") for name in workers),
             tuple(self.members[name] for name in servers),
             tuple(assignment),
+            tuple(self.followers),
         )
 
     def prepare(self, configuration: Configuration, servers: Sequence[str], mode: int = pb.LIVE, **more: Any) -> None:

@@ -53,6 +53,7 @@ class Acknowledged:
     detail: str
     optimizer: str = ""
     command: int = 0
+    holdings: Sequence[pb.Holding] = ()
 
 
 class FakeControl:
@@ -76,9 +77,11 @@ class FakeControl:
         detail: str = "",
         command: int = 0,
         optimizer: str = "",
+        holdings: Sequence[pb.Holding] = (),
     ) -> None:
         with self._changed:
-            self.answers.append(Acknowledged(answer, configuration, version, bytes_moved, detail, optimizer, command))
+            answered = Acknowledged(answer, configuration, version, bytes_moved, detail, optimizer, command, holdings)
+            self.answers.append(answered)
             self._changed.notify_all()
 
     def report_soon(self) -> None:

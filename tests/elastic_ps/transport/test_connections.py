@@ -10,6 +10,7 @@ from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import (
     AcceptedMeta,
     AppliedMeta,
+    FollowedMeta,
     GoodbyeMeta,
     HandoverMeta,
     HelloMeta,
@@ -47,6 +48,7 @@ EXAMPLES = {
         RecordMeta(runs=RUNS[:1], rows=(1,), hyper=Hyper(), batch=("w1", 7), slot=1),
         HandoverMeta(runs=RUNS, empty=True),
         AppliedMeta(slot=1),
+        FollowedMeta(runs=((0, 3),)),
         AcceptedMeta(),
         NoticeMeta(),
         GoodbyeMeta(),

@@ -16,7 +16,7 @@ from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import METAS, Meta
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, Header, decode, decode_header, encode
 from elastic_ps.transport.json_checks import MOST
-from elastic_ps.transport.meta_parts import Encoded
+from elastic_ps.transport.meta_parts import Encoded, Written
 
 LONG = st.integers(0, 2**64 - 1)
 COUNT = st.integers(0, MOST)
@@ -50,8 +50,11 @@ FIELDS = {
     "node": NAME,
     "lane": NAME,
     "connection": NAME,
-    **dict.fromkeys(["part", "of", "updates", "request"], COUNT),
+    **dict.fromkeys(["part", "of", "updates", "request", "kept"], COUNT),
     "absent": some(RUN),
+    "written_runs": some(RUN),
+    "written": st.none()
+    | st.builds(Written, COUNT, COUNT, COUNT, st.integers(0, 2**32 - 1), some(st.tuples(NAME, COUNT, COUNT))),
     **dict.fromkeys(["empty", "states", "numbers", "caught_up", "pause"], st.booleans()),
 }
 PARTICULAR = {

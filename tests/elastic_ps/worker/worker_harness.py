@@ -29,6 +29,7 @@ class Acknowledged:
     configuration: ConfigId
     version: int
     suspension_ms: float
+    holdings: Sequence[pb.Holding] = ()
 
 
 def roster_of(*workers: str) -> Configuration:
@@ -77,10 +78,15 @@ class FakeSession:
         self._changed = threading.Condition()
 
     def acknowledge(
-        self, answer: int, configuration: ConfigId = NO_CONFIGURATION, version: int = 0, suspension_ms: float = 0.0
+        self,
+        answer: int,
+        configuration: ConfigId = NO_CONFIGURATION,
+        version: int = 0,
+        suspension_ms: float = 0.0,
+        holdings: Sequence[pb.Holding] = (),
     ) -> None:
         with self._changed:
-            self.answers.append(Acknowledged(answer, configuration, version, suspension_ms))
+            self.answers.append(Acknowledged(answer, configuration, version, suspension_ms, holdings))
             self._changed.notify_all()
 
     def abandon(self) -> None:

@@ -1,0 +1,35 @@
+"""Requests are granted: the job wants what they ask for, and no more what they contradict."""
+
+from dataclasses import replace
+
+from coordinator.core.plans.scale_requests import ScaleRequest
+from coordinator.core.step_context import StepContext
+
+_WITHDRAWN = 100
+"""How many requests that came to nothing are remembered, with the reason."""
+
+
+def grant(context: StepContext, wishes: tuple[ScaleRequest, ...]) -> None:
+    """Want what requests ask for now, and no more what they contradict."""
+    job = context.job
+    goal = job.goal.granting(wishes)
+    context.durable(goal=replace(goal, drains=frozenset(goal.drains & job.members.keys())))
+    withdraw(context, job.goal.wishes, goal.wishes, wishes[-1])
+
+
+def withdraw(
+    context: StepContext, before: tuple[ScaleRequest, ...], after: tuple[ScaleRequest, ...], by: ScaleRequest
+) -> None:
+    """Note that another request has replaced some; who waits for these is told.
+
+    Args:
+        context: the step that does it.
+        before: requests that were wanted or queued.
+        after: those of them that still are.
+        by: the request that replaces the others.
+    """
+    for request in before:
+        if request not in after:
+            context.log(f"request {request.number}, {request}, is replaced by: {by}")
+            told = {**context.job.withdrawn, request.number: f"replaced by: {by}"}
+            context.durable(withdrawn=dict(sorted(told.items())[-_WITHDRAWN:]))

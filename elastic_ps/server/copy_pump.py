@@ -1,0 +1,48 @@
+"""Followers and shadows are copied to, and memory is given back, beside training."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from elastic_ps.server.state.server_state import ServerState
+
+_DUTY = 3.0  # pause after copying a piece, in times of the copy: snapshots take at most a quarter of one core
+_PACE_SECONDS = 0.05  # how often a stream that waits for its pace is looked at, between updates
+
+
+class CopyPump:
+    """A `CopyPump` does it one piece at a time, with pauses that leave the lock to the training.
+
+    Args:
+        state: the server's.
+        ended: set when this server's part in the job is over.
+    """
+
+    def __init__(self, state: ServerState, ended: threading.Event):
+        self._state = state
+        self._ended = ended
+
+    def run(self) -> None:
+        """Copy until the end."""
+        state = self._state
+        while not self._ended.is_set():
+            with state.changed:
+                if not self._ended.is_set() and not self._streams():
+                    paced = any(source.is_paced for source in state.sources.values())
+                    paced |= any(shadow.lags for shadow in state.subscriptions.values())
+                    state.changed.wait(_PACE_SECONDS if paced else None)
+                started = time.perf_counter()
+                for next_piece in self._streams():
+                    next_piece()
+                took = time.perf_counter() - started
+            self._ended.wait(took * _DUTY)
+
+    def _streams(self) -> list[Callable[[], None]]:
+        state = self._state
+        work: list[Callable[[], None]] = [source.next_piece for source in state.sources.values() if source.has_work]
+        if state.unused:
+            work.append(state.unused.next_piece)
+        for shadow in state.subscriptions.values():
+            if shadow.has_work:
+                work.append(lambda shadow=shadow: shadow.next_piece(state.standing.config_id))  # type: ignore[misc]
+        return work

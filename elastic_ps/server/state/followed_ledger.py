@@ -1,0 +1,96 @@
+"""A `FollowedLedger` keeps what owners have written down of the blocks that a server follows."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from elastic_ps.core.configuration import ConfigId, NodeId
+from elastic_ps.core.model import Run
+from elastic_ps.core.segments import joined, runs_of
+from elastic_ps.transport.meta_parts import Written
+from protos import elastic_pb2 as pb
+
+
+class FollowedLedger:
+    """A `FollowedLedger` has the entries of each owner that the coordinator is not known to have.
+
+    Should the owner die, who goes on with its blocks tells them under its name. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[NodeId, dict[int, pb.LedgerEntry]] = defaultdict(dict)
+
+    def keep(self, owner: NodeId, number: ConfigId, version: int, written: Written, updated: Sequence[Run]) -> None:
+        """Keep an entry, or what it has more than is known of it.
+
+        Args:
+            owner: whose ledger it is in.
+            number: id of the configuration in which the update was made.
+            version: the version that the blocks had before.
+            written: what the ledger says.
+            updated: runs of the blocks.
+        """
+        entry = self._entries[owner].get(written.sequence)
+        if entry is None:
+            entry = self._entries[owner][written.sequence] = pb.LedgerEntry(
+                server=owner,
+                sequence=written.sequence,
+                term=number.term,
+                number=number.number,
+                version=version,
+                epoch=written.epoch,
+                step=written.step,
+                exchange=written.exchange,
+                slices=[pb.Slice(worker=worker, low=low, high=high) for worker, low, high in written.slices],
+            )
+        blocks = _mask([*_runs(entry), *updated])
+        _set(entry, runs_of(blocks))
+
+    def kept(self, owner: NodeId, sequence: int) -> None:
+        """Drop the entries of an owner below `sequence`: the coordinator has them."""
+        if owner in self._entries:
+            known = self._entries[owner]
+            for old in [number for number in known if number < sequence]:
+                del known[old]
+
+    def take(
+        self, dead: Collection[NodeId], mine: NDArray[np.bool_], versions: NDArray[np.int64]
+    ) -> list[pb.LedgerEntry]:
+        """Return, and forget, what the dead have written down of updates that are in this server's own blocks now.
+
+        Args:
+            dead: owners that have died.
+            mine: by block, whether it is this server's own.
+            versions: by block.
+        """
+        found = []
+        for owner in sorted(self._entries.keys() & set(dead)):
+            for _, entry in sorted(self._entries.pop(owner).items()):
+                blocks = _mask(_runs(entry))
+                _set(entry, runs_of(blocks & mine[: len(blocks)] & (versions[: len(blocks)] > entry.version)))
+                if entry.runs:
+                    found.append(entry)
+        return found
+
+    def forget(self, others_than: Collection[NodeId]) -> None:
+        """Forget the entries of all owners but some: they have left, and told them themselves."""
+        for owner in self._entries.keys() - set(others_than):
+            del self._entries[owner]
+
+
+def _runs(entry: pb.LedgerEntry) -> list[Run]:
+    return list(zip(entry.runs[::2], entry.runs[1::2], strict=True))
+
+
+def _set(entry: pb.LedgerEntry, updated: Iterable[Run]) -> None:
+    del entry.runs[:]
+    entry.runs.extend(number for run in joined(updated) for number in run)
+
+
+def _mask(updated: Sequence[Run]) -> NDArray[np.bool_]:
+    mask = np.zeros(max(sum(run) for run in updated), dtype=bool)
+    for first, count in updated:
+        mask[first : first + count] = True
+    return mask

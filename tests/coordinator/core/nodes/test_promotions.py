@@ -1,0 +1,325 @@
+"""A server dies and nothing is lost: its followers own its blocks, and get followers again."""
+
+import pytest
+
+from coordinator.core import effects as ef
+from coordinator.core import events as ev
+from coordinator.core import node_answers as na
+from coordinator.core.job import JobPhase
+from coordinator.core.plans.plan import Phase, PlanKind
+from coordinator.core.plans.protection import protection
+from elastic_ps.core.errors import ConfigurationError
+from tests.coordinator.core.nodes.lost_journals import lost
+from tests.coordinator.played_job import ASYNC, DATA, SSP, World, text
+
+MODES = [DATA, ASYNC, SSP]
+
+
+def replicated(workers=2, servers=3, **named):
+    world = World(workers, servers, replicas=1, **named)
+    for _ in range(4):
+        world.turn()
+    return world
+
+
+def protected(world):
+    found = protection(world.state.job)
+    return found.blocks == found.all_blocks > 0
+
+
+def check_survived(world, term=1):
+    """Nothing was restored, everyone trains, all blocks are protected again."""
+    assert world.state.job.phase is JobPhase.RUNNING, world.describe()
+    assert world.state.job.term == term, world.describe()
+    assert protected(world) or len(world.state.job.configuration.servers) == 1
+    before = max(node.version for node in world.alive)
+    for _ in range(6):
+        world.turn()
+    assert max(node.version for node in world.alive) > before, world.describe()
+    world.check_batches()
+
+
+@pytest.mark.parametrize("data", MODES)
+def test_server_dies_and_nothing_is_lost(data):
+    world = replicated(data=data)
+    assert protected(world)
+    world.kill(world.node("s1"))
+    world.settle()
+    check_survived(world)
+    kinds = [plan.kind for plan in world.records if plan.phase is Phase.COMMITTED]
+    assert kinds.count(PlanKind.DEATH) == 1
+    assert world.counts == (2, 3), "another server has taken its place"
+
+
+def test_adopt_carries_what_was_decided():
+    world = replicated()
+    before = world.state.job.configuration
+    world.replace_dead = False
+    world.kill(world.node("s1"))
+    for _ in range(3):
+        world.turn()
+    prepared = next(d for d in world.sent(ef.Prepare, "w0") if d.dead)
+    assert prepared.dead == ("s1",)
+    assert prepared.configuration.assignment == before.assignment, "what the death builds on"
+    adopt = next(d for d in world.sent(ef.Adopt, "w0") if d.decided)
+    decided = adopt.decided
+    assert decided.id == prepared.configuration.id == adopt.number
+    assert [server.id for server in decided.servers] == ["s0", "s2"]
+    for block in range(len(before.assignment)):
+        dead = before.primary(block) == "s1"
+        assert decided.primary(block) == (before.follower(block) if dead else before.primary(block))
+        kept = None if dead or before.follower(block) == "s1" else before.follower(block)
+        assert decided.follower(block) == kept
+    promoted = {block for first, count in adopt.promoted for block in range(first, first + count)}
+    assert promoted == {block for block in range(len(before.assignment)) if before.primary(block) == "s1"}
+
+
+def test_followers_are_made_again_without_another_server():
+    world = replicated()
+    world.replace_dead = False
+    world.kill(world.node("s1"))
+    for _ in range(12):
+        world.turn()
+    assert protected(world), world.describe()
+    assert [plan.cause for plan in world.records if plan.background]
+    assert world.counts == (2, 2)
+
+
+def test_two_servers_become_one_and_nobody_follows():
+    world = replicated(servers=2)
+    world.replace_dead = False
+    world.kill(world.node("s0"))
+    for _ in range(12):
+        world.turn()
+    assert world.state.job.configuration.followers == ()
+    assert not protected(world)
+    assert world.state.job.phase is JobPhase.RUNNING
+
+
+def test_second_death_among_unprotected_blocks_costs_the_job_without_a_checkpoint():
+    world = replicated(servers=2)
+    world.kill(world.node("s0"))
+    world.kill(world.node("s1"))
+    world.settle()
+    assert world.state.job.phase is JobPhase.FAILED
+    assert "server s1 died" in world.state.job.reason
+
+
+@pytest.mark.parametrize("data", MODES)
+def test_worker_and_server_die_together(data):
+    world = replicated(workers=3, data=data)
+    world.kill(world.node("w1"))
+    world.kill(world.node("s2"))
+    world.settle()
+    check_survived(world)
+
+
+@pytest.mark.parametrize("first", ["s0", "s1", "s2"])
+@pytest.mark.parametrize("second", ["s0", "s1", "s2", "s3", "w1"])
+def test_servers_die_one_after_the_other(first, second):
+    """The second when all is protected again."""
+    world = replicated(servers=4, workers=3)
+    world.kill(world.node(first))
+    world.settle()
+    if world.node(second) is not None:
+        world.kill(world.node(second))
+    world.settle()
+    check_survived(world)
+
+
+def test_worker_dies_before_the_servers_death_is_decided():
+    world = replicated(workers=3)
+    world.kill(world.node("s1"))
+    world.launcher()
+    assert world.plan.undecided
+    world.kill(world.node("w2"))
+    world.launcher()
+    assert world.plan.dead == {"s1", "w2"}
+    assert world.plan.absorbed == ()
+    world.settle()
+    check_survived(world)
+
+
+def test_worker_dies_when_the_servers_death_is_decided():
+    """Who was promoted may not have heard of it: the new configuration keeps it, and is decided from new answers."""
+    world = replicated(workers=3)
+    world.kill(world.node("s1"))
+    world.until(Phase.ARMED)
+    decided = world.plan.target
+    world.kill(world.node("w2"))
+    world.launcher()
+    assert world.plan.undecided
+    assert world.plan.dead == {"s1", "w2"}
+    world.until(Phase.ARMED)
+    assert world.plan.target.assignment == decided.assignment
+    world.settle()
+    check_survived(world)
+
+
+@pytest.mark.parametrize("data", MODES)
+@pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING, Phase.ARMED])
+@pytest.mark.parametrize("victim", ["s0", "s1", "s2", "s3"])
+def test_server_dies_in_a_plan(phase, victim, data):
+    world = replicated(data=data)
+    world.ask(ev.ScaleAsked, 3, 4)
+    world.until(phase)
+    if world.node(victim) is None:
+        return
+    world.kill(world.node(victim))
+    world.settle()
+    check_survived(world)
+    assert world.counts == (3, 4)
+
+
+@pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED])
+@pytest.mark.parametrize("victim", ["s0", "s1", "s2"])
+@pytest.mark.parametrize("leaver", ["s0", "s2"])
+def test_server_dies_while_one_leaves(phase, victim, leaver):
+    world = replicated()
+    world.ask(ev.DrainAsked, leaver)
+    world.until(phase)
+    world.kill(world.node(victim))
+    world.settle()
+    check_survived(world)
+
+
+def test_leaver_dies_before_its_blocks_have_arrived():
+    world = replicated()
+    world.ask(ev.DrainAsked, "s2")
+    world.until(Phase.ARMED)
+    world.post(na.Switched(world.now, "s2", world.plan.number))
+    world.kill(world.node("s2"))
+    world.launcher()
+    assert world.plan.kind is PlanKind.DEATH
+    world.settle()
+    check_survived(world)
+
+
+@pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED])
+def test_coordinator_is_started_again_in_a_servers_death(phase):
+    world = replicated()
+    world.kill(world.node("s1"))
+    world.until(phase)
+    world.kill_coordinator()
+    world.settle()
+    check_survived(world, term=2)
+
+
+@pytest.mark.parametrize("kind", [na.Arrived, na.Followed])
+def test_plan_is_not_committed_before_its_copies_are_level(kind):
+    """They are states: what was not heard is said again."""
+    world = replicated(servers=2)
+    world.ask(ev.ScaleAsked, 2, 3)
+    world.until(Phase.ARMED)
+    assert world.plan.followed
+    assert "s2" in world.plan.receivers
+    for _ in range(8):
+        for node in world.alive:
+            while node.inbox:
+                world.hear(node)
+            node.outbox = type(node.outbox)(answer for answer in node.outbox if answer[0] is not kind)
+            while node.outbox:
+                world.speak(node)
+            world.train(node)
+            world.report(node)
+        world.tick()
+    assert world.plan is not None, f"committed without {kind}"
+    assert world.plan.target == world.state.job.configuration
+    world.settle()
+    check_survived(world)
+
+
+def test_operator_comes_before_a_background_plan():
+    world = replicated()
+    world.replace_dead = False
+    world.kill(world.node("s1"))
+    for _ in range(20):
+        world.launcher()
+        for node in list(world.alive):
+            while node.inbox and not (world.plan and world.plan.background):
+                world.hear(node)
+            while node.outbox and not (world.plan and world.plan.background):
+                world.speak(node)
+        if world.plan and world.plan.background:
+            break
+        world.tick()
+    assert world.plan.background, world.describe()
+    assert world.plan.open_ended
+    world.ask(ev.ScaleAsked, 1, 2)
+    assert not world.plan.background
+    world.settle()
+    assert world.counts == (1, 2)
+    assert protected(world)
+
+
+def test_unprotected_job_loses_its_server_as_before():
+    world = World(2, 2)
+    world.kill(world.node("s1"))
+    world.settle()
+    assert world.state.job.phase is JobPhase.FAILED
+
+
+def test_protected_server_may_be_evicted():
+    world = replicated()
+    reply = world.ask(ev.EvictAsked, "s1")
+    assert "the others go on without it" in reply.outcome
+    world.kill(world.node("s1"))
+    world.settle()
+    check_survived(world)
+    lone = World(2, 2)
+    assert "no checkpoint to go back to" in text(lone.ask(ev.EvictAsked, "s1"))
+
+
+def test_new_tensors_are_followed_at_once():
+    world = replicated()
+    configuration = world.state.job.configuration
+    assert len(configuration.followers) == len(configuration.assignment)
+    extend = world.sent(ef.Extend, "s0")[-1]
+    assert extend.followers == configuration.followers
+
+
+@pytest.mark.parametrize("replicas", [-1, 2])
+def test_other_numbers_of_replicas_are_refused(replicas):
+    with pytest.raises(ConfigurationError, match="a block has none, or one"):
+        World(1, 1, replicas=replicas)
+
+
+# ---- a coordinator without its journal -----------------------------------------------------------------------------
+
+
+def test_server_dies_with_the_journal():
+    world = replicated()
+    world.kill(world.node("s1"))
+    world.exits.clear()  # told to the coordinator that is gone
+    lost(world)
+    world.settle()
+    check_survived(world, term=2)
+    assert world.counts == (2, 3)
+
+
+@pytest.mark.parametrize("answers", range(0, 40, 3))
+def test_journal_is_lost_in_a_servers_death(answers):
+    """Undecided it is decided anew; decided it is what somebody has adopted."""
+    world = replicated()
+    world.kill(world.node("s1"))
+    world.launcher()
+    for _ in range(answers):
+        node = next((node for node in world.alive if node.inbox or node.outbox), None)
+        if node is not None:
+            (world.hear if node.inbox else world.speak)(node)
+    lost(world)
+    world.settle()
+    check_survived(world, term=2)
+
+
+@pytest.mark.parametrize("phase", [Phase.SYNCING, Phase.ARMED])
+@pytest.mark.parametrize("victim", ["s0", "s2", "s3"])
+def test_server_dies_with_the_journal_in_a_plan(phase, victim):
+    world = replicated()
+    world.ask(ev.ScaleAsked, 3, 4)
+    world.until(phase)
+    world.kill(world.node(victim))
+    world.exits.clear()
+    lost(world)
+    world.settle()
+    check_survived(world, term=2)

@@ -1,0 +1,67 @@
+"""Followers in an async job, where each push is an update of its own."""
+
+import pytest
+
+from elastic_ps.server.blocks.applied_batches import BatchId
+from tests.elastic_ps.server.migration.test_async_moves import DATA, check_exchange, check_settled, push
+from tests.elastic_ps.server.migration.test_broken_connections import reset, until
+from tests.elastic_ps.server.migration.test_followers import (
+    BLOCKS,
+    OTHERS,
+    OWNERS,
+    Hold,
+    bury,
+    check_copies,
+    decide,
+    die,
+    pair,
+)
+from tests.elastic_ps.server.server_harness import Jobs
+from tests.elastic_ps.server.server_peers import TIMEOUT
+from tests.elastic_ps.server.server_reference import ADAM, SGD
+
+SPECS = pytest.mark.parametrize("spec", [SGD, ADAM])
+
+
+@SPECS
+def test_a_follower_takes_over_what_workers_have_seen(jobs: Jobs, spec) -> None:
+    job = pair(jobs, spec, data=DATA)
+    for step, worker in enumerate(("w0", "w1", "w0")):
+        check_exchange(job, worker, step // 2, step)
+        check_copies(job)
+    reset(job)
+    check_exchange(job, "w1", 1, 3)
+    check_copies(job)
+    slab, batch = job.random_slab(), BatchId("w0", 2)
+    push(job, "w0", 2, 4, slab, batch)
+    check_settled(job, "w0", 2, slab)
+    theirs = [block for block in range(BLOCKS) if OWNERS[block] == 0]
+    die(job, "s0")
+    bury(job, "s0", [0] * BLOCKS, [-1] * BLOCKS, ["s1"])
+    decide(job, theirs)
+    job.workers["w1"].values.clear()
+    push(job, "w1", 2, 4, slab, batch)  # the batch of one who is gone: every block has taken it
+    job.workers["w1"].await_version(3)
+    assert job.workers["w1"].slab(3).tobytes() == job.reference.slab.tobytes()
+    check_exchange(job, "w1", 3, 5)
+
+
+def test_a_push_is_answered_when_the_follower_has_it(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = pair(jobs, data=DATA)
+    check_exchange(job, "w0", 0, 0)
+    hold = Hold(monkeypatch, owner="s0")
+    first, second = job.random_slab(), job.random_slab()
+    push(job, "w0", 1, 1, first)
+    assert hold.held.wait(TIMEOUT)
+    mine, theirs = (list(job.configuration.blocks_of[server]) for server in ("s0", "s1"))
+    until(lambda: (job.servers["s1"].state.store.versions[theirs] == 2).all())  # each takes them in the same order
+    push(job, "w1", 0, 2, second)
+    until(lambda: (job.servers["s0"].state.store.versions[mine] == 3).all())
+    assert not set(job.workers["w0"].values.get(2, {})) & set(mine)
+    hold.gate.set()
+    for slab in (first, second):
+        job.reference.update([slab], [job.data.global_batch])
+    for worker, version in (("w0", 2), ("w1", 1)):
+        job.workers[worker].await_version(version)
+    assert OTHERS != OWNERS
+    check_exchange(job, "w0", 2, 3)
