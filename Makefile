@@ -86,7 +86,7 @@ protos: setup  ## regenerate the protobuf code
 	$(BIN)/python -m protos.generate
 
 docs: setup  ## redraw what the docs take from the code
-	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.generated_sections
 
 SITE := build/site-venv
 $(SITE)/.installed: requirements/docs.txt

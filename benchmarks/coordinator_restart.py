@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.support.report import BenchmarkGoal, as_program, finish, under
 from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.plans.plan import Phase, Plan, PlanKind, Times
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.server.journal import Journal
 from coordinator.server.ledger_files import MARK_BYTES
 from elastic_ps.control.channels import coordinator_channel

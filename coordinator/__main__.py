@@ -20,7 +20,7 @@ from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.ending import anew, restored
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.core.job import DurableJob
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import State
 from coordinator.server import checkpoint_choice, metrics
 from coordinator.server.addresses import reachable

@@ -1,7 +1,7 @@
 """Draw the pages' small Mermaid graphs as SVG, so that the site needs no script from elsewhere.
 
-It knows the two kinds that `docs.generate` writes, a state diagram and a flowchart from top to bottom, and lays them
-out in layers: an arrow leads from one layer to a lower one wherever the graph has no circle.
+It knows the two kinds that `docs.generated_sections` writes, a state diagram and a flowchart from top to bottom, and
+lays them out in layers: an arrow leads from one layer to a lower one wherever the graph has no circle.
 """
 
 import itertools

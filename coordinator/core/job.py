@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.core.plans.plan import Plan
-from coordinator.core.plans.scale_requests import ScaleGoal, ScaleRequest
+from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model

@@ -14,7 +14,7 @@ from coordinator.core.plans.granting import grant, withdraw
 from coordinator.core.plans.lifecycle import cancel, dismiss_waiting, form, keep_present_counts
 from coordinator.core.plans.next_configuration import change, refusal, sizes, target
 from coordinator.core.plans.plan import Phase, PlanKind
-from coordinator.core.plans.scale_requests import ScaleGoal, ScaleRequest, uncontradicted
+from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest, uncontradicted
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client import CoordinatorClient
-from coordinator.ctl.audit import Audit, audit
+from coordinator.ctl.exactly_once_audit import Audit, audit
 from elastic_ps.core.errors import ConfigurationError
 from protos import elastic_pb2 as pb
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coordinator.ctl.job_folders import LocalJob
-from coordinator.ctl.text_units import (
+from coordinator.ctl.text_columns import (
     SHORT_STEPS,
     bytes_text,
     columns,

@@ -9,8 +9,8 @@ from elastic_ps.core.script_hints import NAME_NO_CONSISTENCY, OPTIMIZER_ON_SERVE
 from elastic_ps.mxnet.data import ElasticDataLoader
 from elastic_ps.mxnet.errors import KVStoreError, KVStoreLost
 from elastic_ps.mxnet.kvstore import ElasticKVStore, register
-from elastic_ps.mxnet.loops import combine_loops
 from elastic_ps.mxnet.module import track_auxiliary
+from elastic_ps.mxnet.trainer_loops import combine_loops
 
 __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost", "track_auxiliary"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from coordinator.archive import Archive
-from coordinator.ctl.audit import Audit, audit
+from coordinator.ctl.exactly_once_audit import Audit, audit
 from protos import elastic_pb2 as pb
 
 SAMPLES, GLOBAL_BATCH = 1437, 64  # of examples/digits.py

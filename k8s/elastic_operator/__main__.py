@@ -16,7 +16,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.jsonlog import JsonLines
 from k8s.elastic_operator import pages
-from k8s.elastic_operator.api import OperatorApi
+from k8s.elastic_operator.api_writes import OperatorApi
 from k8s.elastic_operator.handlers import Keepers, registry
 from k8s.elastic_operator.health import Readiness, troubles
 from k8s.elastic_operator.job.manifests import Defaults

@@ -6,7 +6,7 @@ from typing import Any
 
 import kopf
 
-from k8s.elastic_operator.api import NotLeader
+from k8s.elastic_operator.api_writes import NotLeader
 from k8s.elastic_operator.health import Pulse
 from k8s.elastic_operator.job.model import Body
 from k8s.elastic_operator.job_loop import Keeper, KeeperContext

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from elastic_ps.core.errors import ElasticError
-from k8s.elastic_operator.api import NotLeader, OperatorApi
+from k8s.elastic_operator.api_writes import NotLeader, OperatorApi
 from k8s.elastic_operator.coordinator_calls import CoordinatorRequests
 from k8s.elastic_operator.coordinator_follow import CoordinatorFollower
 from k8s.elastic_operator.health import Pulse, version

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.system import storage
-from k8s.elastic_operator.api import OperatorApi
+from k8s.elastic_operator.api_writes import OperatorApi
 from k8s.elastic_operator.job import manifests, templates
 from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import Body, Counts, Desired

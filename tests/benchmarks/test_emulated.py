@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.live_learning_processes import MOST, Operator, arrivals, document
 from benchmarks.scripts.emulated import GLOBAL_BATCH, KEYS, KINDS, StepCost
-from dl2_scheduler.cluster.document import read_document
+from dl2_scheduler.cluster.job_document import read_document
 from protos import cluster_pb2 as pb
 
 

@@ -13,7 +13,7 @@ from coordinator.core import events as ev
 from coordinator.core.directives import unextended
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import Phase, Plan
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import CoordinatorSettings
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId, Role
 from elastic_ps.core.data_order import DataSpec

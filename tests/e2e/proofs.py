@@ -3,7 +3,7 @@
 import numpy as np
 
 from coordinator.archive import read_archive
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from tests.e2e import jobs
 
 SCRIPT = jobs.SCRIPTS / "regression.py"

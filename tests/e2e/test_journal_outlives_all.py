@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from tests.e2e.one_by_one import PATIENCE, Apart
 from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, undisturbed, weights_in
 

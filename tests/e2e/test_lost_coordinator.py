@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from coordinator.server.ledger_files import Ledger
 from tests.e2e import jobs
 from tests.e2e.one_by_one import PATIENCE, ROOT, Apart

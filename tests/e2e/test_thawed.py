@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 import numpy as np
 import pytest
 
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from tests.e2e.one_by_one import PATIENCE, Apart
 from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, undisturbed, weights_in
 

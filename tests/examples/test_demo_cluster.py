@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dl2_scheduler.cluster.document import read_document
+from dl2_scheduler.cluster.job_document import read_document
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.sim.trace import write_trace
 from examples.demo_cluster.jobs import JOBS, KINDS

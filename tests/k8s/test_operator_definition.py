@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from dl2_scheduler.cluster import document
+from dl2_scheduler.cluster import job_document
 from dl2_scheduler.cluster.quantities import amount
 from tests.paths import ROOT
 
@@ -16,8 +16,8 @@ def schema():
     lines = (CHART / "templates" / "crd.yaml").read_text().splitlines()
     whole = yaml.safe_load("\n".join(line for line in lines if not line.startswith("{{")))
     (version,) = whole["spec"]["versions"]
-    assert (whole["spec"]["group"], version["name"]) == tuple(document.API_VERSION.split("/"))
-    assert whole["spec"]["names"]["kind"] == document.KIND
+    assert (whole["spec"]["group"], version["name"]) == tuple(job_document.API_VERSION.split("/"))
+    assert whole["spec"]["names"]["kind"] == job_document.KIND
     return version["schema"]["openAPIV3Schema"]
 
 
@@ -42,28 +42,28 @@ def fields(part):
 
 def test_both_have_the_same_fields(schema):
     spec = schema["properties"]["spec"]["properties"]
-    assert set(spec) == set(fields(document.Spec)) | {"allocation"}
+    assert set(spec) == set(fields(job_document.Spec)) | {"allocation"}
     for role in ("workers", "servers"):
-        assert set(spec[role]["properties"]) == set(fields(document.RoleSpec))
-    assert set(spec["checkpoint"]["properties"]) == set(fields(document.Checkpoint))
+        assert set(spec[role]["properties"]) == set(fields(job_document.RoleSpec))
+    assert set(spec["checkpoint"]["properties"]) == set(fields(job_document.Checkpoint))
     coordinator = spec["coordinator"]["properties"]
-    assert set(coordinator) == set(fields(document.CoordinatorSpec))
-    assert set(coordinator["volume"]["properties"]) == set(fields(document.Volume))
-    assert set(spec["sharedMemory"]["properties"]) == set(fields(document.SharedMemory))
+    assert set(coordinator) == set(fields(job_document.CoordinatorSpec))
+    assert set(coordinator["volume"]["properties"]) == set(fields(job_document.Volume))
+    assert set(spec["sharedMemory"]["properties"]) == set(fields(job_document.SharedMemory))
 
 
 def test_both_have_the_same_defaults(schema):
     spec = schema["properties"]["spec"]["properties"]
-    made = document.Spec.model_construct()
+    made = job_document.Spec.model_construct()
     assert spec["scaling"]["default"] == made.scaling
-    assert spec["scaling"]["enum"] == [str(one) for one in document.Scaling]
+    assert spec["scaling"]["enum"] == [str(one) for one in job_document.Scaling]
     assert spec["suspend"]["default"] == made.suspend
-    assert document.durations.seconds(spec["gangTimeout"]["default"]) == made.gang_timeout
+    assert job_document.durations.seconds(spec["gangTimeout"]["default"]) == made.gang_timeout
     assert spec["retryLimit"]["default"] == made.retry_limit
     assert "default" not in spec["ttlSecondsAfterFinished"]
     size = spec["coordinator"]["properties"]["volume"]["properties"]["size"]
-    assert amount(size["default"]) == document.Volume().size
-    role = document.RoleSpec()
+    assert amount(size["default"]) == job_document.Volume().size
+    role = job_document.RoleSpec()
     for name in ("workers", "servers"):
         properties = spec[name]["properties"]
         assert (properties["min"]["default"], properties["max"]["default"]) == (role.min, role.max)
@@ -76,7 +76,7 @@ def test_both_have_the_same_bounds(schema):
     for name in ("workers", "servers"):
         for count in ("replicas", "min", "max"):
             part = spec[name]["properties"][count]
-            assert (part["minimum"], part["maximum"]) == (1, document.MOST_TASKS)
+            assert (part["minimum"], part["maximum"]) == (1, job_document.MOST_TASKS)
     assert (spec["epochs"]["minimum"], spec["epochs"]["exclusiveMinimum"]) == (0, True)
     assert spec["retryLimit"]["minimum"] == spec["ttlSecondsAfterFinished"]["minimum"] == 0
 
@@ -102,7 +102,12 @@ def test_sentences_of_both_are_the_same(schema):
         {"modelType": "a", "epochs": 1, "workers": workers, "coordinator": {"volume": {"size": 0}}},
     ]
     for spec in wrong:
-        text = {"apiVersion": document.API_VERSION, "kind": document.KIND, "metadata": {"name": "a"}, "spec": spec}
-        with pytest.raises(document.BadInput) as refused:
-            document.read_document(yaml.safe_dump(text))
+        text = {
+            "apiVersion": job_document.API_VERSION,
+            "kind": job_document.KIND,
+            "metadata": {"name": "a"},
+            "spec": spec,
+        }
+        with pytest.raises(job_document.BadInput) as refused:
+            job_document.read_document(yaml.safe_dump(text))
         assert any(message in str(refused.value) for message in said), str(refused.value)

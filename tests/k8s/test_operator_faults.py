@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from k8s.elastic_operator import handlers, job_loop
-from k8s.elastic_operator.api import NotLeader
+from k8s.elastic_operator.api_writes import NotLeader
 from k8s.elastic_operator.job_loop import Keeper
 from tests.k8s.played_api import PlayedApi, document, keepers, refusal
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from coordinator.client import CoordinatorClient
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from tests.kube.kube_cluster import ROOT, until
 
 SAMPLES, BATCH = 203, 16  # of tests/e2e/scripts/regression.py

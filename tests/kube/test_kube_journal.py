@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from coordinator.server.ledger_files import Ledger
 from tests.kube.kube_cluster import until
 from tests.kube.kube_jobs import BATCH, SAMPLES

@@ -9,7 +9,7 @@ from coordinator.core.effects import Why
 from coordinator.core.job import DurableJob, JobPhase, StopOrder
 from coordinator.core.node_answers import Broken, CheckpointUnreadable
 from coordinator.core.plans.plan import Phase
-from coordinator.core.plans.scale_requests import RESTORE, ScaleGoal
+from coordinator.core.plans.scale_goal import RESTORE, ScaleGoal
 from coordinator.core.plans.transitions import Trigger, advance
 from coordinator.core.state import PlanAnswers
 from coordinator.core.step_context import StepContext

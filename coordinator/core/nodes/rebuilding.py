@@ -21,7 +21,7 @@ from coordinator.core.nodes import introductions
 from coordinator.core.nodes.introductions import RebuiltConfiguration
 from coordinator.core.nodes.membership import heard
 from coordinator.core.plans.plan import MigrationMode, Phase, PhaseEntered, Plan, PlanKind, Times
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import PlanAnswers
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from coordinator.core.plans.scale_requests import ScaleRequest
+from coordinator.core.plans.scale_goal import ScaleRequest
 from coordinator.core.step_context import StepContext
 
 _WITHDRAWN = 100

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.best_fit import best_fit, leaving_server_order
 from coordinator.core.plans.followers import NOBODY, fill, place
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS

@@ -10,8 +10,8 @@ from typing import Any
 from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo, RoleInfo
-from dl2_scheduler.cluster.document import API_VERSION, KIND
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed
+from dl2_scheduler.cluster.job_document import API_VERSION, KIND
 from dl2_scheduler.cluster.yamltext import read_yaml
 from k8s.foundation.api_server import (
     MERGE,

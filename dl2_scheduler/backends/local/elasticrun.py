@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
-from coordinator.core.plans.scale_requests import RESTORE
+from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.ctl.job_folders import LocalJob, jobs_folder, read_job
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.runtime import (

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from coordinator.ctl.text_units import counted
+from coordinator.ctl.text_columns import counted
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.commands.cluster.jobs import JobName
 from dl2_scheduler.commands.cluster.kube_target import Where

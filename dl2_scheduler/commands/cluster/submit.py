@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from dl2_scheduler.cluster.document import read_document
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.job_document import read_document
 from dl2_scheduler.cluster.yamltext import LONGEST
 from dl2_scheduler.commands.cluster.kube_target import Where
 from elastic_ps.system.bounded_files import read_text

@@ -29,7 +29,7 @@ from elastic_ps.server.phases import BlockStatus, Given
 from elastic_ps.server.state.acknowledged import NOTHING, AcknowledgedVersions
 from elastic_ps.server.state.followed_ledger import FollowedLedger
 from elastic_ps.server.state.gathering import Gathering, Share
-from elastic_ps.server.state.ledger import ServerLedger
+from elastic_ps.server.state.unreported_entries import ServerLedger
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import Meta, RefusedMeta
 from elastic_ps.transport.frames import Frame

@@ -11,7 +11,7 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec, Place, Slice, place, share
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_hints import NAME_NO_CONSISTENCY
-from elastic_ps.worker.wire.exchange import roster
+from elastic_ps.worker.wire.push_exchange import roster
 from elastic_ps.worker.wire.worker_node import WorkerNode
 
 

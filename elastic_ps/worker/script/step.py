@@ -13,7 +13,7 @@ from elastic_ps.worker.script.process_ending import exits
 from elastic_ps.worker.script.staging import Key
 from elastic_ps.worker.script.store_optimizer import StoreOptimizer
 from elastic_ps.worker.wire.core_share import CoreShare
-from elastic_ps.worker.wire.exchange import Exchange, Push
+from elastic_ps.worker.wire.push_exchange import Exchange, Push
 from elastic_ps.worker.wire.worker_node import WorkerNode
 
 

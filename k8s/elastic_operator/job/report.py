@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.ctl.text_units import transports
+from coordinator.ctl.text_columns import transports
 from k8s.elastic_operator.job.model import Body, Counts, timestamp
 from protos import elastic_pb2 as pb
 

@@ -15,7 +15,7 @@ import pytest
 
 from coordinator.__main__ import main
 from coordinator.core.job import DurableJob
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger
 from elastic_ps.core.errors import EXIT_LATER

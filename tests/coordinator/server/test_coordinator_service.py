@@ -9,7 +9,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from coordinator.core.job import DurableJob
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import CoordinatorSettings, State
 from coordinator.server.admission import make_server
 from coordinator.server.journal import Journal

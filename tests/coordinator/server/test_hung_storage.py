@@ -8,7 +8,7 @@ import pytest
 from coordinator.core import effects as ef
 from coordinator.core.checkpoints.manifest import CheckpointSearch
 from coordinator.core.job import DurableJob
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import CoordinatorSettings, State
 from coordinator.server import checkpoint_choice, checkpoint_storage
 from coordinator.server.journal import Journal

@@ -17,8 +17,8 @@ from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.script.barriers import Barriers
 from elastic_ps.worker.script.optimizer_states import States
 from elastic_ps.worker.script.worker_job import WorkerJob
-from elastic_ps.worker.wire.exchange import Push
 from elastic_ps.worker.wire.parameters import FirstValues
+from elastic_ps.worker.wire.push_exchange import Push
 from elastic_ps.worker.wire.worker_node import WorkerNode
 from protos import elastic_pb2 as pb
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.ctl.audit import Audit, audit
+from coordinator.ctl.exactly_once_audit import Audit, audit
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data_order import DataSpec, place, share
 from elastic_ps.core.model import Model, Tensor, runs

@@ -24,7 +24,7 @@ class JobPlay(Play):
         self._monkeypatch = monkeypatch
         super().__init__(**more)
         monkeypatch.setattr("elastic_ps.worker.script.worker_job._current", self.job)
-        monkeypatch.setattr("elastic_ps.worker.wire.exchange.CHUNK_BYTES", 1)  # each block in a frame of its own
+        monkeypatch.setattr("elastic_ps.worker.wire.push_exchange.CHUNK_BYTES", 1)  # each block in a frame of its own
         tensors = [codec.tensor_to_pb(tensor) for tensor in TENSORS]
         self.session.declared = lambda _request: pb.DeclareReply(tensors=tensors, assignment=SPLIT)
         self.yielded = []

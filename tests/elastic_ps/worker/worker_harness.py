@@ -14,8 +14,8 @@ from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.testing.memory_transport import MemoryNetwork, MemoryTransport
-from elastic_ps.worker.wire.exchange import Exchange, Push, roster
 from elastic_ps.worker.wire.parameters import enter
+from elastic_ps.worker.wire.push_exchange import Exchange, Push, roster
 from elastic_ps.worker.wire.worker_node import WorkerNode
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.played_server import ALL, BLOCK_BYTES, MODEL, TENSORS, TIMEOUT, TOKEN, PlayedServer, value

@@ -10,7 +10,7 @@ from coordinator.core.batches.async_batches import Batch, Book
 from coordinator.core.checkpoints.ending import restored
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
 from tests.coordinator.played_job import ASYNC, OPTIMIZER, SSP, World

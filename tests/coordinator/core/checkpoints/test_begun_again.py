@@ -6,7 +6,7 @@ from coordinator.core import events as ev
 from coordinator.core.checkpoints.ending import anew
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
-from coordinator.core.plans.scale_requests import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import State
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import ASYNC, DATA, TENSORS, World

@@ -8,7 +8,7 @@ from coordinator.core import node_answers as na
 from coordinator.core.checkpoints.manifest import CheckpointSearch
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
-from coordinator.core.plans.scale_requests import RESTORE
+from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import DATA, IDENTITY, OPTIMIZER, TENSORS, World, text, without_a_server

@@ -5,7 +5,7 @@ import pytest
 from coordinator.core import events as ev
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import Phase
-from coordinator.core.plans.scale_requests import ScaleGoal, ScaleRequest, uncontradicted
+from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest, uncontradicted
 from elastic_ps.core.configuration import Member, Role
 from elastic_ps.core.model import Model, Tensor
 from tests.coordinator.played_job import World, text

@@ -16,7 +16,7 @@ from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints import saving
 from coordinator.core.checkpoints.ledger_voids import Void, without
 from coordinator.core.checkpoints.manifest import stretches
-from coordinator.ctl.audit import Audit, audit
+from coordinator.ctl.exactly_once_audit import Audit, audit
 from elastic_ps.core.configuration import ConfigId, Member, Role
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.checkpoint_snapshot import CheckpointSnapshot

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.data_order import DataSpec, place, share
 from elastic_ps.core.model import runs

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from elastic_ps.control.codec import config_id_to_pb, configuration_to_pb
 from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.model import members, runs

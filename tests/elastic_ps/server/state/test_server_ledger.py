@@ -3,7 +3,7 @@
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.data_order import Slice
 from elastic_ps.server.state.gathering import Share
-from elastic_ps.server.state.ledger import ServerLedger
+from elastic_ps.server.state.unreported_entries import ServerLedger
 
 
 def test_ledger_joins_the_chunks_of_a_step_until_it_is_reported() -> None:

@@ -1,4 +1,4 @@
-"""docs/generate.py: the picture says what the coordinator's table says, and the committed pages are fresh."""
+"""docs/generated_sections.py: the picture says what the coordinator's table says, and the committed pages are fresh."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.transitions import TRANSITIONS, Transition, Trigger
-from docs import folders, generate
+from docs import folders, generated_sections
 
 ARROW = re.compile(r"    (\S+) --> (\S+?)(?:: (.*))?")
 
@@ -19,17 +19,17 @@ def arrows(picture):
 
 
 def test_committed_pages_are_fresh():
-    for path, fresh in generate.pages().items():
+    for path, fresh in generated_sections.pages().items():
         assert path.read_text() == fresh, f"{path.name} is stale: run `make docs`"
 
 
 def test_every_transition_is_drawn_once():
-    drawn = [arrow for arrow in arrows(generate.diagram(TRANSITIONS)) if "[*]" not in arrow]
+    drawn = [arrow for arrow in arrows(generated_sections.diagram(TRANSITIONS)) if "[*]" not in arrow]
     assert sorted(drawn) == sorted((row.source, row.target, row.trigger) for row in TRANSITIONS)
 
 
 def test_plans_begin_registered_and_end_where_nothing_follows():
-    drawn = arrows(generate.diagram(TRANSITIONS))
+    drawn = arrows(generated_sections.diagram(TRANSITIONS))
     assert [target for source, target, _ in drawn if source == "[*]"] == [Phase.REGISTERED]
     assert {source for source, target, _ in drawn if target == "[*]"} == {Phase.COMMITTED, Phase.CANCELLED}
 
@@ -45,7 +45,7 @@ def test_table_joins_arrows_that_mean_the_same():
         Transition(Phase.ASSIGNED, Trigger.CANCEL, Phase.CANCELLED, "why"),
         Transition(Phase.SYNCING, Trigger.CANCEL, Phase.CANCELLED, "another why"),
     ]
-    assert generate.table(rows).splitlines()[2:] == [
+    assert generated_sections.table(rows).splitlines()[2:] == [
         "| cancel | REGISTERED, ASSIGNED | CANCELLED | why |",
         "| cancel | SYNCING | CANCELLED | another why |",
     ]
@@ -56,15 +56,15 @@ def page(name, content):
 
 
 def test_insert_replaces_what_is_between_and_nothing_else():
-    once = generate.insert(page("x", "old\n"), "x", "new")
+    once = generated_sections.insert(page("x", "old\n"), "x", "new")
     assert once == page("x", "\nnew\n\n")
-    assert generate.insert(once, "x", "new") == once
+    assert generated_sections.insert(once, "x", "new") == once
 
 
 @pytest.mark.parametrize("text", ["", page("y", ""), page("x", "") * 2, "<!-- end of x -->\n" + page("x", "")])
 def test_insert_wants_its_markers_exactly_once(text):
     with pytest.raises(ValueError, match="exactly one section"):
-        generate.insert(text, "x", "new")
+        generated_sections.insert(text, "x", "new")
 
 
 def test_every_folder_says_what_it_is_for():
@@ -77,7 +77,9 @@ def test_an_arrow_that_follows_from_others_is_not_drawn():
 
 @pytest.fixture
 def stale(tmp_path, monkeypatch):
-    monkeypatch.setattr(generate, "SECTIONS", {("reference/protocol.md", "phases"): generate.phases})
+    monkeypatch.setattr(
+        generated_sections, "SECTIONS", {("reference/protocol.md", "phases"): generated_sections.phases}
+    )
     path = tmp_path / "reference" / "protocol.md"
     path.parent.mkdir()
     path.write_text(page("phases", "stateDiagram of yesterday\n"))
@@ -87,18 +89,18 @@ def stale(tmp_path, monkeypatch):
 def test_check_refuses_a_stale_page_and_leaves_it(stale):
     before = stale.read_text()
     with pytest.raises(SystemExit, match=r"docs/reference/protocol\.md is stale: run `make docs`"):
-        generate.main(["--check"], stale.parents[1])
+        generated_sections.main(["--check"], stale.parents[1])
     assert stale.read_text() == before
 
 
 def test_writing_makes_it_fresh(stale):
-    generate.main([], stale.parents[1])
-    generate.main(["--check"], stale.parents[1])
-    assert generate.phases() in stale.read_text()
+    generated_sections.main([], stale.parents[1])
+    generated_sections.main(["--check"], stale.parents[1])
+    assert generated_sections.phases() in stale.read_text()
 
 
 def test_a_page_without_markers_is_named(tmp_path):
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "protocol.md").write_text("nothing here\n")
     with pytest.raises(SystemExit, match=r"docs/reference/protocol\.md: exactly one section"):
-        generate.main([], tmp_path)
+        generated_sections.main([], tmp_path)

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from elastic_ps.core.data_order import DataSpec, share
 from protos import elastic_pb2 as pb
 

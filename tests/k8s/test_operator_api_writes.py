@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from k8s.elastic_operator.api import NotLeader, OperatorApi
+from k8s.elastic_operator.api_writes import NotLeader, OperatorApi
 from k8s.elastic_operator.job.model import GOING, Desired
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.foundation.api_server import APPLY, Conflict, NotFound
