@@ -152,7 +152,7 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
     @contextmanager
     def combined(self, overlap: bool = False) -> Iterator[None]:
-        """Let pushpulls travel together while it is open; they write when it closes. See `loops`.
+        """Let pushpulls travel together while it is open; they write when it closes. See `trainer_loops`.
 
         Args:
             overlap: nothing writes to the gradients until then: they may be sent as the backward pass makes them.
