@@ -156,10 +156,15 @@ class Plan:
 
     @cached_property
     def receivers(self) -> frozenset[NodeId]:
-        """Servers that own blocks which another owned when a plan was committed last."""
-        start = (*self.absorbed, self)[0].base
-        found = hand_overs(start, self.target) if start is not None and self.target is not None else ()
-        return frozenset(new for _, new in found)
+        """Servers that have to say that they have arrived: those that own blocks which another owned when a plan was
+        committed last. After a server's death, and where nobody knows what was before, all of them.
+        """
+        start, target = (*self.absorbed, self)[0].base, self.target
+        if target is None:
+            return frozenset()
+        if self.asks or start is None:
+            return frozenset(server.id for server in target.servers)
+        return frozenset(new for _, new in hand_overs(start, target))
 
     @cached_property
     def copiers(self) -> frozenset[NodeId]:

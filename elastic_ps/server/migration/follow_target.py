@@ -265,12 +265,16 @@ class FollowTarget:
             self._state.control.acknowledge(pb.SYNCED, prepared.id, self._state.version, detail=detail)
 
     def answer_arrived(self) -> None:
-        """Say when every hand-over has come: an old owner that leaves can be done without then."""
+        """Say when every hand-over has come: an old owner that leaves can be done without then.
+
+        With followers it also says that the coordinator has what dead servers had written down of this one's blocks.
+        """
         state = self._state
         current = state.standing.current
         if current is not None and (current.followers or state.standing.replicated):
             if state.standing.is_member and not state.is_awaiting_blocks():
-                state.control.acknowledge(pb.ARRIVED, current.id, state.version)
+                number, version = current.id, state.version
+                state.ledger.after_adopted(lambda: state.control.acknowledge(pb.ARRIVED, number, version))
             return
         if self._moves.into and not len(state.store.held(BlockStatus.FOLLOWER)):
             state.control.acknowledge(pb.ARRIVED, state.standing.config_id, state.version)

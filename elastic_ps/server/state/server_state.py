@@ -308,11 +308,14 @@ class ServerState:
 
     def write_told(self) -> None:
         """Let the ledger report those updates that their followers have."""
+        before = len(self.withheld)
         for sequence, entry in list(self.withheld.items()):
             entry.blocks &= self.acknowledged.told[: len(entry.blocks)] <= entry.version
             if not entry.blocks.any():
                 del self.withheld[sequence]
                 self.ledger.told(sequence)
+        if len(self.withheld) < before and self.ledger.is_awaited:
+            self.control.report_soon()
 
     def adopt_entries(self) -> None:
         """Tell what the dead had written down of updates of blocks that are this server's now."""

@@ -25,6 +25,7 @@ class ServerLedger:
         self._first = 0  # sequence number of the first entry kept
         self._handed_out = 0  # entries below this number have been in a report and must stay as they are
         self._withheld: set[int] = set()  # entries whose updates followers do not have yet
+        self._adopted = 0  # entries of dead servers are below this number
         self._awaited: list[tuple[int, Callable[[], None]]] = []  # what waits until the entries below are kept
 
     def append(
@@ -63,7 +64,8 @@ class ServerLedger:
     def adopt(self, entry: pb.LedgerEntry) -> None:
         """Tell an entry of a dead server, with whose blocks this server goes on."""
         self._entries.append(entry)
-        self._handed_out = max(self._handed_out, self._first + len(self._entries))  # nothing is added to it
+        self._adopted = self._first + len(self._entries)
+        self._handed_out = max(self._handed_out, self._adopted)  # nothing is added to it
 
     def withhold(self, sequence: int) -> None:
         """Report no entry from this one on, until it is `told`."""
@@ -84,10 +86,14 @@ class ServerLedger:
 
     def report(self) -> tuple[int, list[pb.LedgerEntry]]:
         """Return the sequence number of the first entry that is not acknowledged, and the entries from it on."""
-        told = min(self._withheld, default=self._first + len(self._entries)) - self._first
-        entries = self._entries[: min(told, REPORT_ENTRIES)]
+        entries = self._entries[: min(self._reportable, REPORT_ENTRIES)]
         self._handed_out = max(self._handed_out, self._first + len(entries))
         return self._first, entries
+
+    @property
+    def _reportable(self) -> int:
+        """Entries before the first that is withheld."""
+        return min(self._withheld, default=self._first + len(self._entries)) - self._first
 
     def kept(self, sequence: int) -> None:
         """Drop the entries below `sequence`: the coordinator has stored them."""
@@ -101,15 +107,22 @@ class ServerLedger:
 
     def after_kept(self, act: Callable[[], None]) -> None:
         """Call `act` once the coordinator has every entry made so far: what rests on them must not outlive them."""
-        if self._entries:
-            self._awaited.append((self._first + len(self._entries), act))
+        self._after(self._first + len(self._entries), act)
+
+    def after_adopted(self, act: Callable[[], None]) -> None:
+        """Call `act` once the coordinator has every entry of dead servers: nobody else has them any more."""
+        self._after(self._adopted, act)
+
+    def _after(self, number: int, act: Callable[[], None]) -> None:
+        if number > self._first:
+            self._awaited.append((number, act))
         else:
             act()
 
     @property
     def is_awaited(self) -> bool:
-        """Return whether something waits for entries to be kept."""
-        return bool(self._awaited)
+        """Return whether something waits for entries to be kept that may be reported."""
+        return bool(self._awaited) and self._reportable > 0
 
     @property
     def waiting(self) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coordinator.ctl.exactly_once_audit import audit
 from elastic_ps.control.codec import config_id_to_pb, configuration_to_pb
 from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.model import members, runs
@@ -357,84 +356,3 @@ def test_an_owner_dies_in_a_plan_that_moves_its_blocks(jobs: Jobs, switched: boo
     job.check_step(3)
     check_copies(job)
     assert np.all(job.servers["s2"].state.store.status[moving] == BlockStatus.PRIMARY)
-
-
-# ---- the ledger ------------------------------------------------------------------------------------------------------
-
-
-def entries_of(job: Job) -> list[pb.LedgerEntry]:
-    """What the coordinator has of all servers: of a dead one's entries each once."""
-    known = [(name, entry) for name, control in job.controls.items() for entry in control.ledger]
-    kept = {name: len(control.ledger) for name, control in job.controls.items()}
-    return [entry for name, entry in known if entry.server == name or entry.sequence >= kept[entry.server]]
-
-
-@pytest.mark.parametrize("told", [False, True], ids=["untold", "told"])
-@pytest.mark.parametrize("how", ["steady", "reset", "refollowed"])
-def test_who_goes_on_tells_what_the_dead_had_written_down(jobs: Jobs, how: str, told: bool) -> None:
-    job = three(jobs)
-    servers = ["s0", "s1", "s2"]
-    for version in range(2):
-        job.check_step(version)
-    if told:
-        job.controls["s0"].report_soon()
-    job.check_step(2)
-    if how == "reset":
-        reset(job)
-    if how == "refollowed":
-        new = plan(job, OWNERS, [2 if owner == 0 else 0 for owner in OWNERS])
-        job.adopt(new, servers)
-        for name in servers:
-            job.controls[name].await_answer(pb.FOLLOWED, number=new.id)
-        job.commit(servers)
-    job.check_step(3)
-    heir = 2 if how == "refollowed" else 1
-    job.controls["s0"].reports = False
-    die(job, "s0")
-    owners = [1 if owner == 1 or heir == 1 else 2 for owner in OWNERS]
-    names = ["s1", "s2"]
-    bury(job, "s0", [owner - 1 for owner in owners], [-1] * BLOCKS, names)
-    decide(job, [block for block in range(BLOCKS) if OWNERS[block] == 0])
-    for version in range(4, 8):
-        job.check_step(version)
-    for name in names:
-        job.controls[name].report_soon()
-    assert audit(entries_of(job), job.data.samples, job.data.global_batch, 1).exactly_once
-
-
-def test_first_followers_hear_what_is_written_down_while_their_plan_is_under_way(jobs: Jobs) -> None:
-    servers = ["s0", "s1", "s2"]
-    job = jobs.begin(Job(TENSORS, ADAM, transport=TcpTransport(TOKEN)), servers=2, assignment=OWNERS)
-    job.join_server("s2")
-    job.check_step(0)
-    new = plan(job, OWNERS, OTHERS)
-    job.check_step(1)
-    job.adopt(new, servers)
-    for name in servers:
-        job.controls[name].await_answer(pb.FOLLOWED, number=new.id)
-    job.commit(servers)
-    job.check_step(2)
-    job.controls["s0"].reports = False
-    die(job, "s0")
-    bury(job, "s0", [0] * BLOCKS, [-1] * BLOCKS, ["s1", "s2"])
-    decide(job, [block for block in range(BLOCKS) if OWNERS[block] == 0])
-    job.controls["s1"].await_answer(pb.ARRIVED, number=job.configuration.id)  # said though nobody follows any more
-    until(lambda: any(entry.server == "s0" for entry in job.controls["s1"].ledger))  # at once, for nobody else has them
-    for version in range(3, 8):
-        job.check_step(version)
-    job.controls["s1"].report_soon()
-    assert audit(entries_of(job), job.data.samples, job.data.global_batch, 1).exactly_once
-
-
-def test_a_follower_forgets_what_the_coordinator_has(jobs: Jobs) -> None:
-    job = pair(jobs)
-    for version in range(3):
-        job.check_step(version)
-        for name in ("s0", "s1"):
-            job.controls[name].report_soon()
-    job.check_step(3)
-    state = job.servers["s1"].state
-    with state.changed:
-        everything = np.ones(BLOCKS, dtype=bool)
-        left = state.followed_ledger.take({"s0"}, everything, np.full(BLOCKS, 9))
-    assert {entry.version for entry in left} == {3}
