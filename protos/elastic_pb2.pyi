@@ -184,7 +184,7 @@ class ListenRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving", "identity", "begun", "synced")
+    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving", "identity", "begun", "synced", "promoted", "before", "undecided")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -210,6 +210,9 @@ class Introduction(_message.Message):
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     SYNCED_FIELD_NUMBER: _ClassVar[int]
+    PROMOTED_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    UNDECIDED_FIELD_NUMBER: _ClassVar[int]
     role: Role
     host: str
     port: int
@@ -235,7 +238,10 @@ class Introduction(_message.Message):
     identity: str
     begun: str
     synced: ConfigId
-    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., synced: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
+    promoted: _containers.RepeatedScalarFieldContainer[int]
+    before: Configuration
+    undecided: bool
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., synced: _Optional[_Union[ConfigId, _Mapping]] = ..., promoted: _Optional[_Iterable[int]] = ..., before: _Optional[_Union[Configuration, _Mapping]] = ..., undecided: _Optional[bool] = ...) -> None: ...
 
 class Directive(_message.Message):
     __slots__ = ("term", "plan", "prepare", "arm", "adopt", "cancel", "committed", "resume", "extend", "save", "stop", "command", "welcome", "trial")
@@ -286,16 +292,18 @@ class Welcome(_message.Message):
     def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("configuration", "mode", "dead", "restore")
+    __slots__ = ("configuration", "mode", "dead", "restore", "undecided")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     DEAD_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FIELD_NUMBER: _ClassVar[int]
+    UNDECIDED_FIELD_NUMBER: _ClassVar[int]
     configuration: Configuration
     mode: MigrationMode
     dead: _containers.RepeatedScalarFieldContainer[str]
     restore: str
-    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., dead: _Optional[_Iterable[str]] = ..., restore: _Optional[str] = ...) -> None: ...
+    undecided: bool
+    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., mode: _Optional[_Union[MigrationMode, str]] = ..., dead: _Optional[_Iterable[str]] = ..., restore: _Optional[str] = ..., undecided: _Optional[bool] = ...) -> None: ...
 
 class Arm(_message.Message):
     __slots__ = ("configuration", "clock")

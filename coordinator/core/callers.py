@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from coordinator.core.batches.async_batches import Batch, Book
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
-from elastic_ps.core.model import Tensor
+from elastic_ps.core.model import Run, Tensor
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,9 @@ class Introduction:
         version: of its parameters; of a server, the highest of its blocks.
         leaving: the last configuration that it was to prepare is without it.
         synced: number of the last configuration that it answered SYNCED for.
+        promoted: runs of blocks of `current` that a server's death has given to their owners at once.
+        before: in force before `current`, which it has not heard to be committed.
+        undecided: what `prepared` comes to rests on what is answered after a server's death.
     """
 
     member: Member
@@ -107,11 +110,15 @@ class Introduction:
     passed: tuple[int, int] = (-1, -1)
     identity: str = ""
     begun: str = ""
+    promoted: tuple[Run, ...] = ()
+    before: Configuration | None = None
+    undecided: bool = False
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
         """The configurations that it knows."""
-        return tuple(configuration for configuration in (self.current, self.prepared) if configuration is not None)
+        found = (self.before, self.current, self.prepared)
+        return tuple(configuration for configuration in found if configuration is not None)
 
     @property
     def number(self) -> ConfigId:

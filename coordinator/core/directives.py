@@ -62,7 +62,7 @@ def _of_plan(state: State, plan: Plan, node: RegisteredNode) -> Iterator[Directi
         if node.id not in answers.prepared:
             if node.id in plan.joiners:
                 yield welcome(state)
-            yield Prepare(plan.target, plan.migration, tuple(sorted(plan.dead)), plan.restore)
+            yield Prepare(plan.target, plan.migration, tuple(sorted(plan.dead)), plan.restore, plan.asks)
         return
     if plan.decided:
         if node.id not in answers.switched or node.id in awaited_copies(state, plan) | plan.gainers - answers.arrived:

@@ -35,6 +35,7 @@ class Prepare:
     migration: MigrationMode
     dead: tuple[NodeId, ...]
     restore: str
+    undecided: bool = False
 
 
 @dataclass(frozen=True)

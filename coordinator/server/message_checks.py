@@ -24,7 +24,7 @@ _ANY_BITS = {"seed", "id", "command"}
 _ANY_FLOAT = {"metrics"}
 """Fields that a script fills: a loss may be nan."""
 
-_OF_PAIRS = {"runs"}
+_OF_PAIRS = {"runs", "promoted"}
 """Fields that are lists of pairs, one number behind the other."""
 
 _MOST_SHOWN = 100

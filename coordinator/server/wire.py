@@ -24,6 +24,7 @@ from elastic_ps.control.codec import (
     configuration_to_pb,
     data_from_pb,
     data_to_pb,
+    runs_from_pb,
     tensor_from_pb,
     tensor_to_pb,
 )
@@ -82,6 +83,7 @@ def _prepare(value: ef.Prepare) -> "pb.Prepare":
         mode=_MODES[value.migration],
         dead=value.dead,
         restore=f"{value.restore}/{MANIFEST}" if value.restore else "",
+        undecided=value.undecided,
     )
 
 
@@ -154,6 +156,9 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
         passed=(told.barrier_place, told.barrier_number) if told.barred else (-1, -1),
         identity=told.identity,
         begun=told.begun,
+        promoted=runs_from_pb(told.promoted),
+        before=configuration_from_pb(told.before) if told.HasField("before") else None,
+        undecided=told.undecided,
     )
 
 
@@ -174,7 +179,7 @@ def answer_from_pb(request: "pb.AcknowledgeRequest", now: float) -> ev.JobEvent 
 def _holdings(request: "pb.AcknowledgeRequest") -> tuple[Holding, ...]:
     """Return what a node has of some blocks; a kind that this program does not know counts as nothing."""
     return tuple(
-        Holding(kind, holding.version, tuple(zip(holding.runs[::2], holding.runs[1::2], strict=True)))
+        Holding(kind, holding.version, runs_from_pb(holding.runs))
         for holding in request.holdings
         if (kind := _HOLDINGS.get(holding.kind)) is not None
     )

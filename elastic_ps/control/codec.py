@@ -1,8 +1,10 @@
 """This module converts the domain's types to the control plane's messages, and back."""
 
+from collections.abc import Sequence
+
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data_order import DataSpec
-from elastic_ps.core.model import Tensor
+from elastic_ps.core.model import Run, Tensor
 from protos import elastic_pb2 as pb
 
 _ROLES = {Role.WORKER: pb.WORKER, Role.SERVER: pb.SERVER}
@@ -49,6 +51,11 @@ def configuration_from_pb(message: pb.Configuration) -> Configuration:
         tuple(message.assignment),
         tuple(message.followers),
     )
+
+
+def runs_from_pb(numbers: Sequence[int]) -> tuple[Run, ...]:
+    """Decode runs of blocks, which travel as pairs of first block and count."""
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def tensor_to_pb(tensor: Tensor) -> pb.Tensor:

@@ -94,4 +94,8 @@ class NodeMemory:
         message.paused = standing.paused and not released
         message.dead.extend(sorted(standing.dead))
         message.cancelled.CopyFrom(config_id_to_pb(standing.cancelled))
+        message.promoted.extend(number for run in standing.promoted for number in run)
+        message.undecided = standing.undecided
+        if standing.before is not None:
+            message.before.CopyFrom(configuration_to_pb(standing.before))
         return message

@@ -4,10 +4,12 @@ docs/reference/protocol.md has the rules, under "Nodes". A server and a worker k
 they do at a switch.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId
+from elastic_ps.core.model import Run
 
 
 class ArmAnswer(Enum):
@@ -33,8 +35,10 @@ class Standing:
         cancelled: highest cancelled id; ids are never used again.
         undecided: `prepared` is of a server's death: who owns what is decided by what survivors answer, and comes with
             Adopt. Nobody adopts it on a peer's word.
-        lost: of the dead, the servers of configurations that this node has known.
         replicated: some configuration that it has known names followers.
+        before: in force here before `current`, the one that was committed last; None once `current` is committed.
+        promoted: runs of blocks of `current` that a server's death has given to their owners at once, which not all may
+            have heard of; () once it is committed.
     """
 
     node: NodeId
@@ -45,8 +49,9 @@ class Standing:
     dead: frozenset[NodeId] = frozenset()
     cancelled: ConfigId = NO_CONFIGURATION
     undecided: bool = False
-    lost: frozenset[NodeId] = frozenset()
     replicated: bool = False
+    before: Configuration | None = None
+    promoted: tuple[Run, ...] = ()
 
     @property
     def config_id(self) -> ConfigId:
@@ -84,37 +89,45 @@ class Standing:
         """Return whether a node of which everything has reached `version` switches by its clock."""
         return self.clock is not None and version >= self.clock
 
-    def prepare(self, configuration: Configuration, paused: bool, dead: frozenset[NodeId]) -> "Standing":
+    def prepare(
+        self, configuration: Configuration, paused: bool, dead: frozenset[NodeId], undecided: bool = False
+    ) -> "Standing":
         """Hold a configuration ready. One that is not new changes nothing.
 
         Args:
             configuration: to take effect later.
             paused: it migrates in pause mode.
-            dead: nodes that take no part any more.
+            dead: nodes that take no part any more. Where there are none, all before it is committed.
+            undecided: what it comes to is decided later.
         """
         if not self.is_new(configuration.id):
             return self
-        servers = {server.id for known in self.known for server in known.servers}
-        lost = self.lost | (dead & servers)
+        standing = self if dead else self.commit()
         return replace(
-            self,
+            standing,
             prepared=configuration,
             clock=None,
             paused=paused,
             dead=self.dead | dead,
-            lost=lost,
-            undecided=bool(dead & lost) or (self.undecided and bool(dead)),
+            undecided=undecided,
             replicated=self.replicated or any(known.followers for known in (*self.known, configuration)),
         )
 
-    def decide(self, config_id: ConfigId, decided: Configuration | None) -> "Standing":
-        """Take note that the coordinator has decided a configuration, if it is prepared.
+    def commit(self) -> "Standing":
+        """Take note that the configuration in force is committed."""
+        return replace(self, before=None, promoted=())
+
+    def decide(self, config_id: ConfigId, decided: Configuration | None, promoted: Iterable[Run] = ()) -> "Standing":
+        """Take note that the coordinator has decided a configuration, if it is prepared: the switch comes next.
 
         Args:
             config_id: the configuration's.
             decided: what a server's death had left open of it; None: it is what is prepared.
+            promoted: runs of blocks that their owners have at once.
         """
-        return replace(self, prepared=decided or self.prepared, undecided=False) if self.holds(config_id) else self
+        if not self.holds(config_id):
+            return self
+        return replace(self, prepared=decided or self.prepared, undecided=False, promoted=tuple(promoted))
 
     def arm(self, config_id: ConfigId, clock: int, version: int) -> tuple["Standing", ArmAnswer]:
         """Let `prepared` take effect at `clock`; armed again, the later order counts.
@@ -135,7 +148,8 @@ class Standing:
     def switch(self) -> "Standing":
         """Put `prepared` in force."""
         assert self.prepared is not None
-        return replace(self, current=self.prepared, prepared=None, clock=None, undecided=False)
+        before = self.before or self.current
+        return replace(self, current=self.prepared, prepared=None, clock=None, undecided=False, before=before)
 
     def cancel(self, config_id: ConfigId) -> "Standing":
         """Forget a prepared configuration, and refuse it from now on."""

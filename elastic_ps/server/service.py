@@ -172,7 +172,8 @@ class ServerNode:
 
     def _on_prepare(self, prepare: pb.Prepare) -> None:
         configuration = codec.configuration_from_pb(prepare.configuration)
-        self.plan_steps.prepare(configuration, prepare.mode == pb.PAUSE, frozenset(prepare.dead))
+        dead, paused = frozenset(prepare.dead), prepare.mode == pb.PAUSE
+        self.plan_steps.prepare(configuration, paused, dead, prepare.undecided)
         self._feeds.ensure()
         if prepare.restore:
             self._restorer.restore(configuration.id, prepare.restore)
@@ -181,7 +182,7 @@ class ServerNode:
 
     def _on_adopt(self, adopt: pb.Adopt) -> None:
         decided = codec.configuration_from_pb(adopt.decided) if adopt.HasField("decided") else None
-        promoted = list(zip(adopt.promoted[::2], adopt.promoted[1::2], strict=True))
+        promoted = codec.runs_from_pb(adopt.promoted)
         self.plan_steps.adopt(codec.config_id_from_pb(adopt.configuration), decided, promoted)
         self._feeds.ensure()
 

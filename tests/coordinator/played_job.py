@@ -196,7 +196,7 @@ class World(PlayedCoordinator):
     def notice(self, node: PlayedNode) -> None:
         """A node hears from a peer of a decided configuration."""
         latest = max((peer.number for peer in self.alive), default=NO_CONFIGURATION)
-        if node.prepared is not None and node.prepared.id == latest and not node.dead & node.prepared.members.keys():
+        if node.prepared is not None and node.prepared.id == latest and not node.undecided:
             node.switch()
 
     def train(self, node: PlayedNode) -> None:
@@ -205,6 +205,9 @@ class World(PlayedCoordinator):
             return
         if self.state.settings.replicas and any(self.node(server.id) is None for server in node.current.servers):
             return  # it waits for the dead, or for whom the dead would have to acknowledge
+        servers = [self.node(server.id) for server in node.current.servers]
+        if self.state.settings.replicas and not all(s.number >= node.number and s.holds_all for s in servers):
+            return  # it waits for blocks that have not been handed over
         if not self.data.is_sync:
             if self.drawing:
                 node.draw()
@@ -251,6 +254,8 @@ class World(PlayedCoordinator):
                 self.speak(node)
                 if len(node.outbox) == left:
                     break
+        for node in list(self.alive):
+            node.hand_over()
         for node in list(self.alive):
             self.notice(node)
             for _ in range(1 if self.data.is_sync else 3):

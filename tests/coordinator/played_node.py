@@ -52,6 +52,12 @@ class PlayedNode:
     job: tuple[str, str] = ("", "")  # its identity, and what it began from
     copies: frozenset = frozenset()  # blocks that a server has, as owner or not
     level: int = 0  # version of all of them
+    owned: frozenset = frozenset()  # those that it has as their owner
+    handed: frozenset = frozenset()  # those that have been handed over to it before its switch
+    under_way: frozenset = frozenset()  # those that it hands over: they are lost with it
+    promoted: tuple = ()  # as the last Adopt said
+    before: Configuration | None = None  # until `current` is committed
+    undecided: bool = False  # `prepared` is of a server's death: only Adopt says what it comes to
 
     @property
     def number(self) -> ConfigId:
@@ -84,6 +90,9 @@ class PlayedNode:
             block_bytes=64,
             identity=self.job[0],
             begun=self.job[1],
+            promoted=self.promoted,
+            before=self.before,
+            undecided=self.undecided,
         )
 
     def answer(self, kind, *arguments) -> None:
@@ -109,10 +118,13 @@ class PlayedNode:
             self.answer(na.Switched, table.id, self.version)
             return
         if self.prepared is None or table.id > self.prepared.id:
-            self.prepared, self.clock = table, None
+            self.prepared, self.clock, self.undecided = table, None, prepare.undecided
             if not prepare.dead:
+                self.before = None
                 self.copies |= self.named(table)
-        self.answer(na.Prepared, table.id, self.version, self.holdings() if prepare.dead else ())
+                self.level = max([self.level, *(n.level for n in self.world.alive if n.role is Role.SERVER)])
+                self.promoted = ()
+        self.answer(na.Prepared, table.id, self.version, self.holdings() if prepare.undecided else ())
         self.synced = table.id
         self.answer(na.Synced, table.id, self.version)
 
@@ -127,7 +139,7 @@ class PlayedNode:
             return ()
         if self.role is Role.WORKER:
             return (Holding(HoldingKind.SEEN, self.version, ((0, len(self.current.assignment)),)),)
-        owned = {block for block in self.copies if self.current.primary(block) == self.id}
+        owned = self.owned if self.world.state.settings.replicas else self.own(self.current)
         kinds = ((HoldingKind.OWNED, owned), (HoldingKind.COPY, self.copies - owned))
         return tuple(
             Holding(kind, self.level, tuple((block, 1) for block in sorted(own))) for kind, own in kinds if own
@@ -156,13 +168,23 @@ class PlayedNode:
         elif self.prepared is not None and self.prepared.id == adopt.number:
             if adopt.decided is not None:
                 self.prepared = adopt.decided
-                owned = {b for b, i in enumerate(adopt.decided.assignment) if adopt.decided.servers[i].id == self.id}
+                owned = self.own(adopt.decided)
                 assert owned <= self.copies, f"{self.id} has no copy of {owned - self.copies}"
+                self.promoted = adopt.promoted
             self.switch()
+
+    def own(self, table: Configuration | None) -> frozenset[int]:
+        """The blocks that a configuration gives this server."""
+        return frozenset(table.blocks_of.get(self.id, ()) if table is not None else ())
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether it is the owner of all that its configuration gives it; without followers nobody says it."""
+        return self.own(self.current) <= self.owned or not self.world.state.settings.replicas
 
     def arrive(self) -> None:
         """States, not events: each SWITCHED says them again."""
-        if self.role is Role.SERVER:
+        if self.role is Role.SERVER and self.holds_all:
             self.answer(na.Arrived, self.number)
         if self.role is Role.SERVER and self.world.state.settings.replicas:
             self.answer(na.Followed, self.number)
@@ -171,7 +193,9 @@ class PlayedNode:
         assert self.prepared is not None
         assert self.prepared.id not in self.world.numbers.cancelled, f"{self.id} switches to a cancelled configuration"
         leaver = self.is_member and self.id not in self.prepared.members
-        self.current, self.prepared, self.clock = self.prepared, None, None
+        before, self.current, self.prepared, self.clock = self.current, self.prepared, None, None
+        self.undecided, self.before = False, self.before or before
+        self.take_over(before)
         if self.is_member:
             self.member_once = True
             if self.world.data.is_sync:
@@ -181,12 +205,41 @@ class PlayedNode:
         if leaver and self.role is Role.WORKER:
             self.answer("exit", 0)
 
+    def take_over(self, before: Configuration | None) -> None:
+        """Own what was handed over or promoted, and hand over what others own now."""
+        assert self.current is not None
+        mine = self.own(self.current)
+        promoted = frozenset(block for first, count in self.promoted for block in range(first, first + count))
+        self.owned = (self.owned | self.handed) - (promoted - mine) | (promoted & mine)
+        if before is None or not before.assignment:  # a start
+            self.owned |= mine
+        self.handed = frozenset()
+        self.under_way = (self.under_way | self.owned) - mine - promoted
+        self.owned &= mine
+
+    def hand_over(self) -> None:
+        """What is under way arrives at who lives."""
+        for block in self.under_way:
+            owner = self.world.node(self.current.primary(block))
+            if owner is not None:
+                owner.take(block, self.current)
+                self.under_way -= {block}
+
+    def take(self, block: int, table: Configuration) -> None:
+        """A block is handed over to this server."""
+        if self.number < table.id:
+            self.handed |= {block}
+        elif block in self.own(self.current):
+            self.owned |= {block}
+            self.arrive()
+
     def on_cancelorder(self, cancel) -> None:
         assert self.number != cancel.number, f"{self.id} is in the cancelled configuration {cancel.number}"
         self.cancelled = max(self.cancelled, cancel.number)
         if self.prepared is not None and self.prepared.id == cancel.number:
-            self.prepared, self.clock = None, None
-        self.copies &= self.named(self.current)
+            if not self.undecided:  # else every copy may be needed
+                self.copies &= self.named(self.current)
+            self.prepared, self.clock, self.undecided = None, None, False
         self.answer(na.Forgotten, cancel.number)
         if cancel.leave:
             self.answer("exit", 0)
@@ -194,14 +247,17 @@ class PlayedNode:
     def on_committed(self, committed) -> None:
         if self.number == committed.number and self.prepared is None:
             self.copies &= self.named(self.current)
+            self.before, self.promoted = None, ()
         if self.role is Role.SERVER and self.member_once and not self.is_member:
             self.answer("exit", 0)
 
     def on_extend(self, extend) -> None:
         self.tables = (extend.tensors, extend.optimizers, extend.data)
         if self.current is not None:
+            known = len(self.current.assignment)
             self.current = self.current.extended(extend.assignment, extend.followers)
             self.copies |= self.named(self.current)
+            self.owned |= frozenset(block for block in self.own(self.current) if block >= known)
         self.answer(na.Extended)
 
     def on_tryoptimizer(self, trial) -> None:

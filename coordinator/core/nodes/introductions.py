@@ -7,7 +7,7 @@ from coordinator.core.callers import Introduction
 from coordinator.core.plans.plan import copiers
 from coordinator.core.plans.promotion import survivable
 from elastic_ps.core.configuration import ConfigId, Configuration, NodeId, Role
-from elastic_ps.core.model import Model
+from elastic_ps.core.model import Model, Run
 
 
 def numbers(told: Introduction) -> list[ConfigId]:
@@ -40,7 +40,8 @@ class RebuiltConfiguration:
 
     Attributes:
         known: who told what.
-        base: in force where `target` is not yet; None: it is everywhere, or nothing was before.
+        base: in force where `target` is not yet, or was not when it was committed last; None: `target` is everywhere,
+            or nothing was before.
         target: in force somewhere, or armed.
         lagging: who has to go over to it yet.
         unfinished: a plan has to bring that about, or to let go who left.
@@ -65,6 +66,17 @@ class RebuiltConfiguration:
         """Return whether the target was decided after a server's death: who lags holds it as it was before that."""
         held = (self.known[name].prepared for name in self.lagging)
         return any(one is not None and one.id == self.target.id and one.servers != self.target.servers for one in held)
+
+    @property
+    def promoted(self) -> tuple[Run, ...]:
+        """The runs of blocks of the target that their owners have at once; who is in it has been told."""
+        told = (one.promoted for one in self.known.values() if one.number == self.target.id)
+        return max(told, key=len, default=())
+
+    @property
+    def replicated(self) -> bool:
+        """Return whether blocks have followers, before the target or in it: who has copies of them has to say so."""
+        return _replicated(self.known)
 
     @property
     def _told(self) -> frozenset[NodeId]:
@@ -113,7 +125,7 @@ def find(known: Mapping[NodeId, Introduction], ended: int) -> RebuiltConfigurati
         one.prepared
         for one in known.values()
         if one.prepared is not None
-        and not one.dead & {server.id for server in one.prepared.servers}  # what it comes to is not decided
+        and not one.undecided
         and (one.clock is not None or _may_be_armed(known, one.prepared))
     )
     target = armed if armed is not None and armed.id > force.id else force
@@ -122,10 +134,11 @@ def find(known: Mapping[NodeId, Introduction], ended: int) -> RebuiltConfigurati
         for name, one in known.items()
         if one.number < target.id and (name in target.members or (one.prepared and one.prepared.id == target.id))
     )
-    base = _latest(known[name].current for name in lagging)
+    base = _before(known, target) or _latest(known[name].current for name in lagging)
     left = any(one.has_left for one in known.values() if one.number == target.id)
     paused = any(one.paused for one in known.values() if one.number == target.id)
-    return RebuiltConfiguration(known, base, target, lagging, bool(lagging) or left or paused, ended)
+    unfinished = bool(lagging) or left or paused or base is not None
+    return RebuiltConfiguration(known, base, target, lagging, unfinished, ended)
 
 
 def _may_be_armed(known: Mapping[NodeId, Introduction], configuration: Configuration) -> bool:
@@ -153,6 +166,23 @@ def _may_be_armed(known: Mapping[NodeId, Introduction], configuration: Configura
         frozenset() if paused else copiers(base, configuration)
     )
     return held and all(one.synced >= configuration.id for name, one in came.items() if name in to_sync)
+
+
+def _before(known: Mapping[NodeId, Introduction], target: Configuration) -> Configuration | None:
+    """Return what was in force when a plan was committed last, where blocks have followers; None: nobody says so.
+
+    Who has blocks of it may be in no later one, and have to hand them over yet.
+    """
+    there = [one for one in known.values() if one.number == target.id]
+    if any(one.before is None for one in there) or not _replicated(known):
+        return None
+    servers = [one for one in known.values() if one.member.role is Role.SERVER and one.number < target.id]
+    found = [each for one in (*there, *servers) if (each := one.before or one.current) is not None]
+    return min(found, key=lambda configuration: (configuration.id, -len(configuration.assignment)), default=None)
+
+
+def _replicated(known: Mapping[NodeId, Introduction]) -> bool:
+    return any(each.followers for one in known.values() for each in one.configurations)
 
 
 def _latest(configurations: Iterable[Configuration | None]) -> Configuration | None:

@@ -169,7 +169,7 @@ def _put_together(context: StepContext, known: Mapping[NodeId, Introduction], en
         return
     context.durable(configuration=found.base if found.unfinished else found.target)
     context.durable(finished=found.finished)
-    if found.unfinished:
+    if found.unfinished or found.replicated:
         _finish(context, found)
     _bury_missing(context, found)
     for name, one in known.items():
@@ -202,7 +202,10 @@ def _unknowable(context: StepContext, found: RebuiltConfiguration) -> str:
 
 
 def _finish(context: StepContext, found: RebuiltConfiguration) -> None:
-    """Finish a plan that was armed, or has switched somewhere: everyone adopts its configuration."""
+    """Finish a plan that was armed, or has switched somewhere: everyone adopts its configuration.
+
+    Where blocks have followers there is always one: only what servers say shows that copies are where they should be.
+    """
     job, known, target = context.job, found.known, found.target
     old = found.base.members if found.base is not None else {}
     names = [*old, *target.members, *(name for name, one in known.items() if one.has_left)]
@@ -222,9 +225,10 @@ def _finish(context: StepContext, found: RebuiltConfiguration) -> None:
         audience=audience,
         joiners=tuple(name for name in found.lagging if name in target.members and name not in old),
         leavers=tuple(name for name in audience if name not in target.members),
-        clock=max(versions) if job.model.blocks and job.is_sync else None,
+        clock=max(versions) if found.unfinished and job.model.blocks and job.is_sync else None,
         decided=True,
         asks=found.promotes,
+        promoted=found.promoted,
         times=Times(context.now, context.now, context.now),
         trail=(PhaseEntered(context.now, "rebuilt", Phase.ARMED),),
     )

@@ -44,7 +44,6 @@ class PlanSteps:
         self._moves = Moves()
         self._live = False
         self._preparing = NO_CONFIGURATION  # to be answered when every stream is open
-        self._promoted: Sequence[Run] = ()  # blocks of the prepared configuration that their owners have at once
         self.told = ToldVersions(state, self.sources, self.follow_target, self.switch)
 
     # ---- directives ------------------------------------------------------------------------------------------------
@@ -91,6 +90,7 @@ class PlanSteps:
         configuration: Configuration,
         paused: bool,
         dead: frozenset[NodeId],
+        undecided: bool = False,
     ) -> None:
         """Hold a configuration ready: room for the blocks that will come. `prepared` is due then.
 
@@ -98,17 +98,16 @@ class PlanSteps:
             configuration: the plan's configuration.
             paused: blocks are sent at the clock, not before.
             dead: nodes whose contributions and connections end now.
-
+            undecided: see `Standing`.
         """
         state = self._state
         with state.changed:
             if state.standing.is_new(configuration.id):
                 self._check(configuration)
-                standing = state.standing.prepare(configuration, paused, dead)
-                self._settle(configuration, bool(dead), standing.undecided)
+                self._settle(configuration, bool(dead), undecided)
                 state.forget(dead)
-                if standing.undecided:  # nothing stops, and every copy may be needed
-                    state.standing = state.standing.prepare(configuration, paused, dead)
+                if undecided:  # nothing stops, and every copy may be needed
+                    state.standing = state.standing.prepare(configuration, paused, dead, undecided)
                 else:
                     self._begin(configuration, paused, dead)
                 state.outbox.disconnect(self.follow_target.missed())
@@ -223,9 +222,7 @@ class PlanSteps:
         """
         state = self._state
         with state.changed:
-            if state.standing.holds(number):
-                state.standing = state.standing.decide(number, decided)
-                self._promoted = promoted
+            state.standing = state.standing.decide(number, decided, promoted)
             if state.standing.decided(number):
                 self.switch()
             elif number == state.standing.config_id:
@@ -270,6 +267,7 @@ class PlanSteps:
                 return False
             if state.standing.prepared is not None:  # said again, as each stream of directives begins with what stands
                 return False
+            state.standing = state.standing.commit()
             self._clear()
             return not state.standing.is_member
 
@@ -291,8 +289,7 @@ class PlanSteps:
             )  # a joiner begins with what comes before the NOTICE
         state.standing = state.standing.switch()
         state.new_gathering()
-        promoted, self._promoted = self._promoted, ()
-        promote(state, self.sources, list(members(promoted)))
+        promote(state, self.sources, list(members(state.standing.promoted)))
         state.adopt_entries()
         self.sources.leave()
         self.sources.end_plan()

@@ -102,7 +102,8 @@ class Membership:
                 return
             for server in dead:
                 self._forget(server)
-            state.standing = state.standing.prepare(configuration, prepare.mode == pb.PAUSE, dead)
+            paused = prepare.mode == pb.PAUSE
+            state.standing = state.standing.prepare(configuration, paused, dead, prepare.undecided)
             if not state.standing.holds(configuration.id):
                 self._acknowledge(pb.CANCELLED, configuration.id)
                 return
@@ -164,8 +165,9 @@ class Membership:
     def _on_adopt(self, adopt: pb.Adopt) -> None:
         number = codec.config_id_from_pb(adopt.configuration)
         decided = codec.configuration_from_pb(adopt.decided) if adopt.HasField("decided") else None
+        promoted = codec.runs_from_pb(adopt.promoted)
         with self._state.changed:
-            self._state.standing = self._state.standing.decide(number, decided)
+            self._state.standing = self._state.standing.decide(number, decided, promoted)
         if number == self._state.standing.config_id:
             self._acknowledge(pb.SWITCHED, number)
         self.switch(number)
@@ -180,7 +182,10 @@ class Membership:
         if cancel.leave:
             state.end(JobEnded(f"not wanted any more: {cancel.reason}", 0))
 
-    def _on_committed(self, _committed: pb.Committed) -> None:
+    def _on_committed(self, committed: pb.Committed) -> None:
+        with self._state.changed:
+            if codec.config_id_from_pb(committed.configuration) == self._state.standing.config_id:
+                self._state.standing = self._state.standing.commit()
         self._close_unused()
 
     def _close_unused(self) -> None:

@@ -48,10 +48,12 @@ def test_all_that_a_node_knows_arrives(memory):
     )
     memory.passed(12, 1)
     standing = Standing("w0", ONE, TWO, 40, dead=frozenset({"w7"}), cancelled=ConfigId(1, 9))
+    standing = replace(standing, promoted=((0, 2), (5, 1)), before=ONE, undecided=True)
     found = told(memory, standing)
     assert (found.member, found.nonce, found.term, found.version) == (W0, "pod-3.1", 3, 5)
     assert (found.current, found.prepared, found.clock) == (ONE, TWO, 40)
     assert (found.dead, found.cancelled, found.plan, found.passed) == ({"w7"}, (1, 9), 4, (12, 1))
+    assert (found.promoted, found.before, found.undecided) == (((0, 2), (5, 1)), ONE, True)
     assert (found.tensors, found.optimizers, found.data) == (TENSORS, ('{"name":"sgd"}',), DATA)
     assert (found.seed, found.block_bytes, found.local_update) == (7, 64, False)
 

@@ -117,9 +117,15 @@ def test_what_comes_into_force_without_a_joiner() -> None:
 def test_a_death_on_top_of_a_servers_death_is_undecided_for_who_has_adopted_the_first() -> None:
     other = Member("s1", Role.SERVER, "h", 1)
     both = replace(table(3), servers=(S0, other), followers=(1,))
-    first = Standing("s0", both).prepare(replace(both, id=ConfigId(1, 4)), paused=False, dead=frozenset({"s1"}))
+    first = Standing("s0", both).prepare(replace(both, id=ConfigId(1, 4)), False, frozenset({"s1"}), True)
     assert first.undecided
-    adopted = first.decide(ConfigId(1, 4), table(4)).switch()
-    assert (adopted.undecided, adopted.replicated) == (False, True)
-    assert adopted.prepare(table(5), paused=False, dead=frozenset({"s1", "w1"})).undecided
-    assert not adopted.prepare(table(5), paused=False, dead=frozenset({"w1"})).undecided
+    adopted = first.decide(ConfigId(1, 4), table(4), [(0, 1)]).switch()
+    assert (adopted.undecided, adopted.replicated, adopted.promoted) == (False, True, ((0, 1),))
+    assert adopted.before == both
+    on_top = adopted.prepare(table(5), False, frozenset({"s1", "w1"}), True)
+    assert (on_top.undecided, on_top.promoted) == (True, ((0, 1),)), "not all may have heard of it"
+    assert on_top.decide(ConfigId(1, 5), table(5)).switch().before == both, "nothing has been committed since"
+    after = adopted.commit().prepare(table(5), paused=False, dead=frozenset({"w1"}))
+    assert (after.undecided, after.promoted) == (False, ())
+    assert after.switch().before == table(4)
+    assert adopted.prepare(table(5), paused=False, dead=frozenset()).before is None, "the first one is committed"

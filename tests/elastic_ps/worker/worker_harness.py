@@ -179,6 +179,7 @@ class Play:
     def order_prepare(self, configuration: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
         """Tell it, and do not wait."""
         message = pb.Prepare(configuration=codec.configuration_to_pb(configuration), mode=mode, dead=dead)
+        message.undecided = any(name.startswith("s") for name in dead)
         self.direct(prepare=message)
 
     def adopt(self, configuration: Configuration) -> None:

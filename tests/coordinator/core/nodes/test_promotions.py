@@ -9,7 +9,6 @@ from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.plans.protection import protection
 from elastic_ps.core.errors import ConfigurationError
-from tests.coordinator.core.nodes.lost_journals import lost
 from tests.coordinator.played_job import ASYNC, DATA, SSP, World, text
 
 MODES = [DATA, ASYNC, SSP]
@@ -282,44 +281,3 @@ def test_new_tensors_are_followed_at_once():
 def test_other_numbers_of_replicas_are_refused(replicas):
     with pytest.raises(ConfigurationError, match="a block has none, or one"):
         World(1, 1, replicas=replicas)
-
-
-# ---- a coordinator without its journal -----------------------------------------------------------------------------
-
-
-def test_server_dies_with_the_journal():
-    world = replicated()
-    world.kill(world.node("s1"))
-    world.exits.clear()  # told to the coordinator that is gone
-    lost(world)
-    world.settle()
-    check_survived(world, term=2)
-    assert world.counts == (2, 3)
-
-
-@pytest.mark.parametrize("answers", range(0, 40, 3))
-def test_journal_is_lost_in_a_servers_death(answers):
-    """Undecided it is decided anew; decided it is what somebody has adopted."""
-    world = replicated()
-    world.kill(world.node("s1"))
-    world.launcher()
-    for _ in range(answers):
-        node = next((node for node in world.alive if node.inbox or node.outbox), None)
-        if node is not None:
-            (world.hear if node.inbox else world.speak)(node)
-    lost(world)
-    world.settle()
-    check_survived(world, term=2)
-
-
-@pytest.mark.parametrize("phase", [Phase.SYNCING, Phase.ARMED])
-@pytest.mark.parametrize("victim", ["s0", "s2", "s3"])
-def test_server_dies_with_the_journal_in_a_plan(phase, victim):
-    world = replicated()
-    world.ask(ev.ScaleAsked, 3, 4)
-    world.until(phase)
-    world.kill(world.node(victim))
-    world.exits.clear()
-    lost(world)
-    world.settle()
-    check_survived(world, term=2)

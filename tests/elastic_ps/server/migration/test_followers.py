@@ -246,7 +246,7 @@ def bury(job: Job, dead: str, owners: list[int], followers: list[int], servers: 
     new = job.next(["w0", "w1"], servers, owners)
     new = replace(new, id=new.id._replace(number=job.prepared.id.number + 1))
     alive = list(job.servers)
-    job.prepare(new, alive, dead=[dead])
+    job.prepare(new, alive, dead=[dead], undecided=True)
     return {name: job.controls[name].await_answer(pb.PREPARED, number=new.id).holdings for name in alive}
 
 
@@ -356,3 +356,41 @@ def test_an_owner_dies_in_a_plan_that_moves_its_blocks(jobs: Jobs, switched: boo
     job.check_step(3)
     check_copies(job)
     assert np.all(job.servers["s2"].state.store.status[moving] == BlockStatus.PRIMARY)
+
+
+def test_an_old_owner_dies_with_its_hand_overs_when_others_have_switched(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in no configuration that they still have, and their copies are all that there is of its blocks."""
+    job = three(jobs)
+    job.check_step(0)
+    owners, job.followers = [1 - owner for owner in OWNERS], OWNERS  # of s1 and s2
+    new = job.next(["w0", "w1"], ["s1", "s2"], owners)
+    job.prepare(new, ALL)
+    for name in ("s1", "s2"):
+        job.controls[name].await_answer(pb.SYNCED, number=new.id)
+    hold = Hold(monkeypatch, owner="s0")
+    slabs = [job.random_slab() for _ in range(2)]
+    for name, slab in zip(("w0", "w1"), slabs, strict=True):
+        job.push(name, 1, slab)
+    assert hold.held.wait(TIMEOUT)
+    moving = [block for block in range(BLOCKS) if OWNERS[block] == 0]
+    until(lambda: (job.servers["s2"].state.store.versions[moving] == 2).all())
+    job.order_adopt(new)
+    for name in ("s1", "s2"):
+        job.controls[name].await_answer(pb.SWITCHED, number=new.id)
+    job.configuration = new
+    die(job, "s0")
+    hold.gate.set()
+    held = bury(job, "s0", owners, OWNERS, ["s1", "s2"])
+    assert {(one.kind, one.version) for one in held["s2"]} == {(pb.Holding.COPY, 2)}
+    decide(job, moving)
+    for name, slab in zip(("w0", "w1"), slabs, strict=True):
+        job.push(name, 1, slab)
+    job.check_settled(1, slabs, ["w0", "w1"], job.configuration)
+    for name in ("s1", "s2"):
+        job.controls[name].await_answer(pb.ARRIVED, number=job.configuration.id)
+        job.controls[name].await_answer(pb.FOLLOWED, number=job.configuration.id)
+    job.commit(["s1", "s2"])
+    job.check_step(2)
+    check_copies(job)
