@@ -67,7 +67,8 @@ class Cell:
     tolerance: float = 1e-5
 
 
-def _size(text: str) -> Size:
+def size_of(text: str) -> Size:
+    """Read a job's size as the command line has it, as 2w1s."""
     found = re.fullmatch(r"(\d+)w(\d+)s", text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text}: say it as 2w1s")
@@ -165,7 +166,7 @@ def _cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--sizes", nargs="*", type=_size, default=[_size(size) for size in SIZES], metavar="1w1s")
+    parser.add_argument("--sizes", nargs="*", type=size_of, default=[size_of(size) for size in SIZES], metavar="1w1s")
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--workers", nargs="*", type=int, default=list(WORKERS), metavar="N")
     parser.add_argument("--steps", type=int, default=10, help="of a run, after the warm-up (default 10)")

@@ -46,6 +46,8 @@ def main() -> None:
     sparse = arguments.model in TOUCHED
     gradients = [mx.nd.zeros(shape) for shape in shapes] if not sparse else []
     store = mx.kv.create(arguments.store)
+    if arguments.compression:
+        store.set_gradient_compression(arguments.compression)
     store.init(keys, [weight.tostype("row_sparse") for weight in weights] if sparse else weights)
     store.set_optimizer(mx.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4, rescale_grad=1 / 64))
     step = rows_of(store, shapes[0], TOUCHED[arguments.model]) if sparse else None

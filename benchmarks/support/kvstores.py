@@ -15,7 +15,7 @@ from pathlib import Path
 from dl2_scheduler.backends.trial import Trial
 from dl2_scheduler.cluster.errors import TrialFailed
 
-OWN, MXNET = "dist_elastic", "dist_sync"
+OWN, ASYNC, MXNET = "dist_elastic", "dist_elastic_async", "dist_sync"
 WARM_UP = 3
 """First steps that are not counted: they touch the memory for the first time."""
 
@@ -49,7 +49,16 @@ class Measured:
     value: float
 
 
-def run_own(folder: Path, module: str, model: str, size: Size, steps: int, options: tuple[str, ...] = ()) -> Measured:
+def run_own(
+    folder: Path,
+    module: str,
+    model: str,
+    size: Size,
+    steps: int,
+    options: tuple[str, ...] = (),
+    store: str = OWN,
+    more: tuple[str, ...] = (),
+) -> Measured:
     """Run a job of ours, whose workers run a module that trains a model.
 
     Args:
@@ -59,11 +68,13 @@ def run_own(folder: Path, module: str, model: str, size: Size, steps: int, optio
         size: of the job.
         steps: that count.
         options: of the launcher.
+        store: name of the kvstore, which says how consistent the job is.
+        more: further arguments of the module.
     """
     results = _results(folder)
-    script = [module, OWN, model, str(results), "--steps", str(WARM_UP + steps)]
+    script = [module, store, model, str(results), "--steps", str(WARM_UP + steps), *more]
     with Trial(folder, folder.name, script, size.workers, size.servers, options) as job:
-        return _outcome(results, size, [job.process])
+        return _outcome(results, size, [job.process], alike=store != ASYNC)
 
 
 def run_mxnet(folder: Path, module: str, model: str, size: Size, steps: int) -> Measured:
@@ -123,12 +134,13 @@ def _process(arguments: list[str], environment: Mapping[str, str], log: int) -> 
 
 
 def worker_arguments(models: Iterable[str]) -> argparse.Namespace:
-    """Return what a worker's script is told: store, model, folder, steps."""
+    """Return what a worker's script is told: store, model, folder, steps, compression."""
     parser = argparse.ArgumentParser()
     parser.add_argument("store")
     parser.add_argument("model", choices=list(models))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--compression", type=json.loads, help="of gradients, as a dictionary in JSON")
     return parser.parse_args()
 
 
@@ -148,8 +160,10 @@ def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _outcome(results: Path, size: Size, processes: list[subprocess.Popen[bytes]], seconds: float = 600.0) -> Measured:
-    """Wait for the workers' results, look at their memory, and let them go."""
+def _outcome(
+    results: Path, size: Size, processes: list[subprocess.Popen[bytes]], seconds: float = 600.0, alike: bool = True
+) -> Measured:
+    """Wait for the workers' results, look at their memory, and let them go; `alike`: they must hold equal values."""
     deadline = time.monotonic() + seconds
     files = [results / f"{rank}.json" for rank in range(size.workers)]
     while not all(file.exists() for file in files):
@@ -160,7 +174,7 @@ def _outcome(results: Path, size: Size, processes: list[subprocess.Popen[bytes]]
     (results / "done").touch()
     ranks = [json.loads(file.read_text()) for file in files]
     values = {rank["value"] for rank in ranks}
-    if len(values) != 1:
+    if alike and len(values) != 1:
         raise TrialFailed(f"the workers hold different values: {values}")
     return Measured([step for rank in ranks for step in rank["seconds"][WARM_UP:]], peak, values.pop())
 
