@@ -3,11 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from weakref import WeakSet
 
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ProtocolError, RuleFailed
+from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.core.segments import Raw
 from elastic_ps.node.peer_watch import PeerView
 from elastic_ps.node.standing import Standing
@@ -265,12 +267,13 @@ class ServerNode:
             return self.worker_frames.buffers(peer.node, frame, peer.memory, link.check_open)
         follow_target = self.plan_steps.follow_target
         follow_target.await_configuration(peer.node, frame.configuration, lambda: link.closed or self._ended.is_set())
-        wanted = follow_target.payload_bytes(frame)
+        sizes = follow_target.payload_bytes(frame)
         lying = link.connection.lying()
-        if len(lying) == 1 and lying[0].nbytes == wanted:
-            return [lying[0]]
-        peer.scratch.grow(wanted)  # not `memory`, in which records may lie that have not been applied
-        return [peer.scratch.array[:wanted]]
+        if [part.nbytes for part in lying] == sizes:
+            return list(lying)
+        starts = list(accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0))
+        peer.scratch.grow(starts[-1])  # not `memory`, in which records may lie that have not been applied
+        return [peer.scratch.array[start : start + size] for start, size in zip(starts, sizes, strict=False)]
 
     def arrived(self, peer: Peer, frame: Frame, data: list[Raw]) -> None:
         """See `Receiver`."""
@@ -283,9 +286,8 @@ class ServerNode:
         elif isinstance(frame.meta, FollowedMeta):
             self.plan_steps.told.followed(peer.node, frame, peer.link)
         else:
-            held = self.plan_steps.follow_target.followed(peer.node, frame, data[0], peer.link.check_open)
-            if held is not None:
-                peer.link.enqueue(held)
+            link = peer.link
+            self.plan_steps.follow_target.followed(peer.node, frame, data, link.check_open, link.enqueue)
             if isinstance(frame.meta, RecordMeta) and frame.meta.slot is not None:
                 peer.link.enqueue(Frame(AppliedMeta(slot=frame.meta.slot), frame.configuration))
 

@@ -240,7 +240,7 @@ class SnapshotMeta(OfBlocks):
 
 @dataclass(frozen=True, kw_only=True)
 class RecordMeta(OfBlocks):
-    """RECORD brings one update of a run: its aggregated gradient, normalised; count increments are implied.
+    """RECORD brings one update of some runs: their aggregated gradients, normalised; count increments are implied.
 
     Attributes:
         absent: nobody pushed these keys, and there is no payload.
@@ -266,11 +266,6 @@ class RecordMeta(OfBlocks):
     kept: Annotated[int, integer()] = 0
     caught_up: Annotated[bool, flag] = False
     pause: Annotated[bool, flag] = False
-
-    @property
-    def fault(self) -> str:
-        """See `Meta`."""
-        return f"{len(self.runs)} runs, each of which has its own" if len(self.runs) > 1 else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +294,7 @@ class AppliedMeta(Meta):
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedMeta(OfBlocks):
-    """FOLLOWED says that a follower holds these runs, whole, at the header's version: RECORD or SNAPSHOT is applied."""
+    """FOLLOWED says that a follower holds these runs, whole, at the header's version: by a RECORD or a SNAPSHOT."""
 
     kind = Kind.FOLLOWED
 

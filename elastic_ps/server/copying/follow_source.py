@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.copying.snapshot_pace import SnapshotPace
-from elastic_ps.server.copying.update_records import UpdateRecords
+from elastic_ps.server.copying.update_records import OpenRecord, UpdateRecords
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.frame_metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
@@ -107,6 +108,7 @@ class FollowSource:
         self._standing = np.zeros(len(store.status), dtype=bool)  # what the configuration in force wants here
         self._planned = np.zeros(len(store.status), dtype=bool)
         self._streamed = np.zeros(len(store.status), dtype=bool)
+        self._open: OpenRecord | None = None
         self._pace = SnapshotPace(0, time.monotonic(), streams)
         self._watched = 0
         self._lags: deque[int] = deque(maxlen=_STEPS + 1)
@@ -232,42 +234,60 @@ class FollowSource:
         return self._streamed
 
     def record(
-        self,
-        segment: Run,
-        aggregate: GradientSum | Rows | None,
-        hyper: Hyper | None,
-        batch: BatchId | None,
-        written: Written | None = None,
+        self, segment: Run, aggregate: GradientSum | Rows | None
     ) -> tuple[GradientSum | Rows | None, Callable[[], None]]:
         """Prepare the record of an update of `segment`, of which all is followed, before it is applied here.
 
         Args:
-            segment: alike in what its update needs.
+            segment: alike in what its update needs; of the same version as what is to be sent with it.
             aggregate: that will be applied; None: nobody pushed these keys.
-            hyper: the optimizer's values.
-            batch: the batch that the segment takes, in an async or ssp job.
-            written: what the ledger says of it.
 
         Returns:
-            The aggregate to apply, and what is to be called then: it sends what the aggregate has kept.
+            The aggregate to apply, and what is to be called then: `send_record` will bring what the aggregate has kept.
         """
-        version = int(self._store.versions[segment[0]])
-        meta = RecordMeta(runs=(segment,), hyper=hyper, batch=batch, written=written, kept=self.ledger_kept)
+        if self._open is None:
+            self._open = OpenRecord(int(self._store.versions[segment[0]]))
+        opened = self._open
         if aggregate is None:
-            return None, lambda: self._send(replace(meta, absent=True), version)
-        if isinstance(aggregate, Rows):
-            payload = aggregate.payload()  # made for this update, so nobody changes it
-            return aggregate, lambda: self._send(replace(meta, rows=(len(aggregate),)), version, payload)
-        memory, place, sent = self.records.take(segment, aggregate.dtype)
+            return None, partial(opened.add, segment)
+        if isinstance(aggregate, Rows):  # made for this update, so nobody changes it
+            return aggregate, partial(opened.add, segment, aggregate.payload(), len(aggregate))
+        if opened.place is None:
+            opened.place = self.records.place(opened.version)
+        memory = self.records.memory(opened.place, segment, aggregate.dtype)
         if (other := aggregate.kept) is not None:  # another stream's, which has it first
 
-            def send() -> None:
+            def copy() -> None:
                 memory[...] = other
-                self._send(replace(meta, slot=place), version, [memory], sent)
+                opened.add(segment, [memory])
 
-            return aggregate, send
+            return aggregate, copy
         kept = replace(aggregate, kept=memory)  # what is sent must stay, the contributions will not
-        return kept, lambda: self._send(replace(meta, slot=place), version, [memory], sent)
+        return kept, partial(opened.add, segment, [memory])
+
+    def send_record(self, hyper: Hyper | None, batch: BatchId | None, written: Written | None) -> None:
+        """Send what has been prepared since the last record, and applied here.
+
+        Args:
+            hyper: the optimizer's values.
+            batch: the batch that the blocks take, in an async or ssp job.
+            written: what the ledger says of it.
+        """
+        opened, self._open = self._open, None
+        if opened is None or not opened.runs:
+            return
+        slot, sent = self.records.sending(opened.place) if opened.place is not None else (None, None)
+        meta = RecordMeta(
+            runs=tuple(opened.runs),
+            absent=opened.place is None and not opened.rows,
+            rows=tuple(opened.rows) if opened.rows else None,
+            hyper=hyper,
+            batch=batch,
+            slot=slot,
+            written=written,
+            kept=self.ledger_kept,
+        )
+        self._send(meta, opened.version, opened.payload, sent)
 
     def _tell_written(self, segment: Run) -> None:
         """Send what has been written down of the updates that a snapshot brings."""

@@ -16,19 +16,58 @@ RECORDED_VERSIONS = 2
 
 
 @dataclass
-class _VersionMemory:
-    """A `_VersionMemory` has the records of one version: `waiting` of them have not been sent, or applied, yet."""
+class VersionMemory:
+    """A `VersionMemory` has the records of one version.
 
-    number: int  # in the follower's memory; -1: it is of this server's own
+    Attributes:
+        number: in the follower's memory; -1: it is of this server's own.
+        version: that its records have, or had last.
+        waiting: how many of them have not been sent, or applied, yet.
+        own: the memory, where it is this server's.
+    """
+
+    number: int
     version: int = -1
     waiting: int = 0
     own: Image = field(default_factory=Image)
 
 
+@dataclass
+class OpenRecord:
+    """An `OpenRecord` gathers updates of one version that one RECORD brings.
+
+    Attributes:
+        version: the version that their blocks had.
+        runs: the updated segments.
+        payload: of them, in their order.
+        rows: how many rows of each there are; empty: all.
+        place: where the payload lies, but for rows.
+    """
+
+    version: int
+    runs: list[Run] = field(default_factory=list)
+    payload: list[Array] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    place: VersionMemory | None = None
+
+    def add(self, segment: Run, payload: Sequence[Array] = (), rows: int | None = None) -> None:
+        """Take an update that has been applied here.
+
+        Args:
+            segment: that was updated.
+            payload: what it was updated with.
+            rows: how many; None: it is not given by rows.
+        """
+        self.runs.append(segment)
+        self.payload += payload
+        if rows is not None:
+            self.rows.append(rows)
+
+
 class UpdateRecords:
     """`UpdateRecords` gives memory for aggregated gradients at the model's places, and uses it again when they are done
     with: to touch new memory first costs more than to fill it. Guarded by `ServerState.changed`, but for what
-    `take` returns.
+    `sending` returns.
 
     Args:
         store: this server's blocks.
@@ -38,23 +77,29 @@ class UpdateRecords:
     def __init__(self, store: ServerBlockStore, shared: Sequence[Image]):
         self._store = store
         self._shared = shared
-        self._places = [_VersionMemory(number) for number in range(RECORDED_VERSIONS)] if shared else []
+        self._places = [VersionMemory(number) for number in range(RECORDED_VERSIONS)] if shared else []
         self._counting = threading.Lock()  # links send without the state's lock
 
-    def take(self, segment: Run, dtype: DType) -> tuple[Array, int | None, Callable[[], None] | None]:
-        """Return memory for the record of an update of a segment.
+    def memory(self, place: VersionMemory, segment: Run, dtype: DType) -> Array:
+        """Return the part of a place's memory that is for an update of a segment.
+
+        Args:
+            place: for the segment's version.
+            segment: that is updated.
+            dtype: of the aggregated gradient.
+        """
+        return self._whole(place)[self._store.model.span(segment)].view(dtype)
+
+    def sending(self, place: VersionMemory) -> tuple[int | None, Callable[[], None] | None]:
+        """Take note that a record which lies in a place is sent.
 
         Returns:
-            The memory; the number that the follower gives back when it has applied the record, None where it does not
-            lie in its memory; and else what is to be called when it has been sent.
+            The number that the follower gives back when it has applied the record, None where it does not lie in its
+            memory; and else what is to be called when it has been sent.
         """
-        place = self._place(int(self._store.versions[segment[0]]))
         with self._counting:
             place.waiting += 1
-        memory = self._memory(place)[self._store.model.span(segment)].view(dtype)
-        if place.number >= 0:
-            return memory, place.number, None
-        return memory, None, lambda: self._done(place)
+        return (place.number, None) if place.number >= 0 else (None, lambda: self._done(place))
 
     def applied(self, number: int) -> None:
         """Take note that the follower has applied a record that lies in its memory.
@@ -69,32 +114,33 @@ class UpdateRecords:
             )
         self._done(place)
 
-    def _place(self, version: int) -> _VersionMemory:
+    def place(self, version: int) -> VersionMemory:
+        """Return where the records of a version lie."""
         usable = [place for place in self._places if place.number < 0 or self._fits(place)]
         for place in usable:
             if place.version == version:
                 return place
         free = [place for place in usable if not place.waiting]
         if not free:
-            free = [_VersionMemory(-1)]
+            free = [VersionMemory(-1)]
             self._places += free
         free[0].version = version
         return free[0]
 
-    def _fits(self, place: _VersionMemory) -> bool:
+    def _fits(self, place: VersionMemory) -> bool:
         """Return whether the follower has made its memory large enough: it may hear of the model later."""
         image, needed = self._shared[0], (place.number + 1) * self._store.model.slab_bytes
         if image.array.nbytes < needed:
             image.follow()
         return image.array.nbytes >= needed
 
-    def _memory(self, place: _VersionMemory) -> Raw:
+    def _whole(self, place: VersionMemory) -> Raw:
         size = self._store.model.slab_bytes
         if place.number >= 0:
             return self._shared[0].array[place.number * size : (place.number + 1) * size]
         place.own.grow(size)
         return place.own.array
 
-    def _done(self, place: _VersionMemory) -> None:
+    def _done(self, place: VersionMemory) -> None:
         with self._counting:
             place.waiting -= 1

@@ -1,7 +1,7 @@
 """A `FollowTarget` takes the snapshots, records and hand-overs of the blocks of which a server has copies."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
-from elastic_ps.core.segments import runs_of
+from elastic_ps.core.segments import Raw, runs_of
 from elastic_ps.core.sparse_rows import Rows, payload_bytes, received
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
@@ -110,37 +110,41 @@ class FollowTarget:
                 log.warning("%s streams by configuration %s, of which nobody has told this server", sender, number)
                 self._missed[sender] = number
 
-    def payload_bytes(self, frame: Frame) -> int:
-        """Return the bytes that a follow stream's frame must bring.
+    def payload_bytes(self, frame: Frame) -> list[int]:
+        """Return the bytes that a follow stream's frame must bring, of each run.
 
         Raises:
             ProtocolError: blocks or rows that there are not.
         """
         store = self._state.store
         with self._state.changed:
-            total = store.span(frame.runs)
+            store.span(frame.runs)
             if isinstance(frame.meta, RecordMeta):
                 record = frame.meta
                 if record.rows is not None:
-                    return sum(payload_bytes(store.model, record.runs, record.rows))
-                return 0 if record.absent else total
+                    return payload_bytes(store.model, record.runs, record.rows)
+                return [] if record.absent else [store.span([run]) for run in record.runs]
             if frame.kind is Kind.SNAPSHOT:
-                return sum(store.image_bytes(run) for run in frame.runs)
-            return 0
+                return [store.image_bytes(run) for run in frame.runs]
+            return []
 
     def followed(
-        self, sender: NodeId, frame: Frame, data: NDArray[np.uint8], check_open: Callable[[], None]
-    ) -> Frame | None:
+        self,
+        sender: NodeId,
+        frame: Frame,
+        data: list[Raw],
+        check_open: Callable[[], None],
+        answer: Callable[[Frame], None],
+    ) -> None:
         """Take a frame of a follow stream.
 
         Args:
             sender: the old owner.
             frame: without its payload.
-            data: the payload.
+            data: the payload, of each run.
             check_open: raises where the stream has begun again on another connection.
-
-        Returns:
-            The acknowledgement of what this follower has now; None: there is none.
+            answer: called with the acknowledgement of what this follower has now. Of updates it is called before they
+                are applied: nobody sees them before that, as the lock is held, and workers go on meanwhile.
 
         Raises:
             ProtocolError: it does not continue what this follower holds.
@@ -151,18 +155,20 @@ class FollowTarget:
             if frame.kind in (Kind.NOTICE, Kind.HANDOVER):
                 self._adopt(frame.configuration)
             if sender in state.standing.dead or frame.kind is Kind.NOTICE:
-                return None
-            held, version = [], frame.version
+                return
+
+            def acknowledge(held: list[Run], version: int) -> None:
+                if held:
+                    answer(Frame(FollowedMeta(runs=tuple(held)), frame.configuration, version))
+
             if isinstance(frame.meta, SnapshotMeta):
-                held = self._snapshot(frame, frame.meta, data)
+                acknowledge(self._snapshot(frame, frame.meta, data[0]), frame.version)
             elif isinstance(frame.meta, RecordMeta):
-                held = self._record(sender, frame, frame.meta, data)
-                version += not (frame.meta.absent and frame.meta.batch is not None)
+                self._record(sender, frame, frame.meta, data, acknowledge)
             elif isinstance(frame.meta, HandoverMeta):
                 self._take_over(sender, frame, empty=frame.meta.empty)
             else:
                 raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
-            return Frame(FollowedMeta(runs=tuple(held)), frame.configuration, version) if held else None
 
     def _adopt(self, number: ConfigId) -> None:
         """Switch, since an old owner has; a server that is close to the clock itself first finishes its step."""
@@ -191,7 +197,14 @@ class FollowTarget:
         held = (store.status[window] == BlockStatus.FOLLOWER) & (store.versions[window] > NOTHING)
         return [(run[0] + first, count) for first, count in runs_of(held)]
 
-    def _record(self, sender: NodeId, frame: Frame, record: RecordMeta, data: NDArray[np.uint8]) -> list[Run]:
+    def _record(
+        self,
+        sender: NodeId,
+        frame: Frame,
+        record: RecordMeta,
+        data: list[Raw],
+        acknowledge: Callable[[list[Run], int], None],
+    ) -> None:
         if record.written is not None:
             runs = [*record.runs, *record.written_runs]
             self._state.store.span(runs)
@@ -202,29 +215,35 @@ class FollowTarget:
                 self._caught_up.add(sender)
                 self._fell_back |= record.pause
                 self.answer_synced()
-            return []
+            return
         store = self._state.store
-        (run,) = record.runs
-        window = slice(run[0], sum(run))
-        copies = store.status[window] == BlockStatus.FOLLOWER
-        if (copies & (store.versions[window] < frame.version)).any():
-            raise ProtocolError(
-                f"{sender} sent an update of blocks {run} at version {frame.version}, but this follower "
-                f"holds versions from {store.versions[window].min()}: an update was lost"
-            )
-        for segment in store.segments(run, store.counts, store.status, store.versions):
-            if store.status[segment[0]] == BlockStatus.FOLLOWER and store.versions[segment[0]] == frame.version:
-                self._update(segment, run, record, data)
-        return self._copies(run)
+        brought: Sequence[Rows | Raw | None] = data
+        if record.rows is not None:
+            brought = received(store.model, record.runs, record.rows, data)
+        elif record.absent:
+            brought = [None] * len(record.runs)
+        for run in record.runs:
+            window = slice(run[0], sum(run))
+            copies = store.status[window] == BlockStatus.FOLLOWER
+            if (copies & (store.versions[window] < frame.version)).any():
+                raise ProtocolError(
+                    f"{sender} sent an update of blocks {run} at version {frame.version}, but this follower "
+                    f"holds versions from {store.versions[window].min()}: an update was lost"
+                )
+        version = frame.version + (not record.absent or record.batch is None)
+        acknowledge([held for run in record.runs for held in self._copies(run)], version)
+        for run, part in zip(record.runs, brought, strict=True):
+            for segment in store.segments(run, store.counts, store.status, store.versions):
+                if store.status[segment[0]] == BlockStatus.FOLLOWER and store.versions[segment[0]] == frame.version:
+                    self._update(segment, run, record, part)
 
-    def _update(self, segment: Run, run: Run, record: RecordMeta, data: NDArray[np.uint8]) -> None:
+    def _update(self, segment: Run, run: Run, record: RecordMeta, data: Rows | Raw | None) -> None:
         store = self._state.store
         batch = BatchId(*record.batch) if record.batch is not None else None
         aggregate: GradientSum | Rows | None = None
-        if record.rows is not None:
-            (rows,) = received(store.model, record.runs, record.rows, [data])
-            aggregate = rows if segment == run else rows.between(store.row_updates.rows(segment))
-        elif not record.absent:
+        if isinstance(data, Rows):
+            aggregate = data if segment == run else data.between(store.row_updates.rows(segment))
+        elif data is not None:
             start = int(store.positions[segment[0]] - store.positions[run[0]])
             gradient = data[start : start + store.span([segment])].view(store.treatment(segment[0]).dtype)
             aggregate = GradientSum([gradient])

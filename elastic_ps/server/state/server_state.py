@@ -30,6 +30,7 @@ from elastic_ps.server.state.acknowledged import NOTHING, AcknowledgedVersions
 from elastic_ps.server.state.followed_ledger import FollowedLedger
 from elastic_ps.server.state.gathering import Gathering, Share
 from elastic_ps.server.state.unreported_entries import ServerLedger
+from elastic_ps.server.state.unsent_updates import RECORD_BYTES, UnsentUpdates, WithheldEntry
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import Meta, RefusedMeta
 from elastic_ps.transport.frames import Frame
@@ -55,19 +56,6 @@ class HeldFrame:
 
 
 @dataclass
-class WithheldEntry:
-    """A `WithheldEntry` of the ledger waits until followers have the updates that it tells of.
-
-    Attributes:
-        version: the version that the blocks had before.
-        blocks: by block, whether its follower lacks the update yet.
-    """
-
-    version: int
-    blocks: NDArray[np.bool_]
-
-
-@dataclass
 class ServerState:
     """A `ServerState` is shared by all parts of a server.
 
@@ -90,6 +78,7 @@ class ServerState:
     acknowledged: AcknowledgedVersions = field(default_factory=AcknowledgedVersions)
     withheld: dict[int, WithheldEntry] = field(default_factory=dict)  # by number of the ledger's entry
     followed_ledger: FollowedLedger = field(default_factory=FollowedLedger)
+    unsent: UnsentUpdates | None = None
     tell: Callable[[], None] = lambda: None  # tells workers what followers have acknowledged
     changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.RLock()))
 
@@ -255,7 +244,7 @@ class ServerState:
         batch: BatchId | None = None,
         shares: Sequence[tuple[NodeId, Share]] = (),
     ) -> None:
-        """Take a segment to its next version, here and at the servers that have copies of it.
+        """Take a segment to its next version, here; `send_records` takes it there at the servers that have copies.
 
         Args:
             segment: alike in `followed`.
@@ -266,26 +255,47 @@ class ServerState:
         """
         if self.snapshot is not None:
             self.snapshot.before_update(segment)
-        withholds = self.acknowledged.guards and aggregate is not None
-        written = self._withhold(segment, shares) if withholds else None
-        sends: list[Callable[[], None]] = []
+        if not self.sources and not self.acknowledged.guards:
+            self.store.update_segment(segment, aggregate, hyper, batch)
+            return
+        coming = UnsentUpdates(int(self.store.versions[segment[0]]), hyper, batch, type(aggregate))
+        if self.unsent is not None and not (self.unsent.is_like(coming) and self.unsent.nbytes < RECORD_BYTES):
+            self.send_records(shares)
+        applied: list[Callable[[], None]] = []
         for source in self.sources.values():
             if source.followed[segment[0]] and not source.link.closed:  # one that is opened again begins anew
-                source.ledger_kept = self.ledger.first
-                aggregate, send = source.record(segment, aggregate, hyper, batch, written)
-                sends.append(send)
+                aggregate, done = source.record(segment, aggregate)
+                applied.append(done)
         self.store.update_segment(segment, aggregate, hyper, batch)
-        for send in sends:
-            send()
+        for done in applied:
+            done()
+        self.unsent = self.unsent or coming
+        self.unsent.runs.append(segment)
+        self.unsent.nbytes += self.store.span([segment])
 
-    def _withhold(self, segment: Run, shares: Sequence[tuple[NodeId, Share]]) -> Written:
-        """Write an update down, which the coordinator is not told before followers have it."""
-        version = int(self.store.versions[segment[0]])
-        sequence = self.ledger.append(self.standing.config_id, version, [segment], shares)
+    def send_records(self, shares: Sequence[tuple[NodeId, Share]]) -> None:
+        """Send the updates that have been applied since the last to those who have copies; call before anything else.
+
+        Args:
+            shares: of the workers, in rank order.
+        """
+        unsent, self.unsent = self.unsent, None
+        if unsent is None:
+            return
+        withholds = self.acknowledged.guards and unsent.kind is not type(None)
+        written = self._withhold(unsent, shares) if withholds else None
+        for source in self.sources.values():
+            source.ledger_kept = self.ledger.first
+            source.send_record(unsent.hyper, unsent.batch, written)
+
+    def _withhold(self, unsent: UnsentUpdates, shares: Sequence[tuple[NodeId, Share]]) -> Written:
+        """Write updates down, which the coordinator is not told before followers have them."""
+        sequence = self.ledger.append(self.standing.config_id, unsent.version, joined(unsent.runs), shares)
         if sequence not in self.withheld:
-            self.withheld[sequence] = WithheldEntry(version, np.zeros(len(self.store.status), dtype=bool))
+            self.withheld[sequence] = WithheldEntry(unsent.version, np.zeros(len(self.store.status), dtype=bool))
             self.ledger.withhold(sequence)
-        self.withheld[sequence].blocks[segment[0] : sum(segment)] = True
+        for first, count in unsent.runs:
+            self.withheld[sequence].blocks[first : first + count] = True
         slices = [(worker, share.slice) for worker, share in shares if share.slice is not None]
         place = slices[-1][1][:3] if slices else (0, 0, 0)
         used = tuple((worker, part.low, part.high) for worker, part in slices if part.high > part.low)
@@ -299,7 +309,7 @@ class ServerState:
             updated: runs of the blocks.
             shares: the workers' shares, in rank order.
         """
-        if self.acknowledged.guards:  # `apply_update` has told it
+        if self.acknowledged.guards:  # `send_records` has told it
             self.write_told()
         else:
             self.ledger.append(self.standing.config_id, version, joined(updated), shares)

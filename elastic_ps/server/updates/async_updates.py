@@ -75,6 +75,7 @@ class AsyncUpdates:
                 self._apply(piece, push)
             else:
                 push.taken.append(piece.run)
+        self._state.send_records(shares)
         self._record(node, frame, push)
         if push.taken:
             self._send_values(node, np.fromiter(members(joined(push.taken)), np.int64), frame.version + 1)

@@ -124,6 +124,7 @@ class SyncUpdates:
                 for segment in state.store.segments(ready, *alike):
                     self._update(segment, closed)
                 state.gathering.drop(ready)
+        state.send_records(self._shares())
         if closed.refused:
             self._refuse_all("; ".join(dict.fromkeys(closed.refused)))
         if closed.updated:

@@ -1,12 +1,14 @@
 """Memory of records: used again when they have been sent or applied, and never before."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from elastic_ps.core.errors import ProtocolError
-from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.model import Model, Run, Tensor
+from elastic_ps.core.segments import Array
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.connections import FOLLOW, Peer
 from elastic_ps.server.copying.update_records import RECORDED_VERSIONS, UpdateRecords
@@ -28,25 +30,24 @@ def store() -> ServerBlockStore:
     return made
 
 
-def at(store: ServerBlockStore, version: int) -> ServerBlockStore:
-    store.versions[:] = version
-    return store
+def take(records: UpdateRecords, segment: Run, version: int) -> tuple[Array, int | None, Callable[[], None] | None]:
+    """Send a record of a segment: its memory, its number there, what is called when it has been sent."""
+    place = records.place(version)
+    return records.memory(place, segment, FLOAT), *records.sending(place)
 
 
 def test_a_followers_memory_has_room_for_some_versions_and_others_travel(store: ServerBlockStore) -> None:
     records = UpdateRecords(store, [Image(RECORDED_VERSIONS * MODEL.slab_bytes)])
-    taken = [records.take((0, 2), FLOAT) for version in range(RECORDED_VERSIONS + 1) if at(store, version)]
+    taken = [take(records, (0, 2), version) for version in range(RECORDED_VERSIONS + 1)]
     assert [slot for _, slot, _ in taken] == [*range(RECORDED_VERSIONS), None]
     assert not any(np.shares_memory(one, other) for one, _, _ in taken for other, _, _ in taken if one is not other)
-    at(store, RECORDED_VERSIONS + 1)
     records.applied(1)
-    assert records.take((0, 1), FLOAT)[1] == 1
-    assert records.take((1, 1), FLOAT)[1] == 1  # another segment of the same version
+    assert take(records, (0, 1), RECORDED_VERSIONS + 1)[1] == 1
+    assert take(records, (1, 1), RECORDED_VERSIONS + 1)[1] == 1  # another segment of the same version
     _, _, sent = taken[-1]
     assert sent is not None
     sent()
-    at(store, RECORDED_VERSIONS + 2)
-    memory, slot, _ = records.take((0, 2), FLOAT)
+    memory, slot, _ = take(records, (0, 2), RECORDED_VERSIONS + 2)
     assert slot is None
     assert np.shares_memory(memory, taken[-1][0])
 
@@ -54,12 +55,10 @@ def test_a_followers_memory_has_room_for_some_versions_and_others_travel(store: 
 def test_memory_that_the_follower_has_not_made_large_enough_is_not_used(store: ServerBlockStore) -> None:
     image = Image(MODEL.slab_bytes)
     records = UpdateRecords(store, [image])
-    assert records.take((0, 2), FLOAT)[1] == 0
-    at(store, 1)
-    assert records.take((0, 2), FLOAT)[1] is None
+    assert take(records, (0, 2), 0)[1] == 0
+    assert take(records, (0, 2), 1)[1] is None
     image.grow(RECORDED_VERSIONS * MODEL.slab_bytes)
-    at(store, 2)
-    assert records.take((0, 2), FLOAT)[1] == 1
+    assert take(records, (0, 2), 2)[1] == 1
 
 
 @pytest.mark.parametrize("slot", [0, RECORDED_VERSIONS, -1, None, "x"])

@@ -85,6 +85,35 @@ def test_followers_hold_the_owners_bytes(jobs: Jobs, spec: OptimizerSpec | None,
     check_copies(job)
 
 
+@pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
+def test_one_record_brings_what_one_push_completes(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, transport: Transport
+) -> None:
+    records: list[Frame] = []
+    arrived = ServerNode.arrived
+
+    def count(node: ServerNode, peer: Peer, frame: Frame, data: Any) -> None:
+        if frame.kind is Kind.RECORD:
+            records.append(frame)
+        arrived(node, peer, frame, data)
+
+    monkeypatch.setattr(ServerNode, "arrived", count)
+    owners = [block % 2 for block in range(BLOCKS)]
+    job = Job(TENSORS, ADAM, followers=[1 - owner for owner in owners], transport=transport)
+    jobs.begin(job, servers=2, assignment=owners)
+    for version in range(3):
+        job.check_step(version)
+        check_copies(job)
+    halves = [
+        half
+        for owned in (list(range(0, BLOCKS, 2)), list(range(1, BLOCKS, 2)))
+        for half in (owned[: len(owned) // 2], owned[len(owned) // 2 :])
+    ]
+    for version in (1, 2):  # before, snapshots bring some
+        brought = [[block for block, _ in frame.runs] for frame in records if frame.version == version]
+        assert sorted(brought) == sorted(halves)
+
+
 def test_nobody_is_told_what_a_follower_has_not_acknowledged(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     job = pair(jobs)
     job.check_step(0)
