@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.support.killed_job import JobDraw, JobOutcome, Strike, Struck, run
+from benchmarks.support.killed_job import JobDraw, KilledOutcome, Strike, Struck, run
 from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish
 
 FOLDER = Path("build/bench/kills")
@@ -72,7 +72,7 @@ def pause(struck: Struck, lease: float) -> float:
     return struck.trained - (struck.at + _BOUND_LEASES * lease)
 
 
-def goals(outcomes: Sequence[JobOutcome], strikes: int) -> list[BenchmarkGoal]:
+def goals(outcomes: Sequence[KilledOutcome], strikes: int) -> list[BenchmarkGoal]:
     """Return what was promised, and what came of it.
 
     Args:
@@ -99,7 +99,7 @@ def _p99(values: Sequence[float]) -> float:
     return float(np.quantile(values, 0.99, method="higher"))
 
 
-def rows(outcomes: Sequence[JobOutcome]) -> list[dict[str, Any]]:
+def rows(outcomes: Sequence[KilledOutcome]) -> list[dict[str, Any]]:
     """Return a row for each kind of job and strike.
 
     Args:
@@ -125,8 +125,8 @@ def _row(key: tuple[str, str, str, str], some: Sequence[tuple[Struck, float]]) -
     }
 
 
-class Lanes:
-    """`Lanes` run jobs, some at a time.
+class JobQueue:
+    """A `JobQueue` has the jobs that are still to run; some run at a time.
 
     Args:
         jobs: that are to run.
@@ -134,7 +134,7 @@ class Lanes:
     """
 
     def __init__(self, jobs: Sequence[JobDraw], seed: int):
-        self.outcomes: list[JobOutcome] = []
+        self.outcomes: list[KilledOutcome] = []
         self._count = len(jobs)
         self._seed = seed
         self._waiting: queue.SimpleQueue[JobDraw] = queue.SimpleQueue()
@@ -160,7 +160,7 @@ class Lanes:
             self.outcomes.append(outcome)
             self._tell(outcome, folder)
 
-    def _tell(self, outcome: JobOutcome, folder: Path) -> None:
+    def _tell(self, outcome: KilledOutcome, folder: Path) -> None:
         """Say what came of a job; its folder goes where all went well."""
         pauses = [pause(one, outcome.draw.lease) for one in outcome.struck if one.trained]
         middle = f", pause {statistics.median(pauses):.2f} s, at most {max(pauses):.2f} s" if pauses else ""
@@ -178,7 +178,7 @@ class Lanes:
 
 
 def main() -> int:
-    """Strike, print, write build/bench/kills.json."""
+    """Measure, print, write build/bench/kills.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200, help="servers that are killed (default 200)")
     parser.add_argument("--freezes", type=int, default=12, help="servers that are frozen (default 12)")
@@ -194,7 +194,7 @@ def main() -> int:
         for draw in draws(arguments.kills, arguments.freezes, arguments.seed, arguments.lease)
         if arguments.jobs is None or draw.number in arguments.jobs
     ]
-    lanes = Lanes(chosen, arguments.seed)
+    lanes = JobQueue(chosen, arguments.seed)
     lanes.run(arguments.lanes)
     strikes = sum(len(draw.strikes) for draw in chosen)
     return finish("kills", rows(lanes.outcomes), goals(lanes.outcomes, strikes), packages=("grpcio", "numpy"))

@@ -46,7 +46,7 @@ _EXCHANGE, _TRAINING = "benchmarks.scripts.train_kvstore", "benchmarks.scripts.t
 
 
 @dataclass(frozen=True)
-class Cell:
+class ReplicatedCell:
     """A cell is one job, which runs with followers and without.
 
     Attributes:
@@ -68,7 +68,7 @@ class Cell:
     more: tuple[str, ...] = ()
 
 
-def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+def cells(arguments: argparse.Namespace) -> Iterator[ReplicatedCell]:
     """Yield what is measured.
 
     Args:
@@ -77,15 +77,15 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
     for transport in arguments.transports:
         for model in arguments.models:
             for size in arguments.sizes:
-                yield Cell("rows" if model in TOUCHED else "exchange", _EXCHANGE, model, size, transport)
+                yield ReplicatedCell("rows" if model in TOUCHED else "exchange", _EXCHANGE, model, size, transport)
         if _MXNET_MODEL in arguments.models:
-            yield Cell("async", _EXCHANGE, _MXNET_MODEL, Size(2, 2), transport, ASYNC)
-            yield Cell("compressed", _EXCHANGE, _MXNET_MODEL, Size(2, 2), transport, more=_TWO_BITS)
+            yield ReplicatedCell("async", _EXCHANGE, _MXNET_MODEL, Size(2, 2), transport, ASYNC)
+            yield ReplicatedCell("compressed", _EXCHANGE, _MXNET_MODEL, Size(2, 2), transport, more=_TWO_BITS)
         for network in arguments.networks:
-            yield Cell("training", _TRAINING, network, Size(2, 2), transport)
+            yield ReplicatedCell("training", _TRAINING, network, Size(2, 2), transport)
 
 
-def run(cell: Cell, steps: int, rounds: int) -> dict[str, list[Measured]]:
+def run(cell: ReplicatedCell, steps: int, rounds: int) -> dict[str, list[Measured]]:
     """Run a job with followers and without, in turn; return its runs by which it was.
 
     Args:
@@ -109,7 +109,7 @@ def run(cell: Cell, steps: int, rounds: int) -> dict[str, list[Measured]]:
     return measured
 
 
-def _run_own(cell: Cell, how: str, steps: int) -> Measured:
+def _run_own(cell: ReplicatedCell, how: str, steps: int) -> Measured:
     folder = FOLDER / how
     options = ("--transport", cell.transport, *_REPLICAS[how])
     measured = run_own(folder, cell.module, cell.model, cell.size, steps, options, cell.store, cell.more)
@@ -124,7 +124,7 @@ def _run_own(cell: Cell, how: str, steps: int) -> Measured:
     return measured
 
 
-def _row(cell: Cell, measured: dict[str, list[Measured]]) -> dict[str, Any]:
+def _row(cell: ReplicatedCell, measured: dict[str, list[Measured]]) -> dict[str, Any]:
     row: dict[str, Any] = {"part": cell.part, "model": cell.model, "job": str(cell.size), "transport": cell.transport}
     for how in _REPLICAS:
         row[f"{how} ms"] = _median(measured[how])

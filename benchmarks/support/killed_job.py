@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.scripts import train_tally
 from coordinator.archive import Archive, read_archive
 from coordinator.client import ClientError
-from coordinator.ctl.audit import audit
+from coordinator.ctl.exactly_once_audit import audit
 from coordinator.server.journal import Journal
 from tests.e2e import jobs, proofs
 
@@ -78,7 +78,7 @@ class JobDraw:
 
 @dataclass
 class Struck:
-    """This came of one strike; times are unix seconds.
+    """This is what came of one strike; times are unix seconds.
 
     Attributes:
         strike: what was done.
@@ -100,8 +100,8 @@ class Struck:
 
 
 @dataclass
-class JobOutcome:
-    """This came of one job.
+class KilledOutcome:
+    """This is what came of one job.
 
     Attributes:
         draw: of the job.
@@ -119,7 +119,7 @@ class JobOutcome:
 
 
 class KilledJob:
-    """A `KilledJob` strikes the servers of one job.
+    """A `KilledJob` kills and freezes the servers of one job.
 
     Args:
         draw: of it.
@@ -148,7 +148,7 @@ class KilledJob:
         return since[0]
 
     def strike(self, strike: Strike) -> Struck:
-        """Strike a server, and wait until the launcher says so."""
+        """Kill or freeze a server, and wait until the launcher says so."""
         if strike.during == "plan":
             self._begin_plan()
         time.sleep(self._chance.uniform(0, _MOMENT_SECONDS if strike.during == "rest" else _PLAN_SECONDS))
@@ -185,14 +185,14 @@ class KilledJob:
         raise AssertionError(f"the launcher says nothing of {victim}\n{self._job.tail()}")
 
 
-def run(draw: JobDraw, folder: Path) -> JobOutcome:
+def run(draw: JobDraw, folder: Path) -> KilledOutcome:
     """Run one job through its strikes to its proof.
 
     Args:
         draw: of the job.
         folder: its own.
     """
-    outcome = JobOutcome(draw)
+    outcome = KilledOutcome(draw)
     folder.mkdir(parents=True)
     try:
         with _started(draw, folder) as job:
@@ -219,7 +219,7 @@ def _started(draw: JobDraw, folder: Path) -> Iterator[jobs.Job]:
         yield job
 
 
-def _read(outcome: JobOutcome, state: Path, folder: Path) -> None:
+def _read(outcome: KilledOutcome, state: Path, folder: Path) -> None:
     """Read from an ended job's folder when it went on, and what its ledger and weights prove."""
     archive = read_archive(state)
     journal = Journal(state / "journal.sqlite")
