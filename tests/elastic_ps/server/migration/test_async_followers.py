@@ -3,6 +3,8 @@
 import pytest
 
 from elastic_ps.server.blocks.applied_batches import BatchId
+from elastic_ps.transport.frame_kinds import Kind
+from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.migration.test_async_moves import DATA, check_exchange, check_settled, push
 from tests.elastic_ps.server.migration.test_broken_connections import reset, until
 from tests.elastic_ps.server.migration.test_followers import (
@@ -15,6 +17,7 @@ from tests.elastic_ps.server.migration.test_followers import (
     decide,
     die,
     pair,
+    plan,
 )
 from tests.elastic_ps.server.server_harness import Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
@@ -65,3 +68,25 @@ def test_a_push_is_answered_when_the_follower_has_it(jobs: Jobs, monkeypatch: py
         job.workers[worker].await_version(version)
     assert OTHERS != OWNERS
     check_exchange(job, "w0", 2, 3)
+
+
+def test_an_owner_that_has_switched_answers_no_push_of_blocks_that_leave(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = pair(jobs, data=DATA)
+    job.join_server("s2")
+    check_exchange(job, "w0", 0, 0)
+    new = plan(job, [2 if owner == 0 else owner for owner in OWNERS], [1 if owner == 0 else 0 for owner in OWNERS])
+    hold = Hold(monkeypatch, owner="s0")
+    slab = job.random_slab()
+    push(job, "w0", 1, 1, slab)
+    assert hold.held.wait(TIMEOUT)
+    job.order_adopt(new)
+    outbox, sent = job.servers["s0"].state.outbox, []
+    monkeypatch.setattr(outbox, "send", lambda node, frame, *payload: sent.append(frame.kind))
+    until(lambda: job.servers["s0"].state.standing.config_id == new.id)
+    hold.gate.set()
+    job.controls["s0"].await_answer(pb.SWITCHED, number=new.id)
+    assert Kind.VALUE not in sent
+    push(job, "w0", 1, 1, slab, configuration=new)
+    check_settled(job, "w0", 1, slab)
