@@ -4,19 +4,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
-WORKER, SERVER, COORDINATOR, LAUNCHER = "worker", "server", "coordinator", "launcher"
-KILL, FREEZE, RESET, DROP, DELAY, POWER, LOSE = "kill", "freeze", "reset", "drop", "delay", "power", "lose"
-"""SIGKILL; SIGSTOP, and SIGCONT after a while; RST to both ends; one way drops for a while, or is slow; the
-coordinator's machine loses power; the coordinator dies and its journal is gone."""
+from tests.world.cells import (
+    CELLS,
+    DEATH,
+    DELAY,
+    DROP,
+    FILLING,
+    FREEZE,
+    LAUNCHER,
+    MOVERS,
+    MOVING,
+    OPERATOR,
+    PLAN_PHASES,
+    REST,
+    RESTORE,
+    SCALE,
+)
+from tests.world.gradients import DENSE, KINDS
 
 FOR_EVER = 1e6
 """Seconds."""
-
-SCALE, DRAIN, SAVE = "scale", "drain", "save"
-"""What an operator asks for."""
-
-REST, PLAN_PHASES, RESTORE = "rest", ("REGISTERED", "ASSIGNED", "SYNCING", "ARMED"), "restore"
-PHASES = (REST, *PLAN_PHASES, RESTORE)
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class JobDraw:
-    """A job and what happens to it: all that a world needs beside its seed."""
+    """A job and what happens to it: all that a world needs beside its seed.
+
+    `apart`: each fault waits until the job has got over the one before.
+    """
 
     seed: int
     mode: str = "sync"
@@ -73,6 +83,9 @@ class JobDraw:
     room: int = 1 << 16
     switches: float = 0.0
     slow: float = 0.0
+    gradients: str = DENSE
+    replicas: int = 0
+    apart: bool = False
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, numbers: frozenset[int]) -> "JobDraw":
@@ -85,26 +98,6 @@ def calm(seed: int, **fields: object) -> JobDraw:
     return JobDraw(seed, **fields)  # type: ignore[arg-type]
 
 
-MOVERS, MOVING = "server-server", ("SYNCING", "ARMED")
-"""Servers have connections with each other while blocks move."""
-
-LINKS = ("worker-server", MOVERS, "worker-coordinator", "server-coordinator", "launcher-coordinator")
-
-CELLS: dict[str, tuple[str, ...]] = {
-    KILL: (WORKER, SERVER, COORDINATOR),
-    FREEZE: (WORKER, SERVER, COORDINATOR, LAUNCHER),
-    POWER: (COORDINATOR,),
-    LOSE: (COORDINATOR,),
-    RESET: LINKS,
-    DROP: LINKS,
-    DELAY: LINKS,
-    SCALE: ("",),
-    DRAIN: (WORKER, SERVER),
-    SAVE: ("",),
-}
-"""Whom each kind may meet; "": the job."""
-
-_OPERATOR = (SCALE, DRAIN, SAVE)
 _LEASES = (2.0, 3.0, 5.0)
 
 
@@ -116,13 +109,15 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         faults: that the job meets; what its operator asks for comes beside them.
     """
     random = Random(f"job {seed}")
+    replicas = random.randint(0, 1)
+    apart = bool(replicas) and random.random() < 0.6
     mode = random.choice(("sync", "sync", "async", "ssp"))
     lease = random.choice(_LEASES)
     return JobDraw(
         seed,
         mode=mode,
         workers=random.randint(1, 3),
-        servers=random.randint(1, 3),
+        servers=random.randint(1 + replicas, 3 + replicas),
         batch=random.choice((4, 8)) if mode != "sync" else 8,
         epochs=20 if mode == "sync" else 16,
         tensors=random.randint(1, 3),
@@ -136,7 +131,10 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         room=random.choice((1 << 16, 4096, 512)),
         switches=random.choice((0.0, 0.02, 0.1)),
         slow=random.choice((0.0, 0.1, 0.3)),
-        faults=tuple(_faults(random, faults, lease)),
+        gradients=Random(f"gradients {seed}").choice((DENSE, DENSE, *KINDS)),
+        replicas=replicas,
+        apart=apart,
+        faults=tuple(_faults(random, faults, lease, bool(replicas), apart)),
     )
 
 
@@ -149,10 +147,10 @@ def _lasts(random: Random, kind: str, lease: float) -> float:
     return random.choice((0.3, 1.0, 2.5)) * lease * random.random()
 
 
-def _faults(random: Random, count: int, lease: float) -> Iterator[Fault]:
+def _faults(random: Random, count: int, lease: float, replicas: bool, apart: bool) -> Iterator[Fault]:
     """Yield faults of the few kinds that this seed uses, among an operator's wishes."""
-    kinds = random.sample([kind for kind in CELLS if kind not in _OPERATOR], random.randint(1, 4))
-    wishes = random.sample(_OPERATOR, random.randint(0, 3))
+    kinds = random.sample([kind for kind in CELLS if kind not in OPERATOR], random.randint(1, 4))
+    wishes = random.sample(OPERATOR, random.randint(0, 3))
     rate = random.choice((0.1, 0.5, 1.5))
     number, made = 0, 0
     while made < count:
@@ -161,19 +159,26 @@ def _faults(random: Random, count: int, lease: float) -> Iterator[Fault]:
         made += not wish
         lasts = _lasts(random, kind, lease)
         role = _role(random, kind, lasts)
-        phases = MOVING if role == MOVERS else (REST,) if wish else (REST, REST, *PLAN_PHASES, RESTORE)
         yield Fault(
             number,
             kind,
             role,
-            random.choice(phases),
+            random.choice(_phases(role, replicas, apart)),
             after=random.random() * rate,
             lasts=lasts,
             choice=random.getrandbits(16),
             workers=random.randint(1, 3),
-            servers=random.randint(1, 3),
+            servers=random.randint(1 + replicas, 3 + replicas),
         )
         number += 1
+
+
+def _phases(role: str, replicas: bool, apart: bool) -> tuple[str, ...]:
+    """Return in which phases a fault may come: one that waits for rest is alone in its phase, too."""
+    if role == MOVERS and not replicas:
+        return MOVING
+    afterwards = () if apart else (DEATH, FILLING, RESTORE) if replicas else (DEATH, RESTORE)
+    return (REST, REST, *PLAN_PHASES, *afterwards)
 
 
 def _role(random: Random, kind: str, lasts: float) -> str:

@@ -7,12 +7,15 @@ from typing import Any
 
 import grpc
 
-from coordinator.core.job import JobPhase
+from coordinator.core.job import DurableJob, JobPhase
+from coordinator.core.plans.plan import PlanKind
 from elastic_ps.control.channels import coordinator_channel
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
-from tests.world import draw as kinds
-from tests.world.draw import PLAN_PHASES, REST, RESTORE, Fault
+from tests.world import cells as kinds
+from tests.world.cells import DEATH, FILLING, OPERATOR, PLAN_PHASES, REST, RESTORE
+from tests.world.draw import FOR_EVER, Fault
+from tests.world.guarantee import Guarantee
 from tests.world.scheduler import DEAD, RUNS, Process
 from tests.world.threads import Thread
 
@@ -22,8 +25,23 @@ _SOON = 6.0
 _PROVOKED = 0.3
 """After so many seconds in which the phase has not come by itself it is brought about."""
 
+_PATIENCE_SECONDS = 60.0
+"""After so long the next fault comes, though the job may not have got over the last one."""
+
 _MOST_AT_ONCE = 3
 _LOOK_SECONDS = 0.2
+
+
+def _phase_of(job: DurableJob) -> str:
+    """Return a job's phase, as the coverage table calls it."""
+    plan = job.plan
+    if job.phase is JobPhase.RESTORING or (plan is not None and plan.restore):
+        return RESTORE
+    if plan is None or plan.phase not in PLAN_PHASES:
+        return REST
+    if plan.kind is PlanKind.DEATH:
+        return DEATH
+    return FILLING if plan.background else str(plan.phase)
 
 
 class Injector:
@@ -39,7 +57,9 @@ class Injector:
         self._coming = list(world.draw.faults)
         self._not_before = 0.0
         self._operator = Process("operator", "operator", 0)
-        self._lasting: set[int] = set()
+        self._guarantee: Guarantee = world.guarantee
+        self._patience = 0.0
+        self.lasting: set[int] = set()  # numbers of faults that pass by themselves, later
         self._provoked = self._rebuilding = False
         self.state: Any = None  # the coordinator's last
         self.journal_lost = False
@@ -54,11 +74,8 @@ class Injector:
         if job.ended:
             self._coming.clear()
         self._rebuilding &= not state.rebuilt
-        phase = REST
-        if job.phase is JobPhase.RESTORING or (job.plan is not None and job.plan.restore):
-            phase = RESTORE
-        elif job.plan is not None and job.plan.phase in PLAN_PHASES:
-            phase = str(job.plan.phase)
+        self._guarantee.saw(job)
+        phase = _phase_of(job)
         if phase != self.phase:
             self.phase = phase
             self._look_soon(self._network.random.random() * 0.004)
@@ -68,10 +85,12 @@ class Injector:
 
     def lost(self, process: Process, status: int) -> None:
         """Take note of a process's end: a server that is killed at the job's end keeps its last ledger entries."""
-        self.late |= process.role == kinds.SERVER and status != 0 and self.state is not None and self.state.job.ended
+        ending = bool(self._world.watch.scripts_ended) or (self.state is not None and self.state.job.ended)
+        self.late |= process.role == kinds.SERVER and status != 0 and ending
 
     def _next(self) -> None:
         if self._coming:
+            self._patience = self._scheduler.now + _PATIENCE_SECONDS
             self._not_before = self._scheduler.now + self._coming[0].after
             self._look_soon(self._coming[0].after)
 
@@ -83,7 +102,10 @@ class Injector:
         if not self._coming or not self._not_before or now < self._not_before:
             return
         fault = self._coming[0]
-        if self._rebuilding or len(self._lasting) >= _MOST_AT_ONCE:
+        if self._rebuilding or len(self.lasting) >= _MOST_AT_ONCE:
+            self._look_soon(_LOOK_SECONDS)
+        elif self._world.draw.apart and now < self._patience and not self._guarantee.is_whole():
+            self._not_before = max(self._not_before, now)
             self._look_soon(_LOOK_SECONDS)
         elif fault.phase != self.phase and now < self._not_before + _SOON:
             if self.phase == REST and not self._provoked and now >= self._not_before + _PROVOKED:
@@ -97,13 +119,17 @@ class Injector:
             self._next()
 
     def _provoke(self, fault: Fault) -> None:
-        """Bring a fault's phase about: a scaling, or a server's death."""
+        """Bring a fault's phase about: a scaling, or a death; where blocks have followers, that of two servers."""
         self.last = self._scheduler.now
         self._world.story.tell("FAULT", f"{fault.number} wants {fault.phase}")
-        if fault.phase == RESTORE:
-            self._kill(replace(fault, role=kinds.SERVER))
-        elif fault.phase in PLAN_PHASES:
+        replicas = self._world.draw.replicas
+        if fault.phase in PLAN_PHASES:
             self._scale(fault)
+        elif fault.phase in (RESTORE, DEATH, FILLING):
+            self._guarantee.single = None
+            for number in range(2 if fault.phase == RESTORE and replicas else 1):
+                role = kinds.WORKER if fault.phase == DEATH and not replicas else kinds.SERVER
+                self._kill(replace(fault, role=role, choice=fault.choice + number))
 
     def _strike(self, fault: Fault) -> None:
         acts: dict[str, Callable[[Fault], str]] = {
@@ -121,21 +147,23 @@ class Injector:
         finishing = bool(self.state.job.finished)
         if finishing and fault.role == kinds.WORKER and fault.kind in (kinds.KILL, kinds.DRAIN):
             return  # it would end a process whose script has ended
+        if fault.kind not in OPERATOR:
+            self._guarantee.struck(fault)
         whom = acts[fault.kind](fault)
         if whom:
             self.late |= finishing
-            self.last = max(self.last, self._scheduler.now + (fault.lasts if fault.lasts < kinds.FOR_EVER else 0.0))
+            self.last = max(self.last, self._scheduler.now + (fault.lasts if fault.lasts < FOR_EVER else 0.0))
             self.hits.append((fault.role, self.phase, fault.kind))
             self._world.story.tell("FAULT", f"{fault} ({self.phase}): {whom}")
 
     def _ends(self, fault: Fault, act: Callable[[], None]) -> None:
         """Let a fault end when it has lasted long enough."""
-        if fault.lasts == kinds.FOR_EVER:
+        if fault.lasts == FOR_EVER:
             return
-        self._lasting.add(fault.number)
+        self.lasting.add(fault.number)
 
         def end() -> None:
-            self._lasting.discard(fault.number)
+            self.lasting.discard(fault.number)
             act()
             self._world.story.tell("FAULT", f"{fault.number} ends")
 

@@ -1,7 +1,7 @@
 """The world's network: connections that keep order, take time, and break as those of TCP do."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 from typing import Any
 
@@ -200,6 +200,11 @@ class Network:
     def slow(self, source: Process, target: Process, seconds: float) -> None:
         """Let each message take so much longer; 0: not any more."""
         self._slow[source, target] = seconds
+
+    def troubled(self, among: Collection[Process]) -> bool:
+        """Return whether some of these cannot reach each other, or only slowly."""
+        ways = [*self._blocked, *(way for way, seconds in self._slow.items() if seconds)]
+        return any(source in among and target in among for source, target in ways)
 
     def reset(self, one: Process, other: Process) -> int:
         """Break every connection between two processes, with what is on its way; return how many there were."""

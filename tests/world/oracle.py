@@ -17,7 +17,8 @@ from tests.world.draw import JobDraw
 from tests.world.programs import Watch
 
 BEYOND_THE_LEASE = 30.0
-"""Seconds, after a lease, within which a job goes on after the last fault."""
+"""Seconds, after a lease, within which a job goes on after the last fault, or its coordinator's last start: that of
+one that ends again and again comes after ever longer pauses, of 30 s at most."""
 
 MOST_THREADS, MOST_CONNECTIONS = 80, 60
 """Of a process of a job this small."""
@@ -41,16 +42,22 @@ class Oracle(Watch):
         self._weights: dict[int, int] = {}  # by version, a checksum
         self._values: dict[tuple[int, Any], int] = {}  # by version and run, a checksum
         self._owners: dict[tuple[Any, int], Any] = {}  # by configuration and block
-        self._finished = 0
+        self.scripts_ended = 0
 
     def _wrong(self, why: str) -> None:
         self.world.fail(why)
 
     # ---- scripts -----------------------------------------------------------------------------------------------------
 
+    def started(self, process: Any) -> None:
+        """See `Watch`."""
+        self.world.guarantee.started(process)
+
     def stepped(self, process: Any, job: Any, arrays: list[Any]) -> None:
         """See `Watch`."""
         self.steps += 1
+        if self._draw.mode == "sync":
+            self.world.guarantee.stepped(process, job.node.version)
         self._progress = self.world.scheduler.now
         if self._draw.mode == "sync":
             self._check_sync(process, job.node.version, arrays)
@@ -72,7 +79,7 @@ class Oracle(Watch):
 
     def finished(self, process: Any, arrays: list[Any]) -> None:
         """See `Watch`."""
-        self._finished += 1
+        self.scripts_ended += 1
         self._progress = self.world.scheduler.now
         for number, array in enumerate(arrays):
             if (array != self._draw.epochs).any():
@@ -86,11 +93,11 @@ class Oracle(Watch):
 
     def ended(self) -> None:
         """Check what is known when the launcher has ended with status 0."""
-        if not self._finished:
+        if not self.scripts_ended:
             self._wrong("the job has ended, and no script came to its end")
         injector = self.world.injector
         partial = injector.late or injector.journal_lost  # a server died with entries, or the ledger begins anew
-        if self._finished and not partial:
+        if self.scripts_ended and not partial:
             self._audit()
 
     def _audit(self) -> None:
@@ -131,7 +138,7 @@ class Oracle(Watch):
         """Look whether the job goes on, again and again."""
         scheduler = self.world.scheduler
         injector = self.world.injector
-        waited = scheduler.now - max(self._progress, injector.last)
+        waited = scheduler.now - max(self._progress, injector.last, self.world.coordinator_began)
         asked = BEYOND_THE_LEASE + self._draw.lease if injector.journal_lost else 0.0  # nodes, for who does not come
         if waited > self._draw.lease + BEYOND_THE_LEASE + asked:
             self._wrong(f"no step for {waited:.0f} s after the last fault and the last step")

@@ -10,7 +10,7 @@ from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import WorkerJob
-from tests.world import threads
+from tests.world import gradients, threads
 from tests.world.draw import JobDraw
 from tests.world.scheduler import Process
 
@@ -53,8 +53,13 @@ def run_worker(process: Process, draw: JobDraw, watch: "Watch", pace: tuple[floa
 class Watch:
     """A `Watch` sees what scripts see. See `oracle.Oracle`."""
 
+    scripts_ended = 0
+
     def stepped(self, process: Process, job: WorkerJob, arrays: list[np.ndarray]) -> None:
         """Take note that a worker begins a step with these parameters."""
+
+    def started(self, process: Process) -> None:
+        """Take note that a worker's script begins."""
 
     def finished(self, process: Process, arrays: list[np.ndarray]) -> None:
         """Take note that a worker's script has ended with these parameters."""
@@ -65,6 +70,7 @@ class Watch:
 
 def train(process: Process, draw: JobDraw, watch: Watch, pace: tuple[float, float]) -> None:
     """Train: each tensor has an entry for each sample, whose gradient is one there; rate -1 counts the samples."""
+    watch.started(process)
     arrays = [np.zeros(draw.samples, np.float32) for _ in range(draw.tensors)]
     targets = [NumpyArray(array) for array in arrays]
     keys = [f"i:{number}" for number in range(draw.tensors)]
@@ -75,12 +81,16 @@ def train(process: Process, draw: JobDraw, watch: Watch, pace: tuple[float, floa
         for _, indices, _ in sampler:
             if store is None:
                 store = process.job.open_store()
+                if (compression := gradients.compression(draw.gradients)) is not None:
+                    store.set_compression(compression)
                 store.set_optimizer(OptimizerSpec("sgd"), lambda updates: Hyper(lr=-1.0))
                 store.broadcast(keys, targets, [[target] for target in targets])
             elif process.job.rehearsed:
                 watch.stepped(process, process.job, arrays)
-            gradient = np.zeros(draw.samples, np.float32)
-            gradient[indices] = 1.0
             threads.time.sleep(pace[0] + (pace[1] - pace[0]) * threads.here.scheduler.random.random())
-            store.pushpull(keys, [[NumpyArray(gradient)] for _ in keys], [[target] for target in targets])
+            store.pushpull(
+                keys,
+                [[gradients.gradient(draw.gradients, draw.samples, indices)] for _ in keys],
+                [[target] for target in targets],
+            )
     watch.finished(process, arrays)

@@ -1,15 +1,11 @@
-"""What seeds came to: one result for each, and a table of role x phase x fault over all of them."""
+"""What a seed came to."""
 
 import time
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rich import box
-from rich.table import Table
-
 from tests.world import world
-from tests.world.draw import PHASES, JobDraw
+from tests.world.cells import Cell
+from tests.world.draw import JobDraw
 from tests.world.oracle import Oracle
 
 
@@ -21,6 +17,7 @@ class Result:
         draw: the job.
         failures: what was wrong; none: nothing.
         hits: role, phase and kind of each fault that came about.
+        watched: faults that came alone, while each block had a follower.
         steps: that workers began.
         virtual: seconds in the world.
         real: seconds of a core that it took.
@@ -29,14 +26,16 @@ class Result:
 
     draw: JobDraw
     failures: tuple[str, ...]
-    hits: tuple[tuple[str, str, str], ...]
+    hits: tuple[Cell, ...]
+    watched: int
     steps: int
     virtual: float
     real: float
     story: str
 
     def __str__(self) -> str:
-        job = f"{self.draw.mode}, {self.draw.workers} workers, {self.draw.servers} servers"
+        replicas = ", replicas" if self.draw.replicas else ""
+        job = f"{self.draw.mode}, {self.draw.workers} workers, {self.draw.servers} servers{replicas}"
         what = f"{self.steps} steps, {len(self.hits)} faults, {self.virtual:.1f} s in {self.real:.2f} s"
         return f"seed {self.draw.seed}: {'; '.join(self.failures) or 'good'} ({job}; {what})"
 
@@ -50,20 +49,9 @@ def play(draw: JobDraw) -> Result:
         draw,
         tuple(ran.failures),
         tuple(ran.injector.hits),
+        ran.guarantee.watched,
         oracle.steps,
         ran.scheduler.now,
         time.process_time() - began,
         ran.story.text(),
     )
-
-
-def table(hits: Iterable[tuple[str, str, str]]) -> Table:
-    """Return one row for each role and kind, one column for each phase."""
-    found = Counter(hits)
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column in ("of", "fault", *PHASES, "all"):
-        drawn.add_column(column, justify="left" if column in ("of", "fault") else "right")
-    for role, kind in sorted({(role, kind) for role, _, kind in found}):
-        counts = [found[role, phase, kind] for phase in PHASES]
-        drawn.add_row(role or "the job", kind, *(str(count or "") for count in counts), str(sum(counts)))
-    return drawn

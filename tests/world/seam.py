@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 import grpc
 
 import coordinator.__main__
+import coordinator.options as program_options
 import elastic_ps.server.__main__
 from coordinator.server import admission, bounded_streams, journal, ledger_files, runtime
 from elastic_ps.control import channels
@@ -103,6 +105,7 @@ def _arguments() -> Any:
         sys.argv = before
 
 
+_SETTINGS = program_options.settings
 _PARSE = elastic_ps.server.__main__._arguments
 
 
@@ -126,6 +129,7 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     yield runtime, "step", world.step
     yield coordinator.__main__, "asyncio", overlay(asyncio, run=loop.run)
     yield coordinator.__main__, "sys", streams
+    yield program_options, "settings", lambda given: replace(_SETTINGS(given), replicas=world.draw.replicas)
     for program in coordinator.__main__, elastic_ps.server.__main__:
         yield program, "raise_limit", lambda: None
     yield coordinator.__main__, "_log", lambda as_json: None

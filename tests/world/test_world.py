@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from coordinator.core.nodes import deaths
+from coordinator.core.plans.promotion import Decision
 from elastic_ps.server.blocks.applied_batches import AppliedBatches
 from tests.paths import ROOT
-from tests.world import draw as kinds
-from tests.world import results
+from tests.world import cells as kinds
+from tests.world import gradients, results
 from tests.world.draw import Fault, JobDraw, drawn
 from tests.world.shrink import shrunk
 
@@ -34,6 +36,26 @@ def test_a_calm_job_counts_every_sample(mode):
     assert result.failures == ()
     assert not result.hits
     assert result.steps >= 15
+
+
+@pytest.mark.parametrize("kind", gradients.KINDS)
+def test_followers_of_every_kind_of_gradient(kind):
+    """A server is killed, each time when all blocks have followers again: nothing is restored."""
+    kills = tuple(Fault(number, kinds.KILL, kinds.SERVER, after=0.3, choice=number) for number in range(3))
+    job = {"workers": 2, "servers": 3, "epochs": 16, "pace": (0.05, 0.1), "checkpoint_interval": 0.2}
+    for mode in ("sync", "async"):
+        result = results.play(JobDraw(2, mode=mode, replicas=1, apart=True, gradients=kind, faults=kills, **job))
+        assert result.failures == ()
+        assert result.watched == len(kills)
+        assert "goes back to its last checkpoint" not in result.story
+
+
+def test_a_restore_after_a_single_fault_is_found(monkeypatch):
+    """The coordinator takes no copy for one that could own its block."""
+    monkeypatch.setattr(deaths, "decide", lambda chain, begun, *rest, **named: Decision(begun, lost=(0,)))
+    kill = Fault(0, kinds.KILL, kinds.SERVER, after=0.3)
+    result = results.play(JobDraw(2, workers=2, servers=3, epochs=16, replicas=1, apart=True, faults=(kill,)))
+    assert "every block had a follower" in result.failures[0]
 
 
 def test_some_seeds_are_good():

@@ -15,8 +15,10 @@ from elastic_ps.launch.commands import JobCommands
 from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.transport.choice import TransportName
 from tests.world import programs, seam
+from tests.world.cells import LOSE
 from tests.world.disk import Disk
-from tests.world.draw import LOSE, JobDraw
+from tests.world.draw import JobDraw
+from tests.world.guarantee import Guarantee
 from tests.world.inject import Injector
 from tests.world.network import Network
 from tests.world.rpc import WorldChannel
@@ -73,7 +75,9 @@ class World:
         self.launcher = Process("launcher", "launcher", 1)
         self.failures: list[str] = []
         watch.world = self
+        self.guarantee = Guarantee(self)
         self.injector = Injector(self)
+        self.coordinator_began = 0.0
         self.address, self.token = "", bytes.fromhex(_TOKEN)
         self.secrets = self._secrets(Random(f"secrets {draw.seed}"))
         self.folder = folder
@@ -158,6 +162,8 @@ class World:
         else:
             process.arguments = [*command[3:], *self._term(role)]
             run = programs.run_coordinator if role == "coordinator" else programs.run_server
+            if role == "coordinator":
+                self.coordinator_began = self.scheduler.now
             program = lambda: run(process)  # noqa: E731
         self.processes.append(process)
         self._start(process, program)
@@ -244,7 +250,8 @@ class World:
     def step(self, state: Any, event: Any) -> Any:
         """See `coordinator.core.protocol.step`: the world sees what comes of it."""
         found, effects = step(state, event)
-        self.injector.saw(found)
+        if not self.scheduler.over:  # else a coordinator that was killed long ago comes to its end
+            self.injector.saw(found)
         return found, effects
 
     def make_channel(self, address: str, options: Any = None) -> WorldChannel:

@@ -1,0 +1,54 @@
+"""The cells of the coverage table: whom each kind of fault meets, in which phase of the job, and which cannot be."""
+
+from itertools import product
+
+WORKER, SERVER, COORDINATOR, LAUNCHER = "worker", "server", "coordinator", "launcher"
+KILL, FREEZE, RESET, DROP, DELAY, POWER, LOSE = "kill", "freeze", "reset", "drop", "delay", "power", "lose"
+"""SIGKILL; SIGSTOP, and SIGCONT after a while; RST to both ends; one way drops for a while, or is slow; the
+coordinator's machine loses power; the coordinator dies and its journal is gone."""
+
+SCALE, DRAIN, SAVE = "scale", "drain", "save"
+"""What an operator asks for."""
+
+OPERATOR = (SCALE, DRAIN, SAVE)
+
+REST, PLAN_PHASES, RESTORE = "rest", ("REGISTERED", "ASSIGNED", "SYNCING", "ARMED"), "restore"
+DEATH, FILLING = "death", "filling"
+"""A plan without the dead is under way; one that makes followers for blocks which have none."""
+
+PHASES = (REST, *PLAN_PHASES, DEATH, FILLING, RESTORE)
+"""PLAN_PHASES are those of all other plans."""
+
+MOVERS, MOVING = "server-server", ("SYNCING", "ARMED")
+"""Servers have connections with each other while blocks move, and where blocks have followers."""
+
+LINKS = ("worker-server", MOVERS, "worker-coordinator", "server-coordinator", "launcher-coordinator")
+
+CELLS: dict[str, tuple[str, ...]] = {
+    KILL: (WORKER, SERVER, COORDINATOR),
+    FREEZE: (WORKER, SERVER, COORDINATOR, LAUNCHER),
+    POWER: (COORDINATOR,),
+    LOSE: (COORDINATOR,),
+    RESET: LINKS,
+    DROP: LINKS,
+    DELAY: LINKS,
+    SCALE: ("",),
+    DRAIN: (WORKER, SERVER),
+    SAVE: ("",),
+}
+"""Whom each kind may meet; "": the job."""
+
+Cell = tuple[str, str, str]
+"""Role, phase, kind."""
+
+IMPOSSIBLE: dict[Cell, str] = {
+    (COORDINATOR, RESTORE, LOSE): "no node is left that knows the job: its coordinator waits an hour for one",
+}
+"""Cells that no seed can hit, and why."""
+
+
+def possible() -> list[Cell]:
+    """Return every cell that some seed can hit."""
+    pairs = [(role, kind) for kind, roles in CELLS.items() for role in roles]
+    every = [(role, phase, kind) for (role, kind), phase in product(pairs, PHASES)]
+    return [cell for cell in every if cell not in IMPOSSIBLE]

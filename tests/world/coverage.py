@@ -1,0 +1,44 @@
+"""The coverage table says how often each role met each fault in each phase, and which cells nothing has hit."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tests.world.cells import CELLS, IMPOSSIBLE, PHASES, Cell, possible
+
+ENOUGH = 50
+"""Hits of a cell, in a night's run."""
+
+_CANNOT = "-"
+_FEW = 60
+"""Cells that are named; where more were not hit the run was a short one."""
+
+
+def table(hits: Iterable[Cell]) -> RenderableType:
+    """Return one row for each role and kind, one column for each phase; below it what is missing."""
+    found = Counter(hits)
+    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in ("of", "fault", *PHASES, "all"):
+        drawn.add_column(column, justify="left" if column in ("of", "fault") else "right")
+    for role, kind in sorted((role, kind) for kind, roles in CELLS.items() for role in roles):
+        row = [(role, phase, kind) for phase in PHASES]
+        counts = (_CANNOT if cell in IMPOSSIBLE else str(found[cell]) for cell in row)
+        drawn.add_row(role or "the job", kind, *counts, str(sum(found[cell] for cell in row)))
+    return Group(drawn, *(Text(line) for line in _missing(found)))
+
+
+def _missing(found: Counter[Cell]) -> Iterator[str]:
+    every = possible()
+    never = [cell for cell in every if not found[cell]]
+    few = sum(0 < found[cell] < ENOUGH for cell in every)
+    yield f"{len(every)} cells: {len(never)} never hit, {few} fewer than {ENOUGH} times; - cannot be"
+    for role, kind in sorted({(role, kind) for role, _, kind in never}) if len(never) < _FEW else ():
+        phases = [phase for phase in PHASES if (role, phase, kind) in never]
+        yield f"never hit: {kind} of {role or 'the job'} at {', '.join(phases)}"
+    for cell, why in IMPOSSIBLE.items():
+        if found[cell]:
+            yield f"taken to be impossible, and hit: {cell[2]} of {cell[0]} at {cell[1]} ({why})"
