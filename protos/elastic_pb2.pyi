@@ -772,7 +772,7 @@ class EvictReply(_message.Message):
     def __init__(self, outcome: _Optional[str] = ...) -> None: ...
 
 class ScaleReply(_message.Message):
-    __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated", "joining_workers", "joining_servers", "leaving", "request")
+    __slots__ = ("plan", "queued", "lines", "moves", "bytes_to_move", "seconds_estimated", "joining_workers", "joining_servers", "leaving", "request", "unprotects")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
@@ -783,6 +783,7 @@ class ScaleReply(_message.Message):
     JOINING_SERVERS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
+    UNPROTECTS_FIELD_NUMBER: _ClassVar[int]
     plan: int
     queued: bool
     lines: _containers.RepeatedScalarFieldContainer[str]
@@ -793,7 +794,8 @@ class ScaleReply(_message.Message):
     joining_servers: int
     leaving: _containers.RepeatedScalarFieldContainer[str]
     request: int
-    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[bool] = ..., lines: _Optional[_Iterable[str]] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., bytes_to_move: _Optional[int] = ..., seconds_estimated: _Optional[float] = ..., joining_workers: _Optional[int] = ..., joining_servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., request: _Optional[int] = ...) -> None: ...
+    unprotects: bool
+    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[bool] = ..., lines: _Optional[_Iterable[str]] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., bytes_to_move: _Optional[int] = ..., seconds_estimated: _Optional[float] = ..., joining_workers: _Optional[int] = ..., joining_servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., request: _Optional[int] = ..., unprotects: _Optional[bool] = ...) -> None: ...
 
 class Move(_message.Message):
     __slots__ = ("source", "target", "blocks", "bytes")
@@ -916,7 +918,7 @@ class NodeStatus(_message.Message):
     def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., rank: _Optional[int] = ..., state: _Optional[str] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., bytes: _Optional[int] = ..., lease_left: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., pid: _Optional[int] = ..., transports: _Optional[_Mapping[str, str]] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers", "requests", "queued_requests", "withdrawn", "waiting", "unsaved", "checkpoint", "rebuilt")
+    __slots__ = ("job", "phase", "reason", "term", "configuration", "nodes", "wanted_workers", "wanted_servers", "version", "epoch", "step", "rate", "data", "plan", "queued", "blocks", "bytes", "optimizers", "requests", "queued_requests", "withdrawn", "waiting", "unsaved", "checkpoint", "rebuilt", "protection")
     class WithdrawnEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -949,6 +951,7 @@ class StatusReply(_message.Message):
     UNSAVED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     REBUILT_FIELD_NUMBER: _ClassVar[int]
+    PROTECTION_FIELD_NUMBER: _ClassVar[int]
     job: str
     phase: str
     reason: str
@@ -974,7 +977,22 @@ class StatusReply(_message.Message):
     unsaved: str
     checkpoint: str
     rebuilt: bool
-    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ..., requests: _Optional[_Iterable[int]] = ..., queued_requests: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Mapping[int, str]] = ..., waiting: _Optional[_Iterable[str]] = ..., unsaved: _Optional[str] = ..., checkpoint: _Optional[str] = ..., rebuilt: _Optional[bool] = ...) -> None: ...
+    protection: Protection
+    def __init__(self, job: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., term: _Optional[int] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., wanted_workers: _Optional[int] = ..., wanted_servers: _Optional[int] = ..., version: _Optional[int] = ..., epoch: _Optional[int] = ..., step: _Optional[int] = ..., rate: _Optional[float] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., queued: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., optimizers: _Optional[_Iterable[str]] = ..., requests: _Optional[_Iterable[int]] = ..., queued_requests: _Optional[_Iterable[int]] = ..., withdrawn: _Optional[_Mapping[int, str]] = ..., waiting: _Optional[_Iterable[str]] = ..., unsaved: _Optional[str] = ..., checkpoint: _Optional[str] = ..., rebuilt: _Optional[bool] = ..., protection: _Optional[_Union[Protection, _Mapping]] = ...) -> None: ...
+
+class Protection(_message.Message):
+    __slots__ = ("blocks", "bytes", "cause", "why", "retry_seconds")
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    RETRY_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    blocks: int
+    bytes: int
+    cause: str
+    why: str
+    retry_seconds: float
+    def __init__(self, blocks: _Optional[int] = ..., bytes: _Optional[int] = ..., cause: _Optional[str] = ..., why: _Optional[str] = ..., retry_seconds: _Optional[float] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("id", "configuration", "phase", "cause", "reason", "joined", "left", "missing", "clock", "steps_ms", "bytes_moved", "suspension_ms", "mode", "fell_back", "started", "ended", "requests")

@@ -131,13 +131,20 @@ def _accepted(context: StepContext, number: int) -> replies.ScaleReply:
     if any(request.number == number for request in job.queued):
         return replies.ScaleReply(queued=True, lines=lines, request=number)
     plan = job.plan.id if job.plan is not None and number in job.plan.requests else 0
-    return replace(_effect(job, job.goal), plan=plan, lines=lines, request=number)
+    return replace(_effect(context, job.goal), plan=plan, lines=lines, request=number)
 
 
-def _effect(job: DurableJob, goal: ScaleGoal) -> replies.ScaleReply:
-    """Return who comes and who goes."""
+def _effect(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:
+    """Return who comes and who goes, and whether that leaves nobody to follow the last server."""
+    job = context.job
     asked = change(job, goal)
-    return replies.ScaleReply(joining_workers=asked.workers, joining_servers=asked.servers, leaving=asked.leavers)
+    servers = len(job.configuration.servers) if job.configuration is not None else 0
+    return replies.ScaleReply(
+        joining_workers=asked.workers,
+        joining_servers=asked.servers,
+        leaving=asked.leavers,
+        unprotects=bool(context.state.settings.replicas) and goal.servers == 1 < servers,
+    )
 
 
 def _dry_run(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:
@@ -155,7 +162,7 @@ def _dry_run(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:
     old = [job.configuration.primary(block) for block in blocks]
     listed = tuple(moves(sizes(job), old, [configuration.primary(block) for block in blocks]))
     total = sum(move.bytes for move in listed)
-    return replace(_effect(job, goal), moves=listed, bytes_to_move=total, seconds_estimated=total / _speed(context))
+    return replace(_effect(context, goal), moves=listed, bytes_to_move=total, seconds_estimated=total / _speed(context))
 
 
 def _speed(context: StepContext) -> float:

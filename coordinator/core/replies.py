@@ -87,6 +87,7 @@ class ScaleReply:
         joining_servers: likewise.
         leaving: nodes that end.
         request: number of the request; 0: nothing needed to be asked for.
+        unprotects: the job asks for replicas, and is left with one server, which nobody can follow.
     """
 
     plan: int = 0
@@ -99,6 +100,7 @@ class ScaleReply:
     joining_servers: int = 0
     leaving: tuple[NodeId, ...] = ()
     request: int = 0
+    unprotects: bool = False
 
 
 @dataclass(frozen=True)

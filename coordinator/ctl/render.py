@@ -15,6 +15,8 @@ from coordinator.ctl.text_columns import (
     counted,
     ms_text,
     optional,
+    protected_percent,
+    protection_text,
     styled,
     time_text,
     transports,
@@ -69,6 +71,8 @@ def progress_line(status: pb.StatusReply) -> str:
     line = f"{status.phase}  epoch {status.epoch} {_in_epoch(status)} version {status.version}{metrics}  {who}"
     if status.rate:
         line += f"  {status.rate:,.0f} samples/s"
+    if status.HasField("protection"):
+        line += f"  protected {protected_percent(status)}%"
     return f"{line}  {plan_line(status.plan).plain}" if status.HasField("plan") else line
 
 
@@ -126,7 +130,8 @@ def dry_run(reply: pb.ScaleReply) -> RenderableType:
         f"move {counted(blocks, 'block')}, {bytes_text(reply.bytes_to_move)}, in about {reply.seconds_estimated:.1f} s"
     )
     parts: list[RenderableType] = [table, Text()] if reply.moves else []
-    return Group(*parts, Text(f"would {', '.join([*_roster_changes(reply), moves])}; nothing was changed"))
+    would = ", ".join([*_roster_changes(reply), moves])
+    return Group(*parts, Text(f"would {would}{_unprotected(reply)}; nothing was changed"))
 
 
 def accepted(reply: pb.ScaleReply) -> str:
@@ -134,7 +139,7 @@ def accepted(reply: pb.ScaleReply) -> str:
     if reply.queued:
         return "queued behind the plan under way"
     changes = ", ".join(_roster_changes(reply))
-    return f"plan {reply.plan} accepted" + (f": {changes}" if changes else "")
+    return f"plan {reply.plan} accepted" + (f": {changes}" if changes else "") + _unprotected(reply)
 
 
 def _roster_changes(reply: pb.ScaleReply) -> list[str]:
@@ -143,6 +148,10 @@ def _roster_changes(reply: pb.ScaleReply) -> list[str]:
     starts = " and ".join(counted(count, noun) for count, noun in joining if count)
     parts = [f"start {starts}"] if starts else []
     return [*parts, f"take out {' '.join(reply.leaving)}"] if reply.leaving else parts
+
+
+def _unprotected(reply: pb.ScaleReply) -> str:
+    return "; nothing is protected then, as nobody can follow the only server" if reply.unprotects else ""
 
 
 def launch_lines(lines: Sequence[str]) -> RenderableType:
@@ -188,6 +197,7 @@ def _summary(status: pb.StatusReply) -> RenderableType:
         ("progress", f"epoch {status.epoch}, {_in_epoch(status)}, version {status.version}"),
         ("speed", optional(status.rate, f"{status.rate:,.0f} samples/s")),
         ("model", f"{bytes_text(status.bytes)} in {status.blocks} blocks"),
+        *([("protected", _protected(status))] if status.HasField("protection") else []),
         ("data", data),
         ("consistency", _consistency(status.data) if _is_declared(status) else "-"),
         ("transport", optional(len(kinds), f"{kinds} ({why})" if why else kinds)),
@@ -202,6 +212,12 @@ def _summary(status: pb.StatusReply) -> RenderableType:
     for name, value in rows:
         table.add_row(Text(name, "bold"), value)
     return table
+
+
+def _protected(status: pb.StatusReply) -> Text:
+    """Return how much is protected; in colour as long as a server's death could cost something."""
+    again = f"; tried again in {status.protection.retry_seconds:.0f} s" if status.protection.retry_seconds else ""
+    return Text(f"{protection_text(status)}{again}", "yellow" if status.protection.why else "green")
 
 
 def _is_declared(status: pb.StatusReply) -> bool:

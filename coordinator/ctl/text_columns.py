@@ -100,3 +100,19 @@ def transports(status: pb.StatusReply) -> tuple[str, str]:
         text = "".join(kinds)
     reasons = [f"{path}: {reason}" for path, _, _, reason in paths if reason]
     return text, "".join(reasons[:1]) + (f"; and {len(reasons) - 1} more" if reasons[1:] else "")
+
+
+def protection_text(status: pb.StatusReply) -> str:
+    """Return how much of a job is protected, and why not all is; "" where it asks for no replicas, or has ended."""
+    if not status.HasField("protection"):
+        return ""
+    found = status.protection
+    share = f"{protected_percent(status)}% ({found.blocks} of {status.blocks} blocks)" if status.blocks else ""
+    return ": ".join(filter(None, (share, found.why)))
+
+
+def protected_percent(status: pb.StatusReply) -> int:
+    """Return how much of a job's parameters is protected; below 100 as long as anything is not."""
+    found = status.protection
+    whole = 0 < status.blocks <= found.blocks
+    return 100 if whole else min(99, 100 * found.bytes // max(1, status.bytes))

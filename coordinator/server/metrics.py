@@ -87,6 +87,9 @@ def _progress(state: State, now: float) -> Iterator[Family]:
     yield GaugeMetricFamily("elastic_epoch", "That the job is in.", status.epoch)
     yield GaugeMetricFamily("elastic_samples_per_second", "Of all workers in force.", status.rate)
     yield GaugeMetricFamily("elastic_model_bytes", "Of all parameters.", status.bytes)
+    if status.HasField("protection"):
+        words = "Of parameters that outlive the death of any one server; not there where no replicas are asked for."
+        yield GaugeMetricFamily("elastic_protected_bytes", words, status.protection.bytes)
 
 
 def _plans(state: State) -> Iterator[Family]:
@@ -97,7 +100,7 @@ def _plans(state: State) -> Iterator[Family]:
             plans.add_metric([kind, end], ended[kind, end])
     yield plans
     dead = {name for plan in state.history for name in plan.dead}
-    yield CounterMetricFamily("elastic_deaths", "Workers that died and left the configuration.", len(dead))
+    yield CounterMetricFamily("elastic_deaths", "Workers and servers that died and left the configuration.", len(dead))
     moved = sum(sum(plan.moved.values()) for plan in state.history)
     yield CounterMetricFamily("elastic_moved_bytes", "Sent from old owners to new ones.", moved)
     longest = GaugeMetricFamily("elastic_suspension_seconds", "Of a worker by the last plan; the longest.")

@@ -7,6 +7,8 @@ from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.nodes.deaths import lost_shares
 from coordinator.core.nodes.failure_detection import suspicions
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, Times
+from coordinator.core.plans.protection import protection
+from coordinator.core.plans.unprotected import unprotected
 from coordinator.core.state import State
 from elastic_ps.control.codec import config_id_to_pb, data_to_pb, member_to_pb
 from elastic_ps.core.configuration import Role
@@ -39,6 +41,7 @@ def status(state: State, now: float) -> "pb.StatusReply":
         checkpoint=job.checkpoints[-1] if job.checkpoints else "",
         rebuilt=state.rebuilt,
         waiting=_waiting(state, now),
+        protection=_protection(state, now),
     )
     if job.configuration is not None:
         message.configuration.CopyFrom(config_id_to_pb(job.configuration.id))
@@ -60,6 +63,17 @@ def _reason(state: State) -> str:
     sought = search_requests.words(state.looking)
     trouble = f"{state.looking.trouble}; asked again {sought}" if state.looking is not None and sought else ""
     return "; ".join(filter(None, (job.reason or lost_shares(job), trouble)))
+
+
+def _protection(state: State, now: float) -> "pb.Protection | None":
+    """Return how much survives the death of a server, and why not all does; None where nobody asks for that."""
+    if not state.settings.replicas or state.job.ended:
+        return None
+    found = protection(state.job)
+    message = pb.Protection(blocks=found.blocks, bytes=found.nbytes)
+    if (lacking := unprotected(state, found, now)) is not None:
+        message.cause, message.why, message.retry_seconds = lacking.cause, lacking.why, lacking.retry_seconds
+    return message
 
 
 def _progress(state: State) -> tuple[int, int]:

@@ -139,7 +139,8 @@ def _fatal(context: StepContext, name: NodeId) -> str:
     safe = job.checkpoints or job.begun or settings.restore or not job.model.blocks
     if not _goes_back(job, name) or safe:
         return ""
-    what = "the last worker" if job.nodes[name].role is Role.WORKER else "a server"
+    server = "a server" + (" with blocks that nobody follows" if settings.replicas else "")
+    what = "the last worker" if job.nodes[name].role is Role.WORKER else server
     return (
         f"{name} is {what}, and the job has no checkpoint to go back to without it: save one first "
         f"(`elasticctl checkpoint {settings.name}`), or end the job (`elasticctl stop {settings.name}`)"
@@ -152,4 +153,6 @@ def _outcome(job: DurableJob, name: NodeId) -> str:
         return f"{name} is expelled; the job goes back to its last checkpoint"
     if not is_member(job, name):
         return f"{name} is expelled; it was not training"
+    if job.nodes[name].role is Role.SERVER:
+        return f"{name} is expelled; the followers of its blocks own them, and the others go on without it"
     return f"{name} is expelled; the others go on without it"

@@ -48,11 +48,15 @@ def protection(job: DurableJob) -> Protection:
     starts = first is not None and first.phase is Phase.ARMED and first.base is None
     if not configurations or starts:
         return Protection(0, 0, len(sizes), sum(sizes))
-    committed = configurations[0]
-    living = {place for place, server in enumerate(committed.servers) if server.id in job.nodes}
-    pairs = zip(committed.assignment, committed.followers, strict=False)
-    held = [sizes[block] for block, (owner, follower) in enumerate(pairs) if {owner, follower} <= living]
-    return Protection(len(held), sum(held), len(sizes), sum(sizes))
+    held = followed(job, configurations[0])
+    return Protection(len(held), sum(sizes[block] for block in held), len(sizes), sum(sizes))
+
+
+def followed(job: DurableJob, configuration: Configuration) -> list[int]:
+    """Return the blocks for which a configuration names an owner and a follower that both live."""
+    living = {place for place, server in enumerate(configuration.servers) if server.id in job.nodes}
+    pairs = zip(configuration.assignment, configuration.followers, strict=False)
+    return [block for block, (owner, follower) in enumerate(pairs) if {owner, follower} <= living]
 
 
 def protect(context: StepContext) -> bool:

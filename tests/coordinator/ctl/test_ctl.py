@@ -55,6 +55,28 @@ def test_a_transport_that_was_second_choice_is_named_with_the_reason(ctl: Ctl, f
     assert json.loads(ctl("status", "--json").stdout)["nodes"][1]["transports"]["s1"] == "tcp: not on this host"
 
 
+def test_status_says_how_much_is_protected_and_why_not_all(ctl: Ctl, fake: Any) -> None:
+    why = "blocks of s1 have no follower; plan 5 was given up (w0 has been silent)"
+    found = pb.Protection(blocks=7, bytes=1_199_999, cause="GivenUp", why=why, retry_seconds=12.4)
+    fake.statuses[0].protection.CopyFrom(found)
+    shown = ctl("status").stdout.replace("\n" + " " * 15, " ")
+    assert f"protected      99% (7 of 8 blocks): {why}; tried again in 12 s" in shown
+    assert json.loads(ctl("status", "--json").stdout)["protection"]["cause"] == "GivenUp"
+    fake.statuses[0].protection.CopyFrom(pb.Protection(blocks=8, bytes=1_200_000))
+    assert "protected      100% (8 of 8 blocks)" in map(str.rstrip, ctl("status").stdout.splitlines())
+
+
+def test_status_of_a_job_without_replicas_does_not_speak_of_protection(ctl: Ctl) -> None:
+    assert "protected" not in ctl("status").stdout
+    assert json.loads(ctl("status", "--json").stdout)["protection"] is None
+
+
+def test_status_of_a_job_without_parameters_says_why_nothing_is_protected(ctl: Ctl, fake: Any) -> None:
+    fake.statuses[0].blocks = fake.statuses[0].bytes = 0
+    fake.statuses[0].protection.why = "the job is starting"
+    assert "protected      the job is starting" in map(str.rstrip, ctl("status").stdout.splitlines())
+
+
 def test_status_json_is_whole(ctl: Ctl) -> None:
     value = json.loads(ctl("status", "--json").stdout)
     assert value["bytes"] == 1_200_000
@@ -182,6 +204,14 @@ def test_watch_prints_a_line_when_the_job_has_moved(ctl: Ctl, fake: Any) -> None
     assert lines[0].startswith("running  epoch 4 step 8 version 120  accuracy 0.9  loss 0.24  2 workers, 2 servers")
     assert lines[1].endswith("plan 7  SYNCING  +w3 -s0  (operator)")
     assert lines[2].startswith("finished")
+
+
+def test_watch_says_how_much_is_protected(ctl: Ctl, fake: Any) -> None:
+    fake.statuses = ending("finished")
+    fake.statuses[0].protection.bytes = fake.statuses[1].protection.bytes = 600_000
+    lines = ctl("watch", "--interval", "0.1").stdout.splitlines()
+    assert lines[0].endswith("samples/s  protected 50%")
+    assert "protected" not in lines[1]
 
 
 def test_watch_json_and_a_failed_job(ctl: Ctl, fake: Any) -> None:

@@ -58,6 +58,15 @@ def test_scale_detached_returns_at_once(ctl: Ctl, fake: Any) -> None:
     assert "Plans" not in fake.requests
 
 
+def test_scaling_that_leaves_one_server_says_that_nothing_is_protected_then(ctl: Ctl, fake: Any) -> None:
+    fake.scale_reply = pb.ScaleReply(plan=7, request=3, leaving=["s1"], unprotects=True)
+    words = "take out s1; nothing is protected then, as nobody can follow the only server"
+    assert words in ctl("scale", "--servers", "1", "--detach").stdout.replace("\n", " ")
+    fake.scale_reply.bytes_to_move = 100
+    shown = ctl("scale", "--servers", "1", "--dry-run").stdout.replace("\n", " ")
+    assert "; nothing is protected then, as nobody can follow the only server; nothing was changed" in shown
+
+
 def test_scale_cancelled_fails_with_the_reason(ctl: Ctl, fake: Any) -> None:
     fake.histories = [[plan(7, "CANCELLED", reason="w3 exited with status 1")]]
     result = ctl("scale", "--workers", "4")

@@ -46,11 +46,21 @@ def test_a_job_that_was_scaled_and_lost_a_worker():
     assert found["elastic_term",] == 1
 
 
+def test_a_job_with_replicas_says_how_much_of_it_is_protected():
+    world = World(2, 3, replicas=1)
+    found = scrape(world)
+    assert found["elastic_protected_bytes",] == found["elastic_model_bytes",] > 0
+    world.kill(world.node("s1"))
+    world.launcher()
+    assert scrape(world)["elastic_protected_bytes",] < found["elastic_model_bytes",]
+
+
 def test_a_job_that_has_not_begun():
     found = scrape(World(2, 1, declare=False))
     assert found["elastic_phase", "starting"] == 1
     assert found["elastic_deaths_total",] == 0
     assert ("elastic_suspension_seconds",) not in found
+    assert ("elastic_protected_bytes",) not in found
 
 
 def test_a_port_that_is_taken_is_said():

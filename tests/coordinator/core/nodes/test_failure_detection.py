@@ -248,6 +248,22 @@ def test_an_evicted_server_of_a_job_with_a_checkpoint_sends_it_back():
     assert world.state.job.phase is JobPhase.RESTORING
 
 
+def test_evicted_server_of_a_protected_job_leaves_its_blocks_to_their_followers():
+    world = World(2, 2, replicas=1)
+    frozen = world.node("s0")
+    reply = world.ask(ev.EvictAsked, "s0")
+    assert reply.outcome == "s0 is expelled; the followers of its blocks own them, and the others go on without it"
+    world.kill(frozen)
+    world.settle()
+    assert world.state.job.phase is JobPhase.RUNNING
+
+
+def test_eviction_of_a_server_whose_blocks_nobody_follows_is_refused():
+    world = World(2, 1, replicas=1)
+    why = text(world.ask(ev.EvictAsked, "s0"))
+    assert why.startswith("s0 is a server with blocks that nobody follows, and the job has no checkpoint")
+
+
 def test_an_unknown_node_is_not_evicted():
     world = World(2, 1)
     reply = world.ask(ev.EvictAsked, "w9")
