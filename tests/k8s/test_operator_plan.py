@@ -16,7 +16,7 @@ from k8s.elastic_operator.job.actions import (
 )
 from k8s.elastic_operator.job.model import Counts, timestamp
 from k8s.elastic_operator.job.reconciliation import ApiDenial, ObservedJob
-from k8s.elastic_operator.job.report import CoordinatorReport
+from k8s.elastic_operator.job.report import CoordinatorReport, ReportedProtection
 from k8s.elastic_operator.job.status import (
     COMPLETED,
     FAILED,
@@ -197,6 +197,34 @@ def test_a_job_that_could_not_be_saved_is_said_before_it_is_needed():
     good = decide(usual(report={"checkpoint": "/ckpt/version-3"}, status=vars(again.status)), job())
     assert good.status.conditions["Checkpointed"].message == "/ckpt/version-3"
     assert good.status.condition("Checkpointed")
+
+
+def test_job_with_replicas_says_whether_a_server_may_die():
+    whole = ReportedProtection("", "100% (8 of 8 blocks)")
+    first = decide(usual(report={"protection": whole}), job())
+    assert first.status.condition("Protected")
+    assert [one.message for one in kinds(first, WriteEvent)] == ["protected 100% (8 of 8 blocks)"]
+    again = decide(usual(report={"protection": whole}, status=vars(first.status)), job())
+    assert not kinds(again, WriteEvent)
+    alone = ReportedProtection("OneServer", "0% (0 of 8 blocks): nobody can follow the only server")
+    lost = decide(usual(report={"protection": alone}, status=vars(again.status)), job())
+    told = lost.status.conditions["Protected"]
+    assert (told.status, told.reason, told.message) == ("False", "OneServer", alone.text)
+    assert [(one.reason, one.warning) for one in kinds(lost, WriteEvent)] == [("Unprotected", True)]
+    filling = ReportedProtection("MakingFollowers", "0% (0 of 8 blocks): no block has a follower; plan 5 makes them")
+    later = decide(usual(report={"protection": filling}, status=vars(lost.status)), job())
+    assert later.status.conditions["Protected"].reason == "MakingFollowers"
+    assert not kinds(later, WriteEvent), "it has been told that it is lost"
+    back = decide(usual(report={"protection": whole}, status=vars(later.status)), job())
+    assert [one.reason for one in kinds(back, WriteEvent)] == ["Protected"]
+
+
+def test_job_that_asks_for_no_replicas_or_begins_anew_has_no_such_condition():
+    assert "Protected" not in decide(usual(), job()).status.conditions
+    protected = decide(usual(report={"protection": ReportedProtection("", "100% (8 of 8 blocks)")}), job()).status
+    assert "Protected" not in decide(usual(status=vars(protected)), job()).status.conditions
+    waiting = replace(protected, phase=WAITING)
+    assert "Protected" not in decide(ObservedJob(waiting, verdict=TAKEN), job()).status.conditions
 
 
 DENIED = ApiDenial('pods "digits-worker-3" is forbidden: exceeded quota: few', (StartNode(Role.WORKER, 3),), again=4.0)

@@ -68,3 +68,16 @@ def test_who_comes_back_remembers_what_servers_held():
     known = ElasticJobStatus(phase=SUSPENDED, term=1, trained=True, server_bytes=500)
     starts = kinds(plan(ObservedJob(known), job(), NOW), StartNode)
     assert [(start.role, start.held) for start in starts] == [(Role.SERVER, 500), (Role.WORKER, 0), (Role.WORKER, 0)]
+
+
+def test_what_is_protected_is_taken_in_words_that_stay_as_long_as_nothing_changes():
+    status = pb.StatusReply(blocks=8, bytes=800)
+    assert CoordinatorReport.of(pb.Wanted(), status, ()).protection is None
+    why = "blocks of s1 have no follower; plan 5 was given up (w0 has been silent)"
+    texts = set()
+    for seconds in (12.4, 11.9):
+        status.protection.CopyFrom(pb.Protection(blocks=6, bytes=500, cause="GivenUp", why=why, retry_seconds=seconds))
+        found = CoordinatorReport.of(pb.Wanted(), status, ()).protection
+        assert found.cause == "GivenUp"
+        texts.add(found.text)
+    assert texts == {f"62% (6 of 8 blocks): {why}"}

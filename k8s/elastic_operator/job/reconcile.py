@@ -9,13 +9,13 @@ from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.acceptance import accept
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.job.ending import fail, finish, is_stopping, leave, rest, suspend
+from k8s.elastic_operator.job.mirror import PROTECTED, mirror
 from k8s.elastic_operator.job.model import GOING, PORT, Counts, Desired, Pod, timestamp
 from k8s.elastic_operator.job.nodes import match, mourn
 from k8s.elastic_operator.job.reconciliation import ApiDenial, JobDecisionDraft, ObservedJob, OperatorDecision
 from k8s.elastic_operator.job.report import CoordinatorReport
 from k8s.elastic_operator.job.status import (
     ENDED,
-    MOST_PLANS,
     RUNNING,
     STARTING,
     SUSPENDED,
@@ -45,7 +45,7 @@ def plan(seen: ObservedJob, desired: Desired, now: float) -> OperatorDecision:
     _own_up(draft)
     _introduce(draft)
     if draft.report is not None:
-        _mirror(draft, draft.report)
+        mirror(draft, draft.report)
     if desired.deleting:
         leave(draft)
     elif draft.status.phase in ENDED:
@@ -73,53 +73,6 @@ def _introduce(draft: JobDecisionDraft) -> None:
         selector=f"{JOB_LABEL}={job.name},{ROLE_LABEL}={Role.WORKER}",
         coordinator=f"{job.name}-coordinator.{job.namespace}:{PORT}",
     )
-
-
-def _mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
-    """Write into the status what the coordinator says, and an event for each plan that has ended."""
-    before = draft.status
-    known = {(plan["id"], plan["ended"]) for plan in before.plans}
-    fresh = [plan for plan in report.plans[-MOST_PLANS:] if (plan["id"], plan["ended"]) not in known]
-    for ended in fresh:
-        who = " ".join([*(f"+{node}" for node in ended["joined"]), *(f"-{node}" for node in ended["left"])])
-        draft.write_event(
-            "PlanCommitted" if ended["phase"] == "COMMITTED" else "PlanCancelled",
-            f"plan {ended['id']} ({ended['cause']}) {ended['phase'].lower()} after {ended['seconds']:.2f} s"
-            + (f": {who}" if who else "")
-            + (f"; suspension {ended['suspension']:.3f} s" if ended["suspension"] else "")
-            + (f"; {ended['reason']}" if ended["reason"] else ""),
-        )
-    _say_saved(draft, report)
-    draft.note(
-        workers=report.roster.workers,
-        servers=report.roster.servers,
-        epoch=max(report.epoch, 0.0 if report.version else before.epoch),
-        samples_per_epoch=report.samples_per_epoch or before.samples_per_epoch,
-        samples_per_second=0.0 if report.ended else round(report.samples_per_second, 1),
-        metrics={**before.metrics, **report.metrics},
-        transport=_transport(draft.desired, report) or before.transport,
-        plan=report.plan,
-        plans=(*before.plans, *fresh)[-MOST_PLANS:],
-        term=max(before.term, report.term),
-        trained=before.trained or report.version > 0,
-        server_bytes=report.server_bytes or before.server_bytes,
-    )
-
-
-def _say_saved(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
-    """Say whether the job could go on from a checkpoint: that it could not be saved is told before it is needed."""
-    before = draft.status.conditions.get("Checkpointed")
-    if report.unsaved:
-        if before is None or before.status == "True":  # once, however often it is tried
-            draft.write_event("NotSaved", report.unsaved, warning=True)
-        draft.set_condition("Checkpointed", False, "NotSaved", report.unsaved)
-    elif report.checkpoint:
-        draft.set_condition("Checkpointed", True, "Saved", report.checkpoint)
-
-
-def _transport(job: Desired, report: CoordinatorReport) -> str:
-    """Return how tensors travel, in words; TCP needs no reason where nobody asked for shared memory."""
-    return f"{report.transport} ({report.fallback})" if job.shared_memory and report.fallback else report.transport
 
 
 def _drive(draft: JobDecisionDraft, want: Counts) -> None:
@@ -169,6 +122,7 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
         trained=restore,
     )
     draft.set_condition("Suspended", False, "Starting")
+    draft.drop_condition(PROTECTED)
     draft.write_event(
         "Starting", f"{want.workers} workers and {want.servers} servers{' from a checkpoint' if restore else ''}"
     )

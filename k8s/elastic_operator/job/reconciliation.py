@@ -181,6 +181,10 @@ class JobDecisionDraft:
         """
         self.status = self.status.with_condition(kind, value, reason, self.now, message)
 
+    def drop_condition(self, kind: str) -> None:
+        """Leave a condition out of the status: it says nothing of this job."""
+        self.note(conditions={name: each for name, each in self.status.conditions.items() if name != kind})
+
     def act(self, *actions: Action) -> None:
         """Ask for actions."""
         self.actions += actions

@@ -4,9 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.ctl.text_columns import transports
+from coordinator.ctl.text_columns import protection_text, transports
 from k8s.elastic_operator.job.model import Body, Counts, timestamp
 from protos import elastic_pb2 as pb
+
+
+@dataclass(frozen=True)
+class ReportedProtection:
+    """A `ReportedProtection` says whether the job outlives the death of any one server.
+
+    Attributes:
+        cause: in one word, why some of it does not; "": all of it does.
+        text: for people.
+    """
+
+    cause: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,7 @@ class CoordinatorReport:
         rebuilt: the coordinator had no journal, and knows the job from its nodes.
         checkpoint: URL of the newest; "": none yet.
         unsaved: why the last one that was tried came to nothing; "": it did not.
+        protection: None where the job asks for no replicas, or has ended.
     """
 
     phase: str = "starting"
@@ -62,6 +76,7 @@ class CoordinatorReport:
     rebuilt: bool = False
     checkpoint: str = ""
     unsaved: str = ""
+    protection: ReportedProtection | None = None
 
     @property
     def ended(self) -> bool:
@@ -117,7 +132,14 @@ class CoordinatorReport:
             rebuilt=status.rebuilt,
             checkpoint=status.checkpoint,
             unsaved=status.unsaved,
+            protection=_protection(status),
         )
+
+
+def _protection(status: pb.StatusReply) -> ReportedProtection | None:
+    if not status.HasField("protection"):
+        return None
+    return ReportedProtection(status.protection.cause, protection_text(status))
 
 
 def _epoch(status: pb.StatusReply) -> float:

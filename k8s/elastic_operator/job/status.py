@@ -19,7 +19,7 @@ class Condition:
     """A `Condition` tells one aspect of the job, as `kubectl wait --for=condition=` reads it.
 
     Attributes:
-        type: Scheduled, Coordinated, Running, Scaled, Suspended, Completed, Failed.
+        type: as the CRD lists them.
         status: True, False.
         reason: one word.
         message: for people.
