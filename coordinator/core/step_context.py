@@ -1,12 +1,12 @@
 """A `StepContext` holds the state as one step changes it, and the effects so far. It lives for one call of `step`."""
 
-from dataclasses import replace
 from typing import Any
 
 from coordinator.core.batches.async_batches import Book
 from coordinator.core.effects import Effect, Log, Refuse, Reply, Why
 from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.plans.plan import Plan
+from coordinator.core.records import changed
 from coordinator.core.replies import CallerReply
 from coordinator.core.state import PlanAnswers, State
 from elastic_ps.core.configuration import NodeId
@@ -46,11 +46,11 @@ class StepContext:
 
     def live(self, **changes: Any) -> None:
         """Change the volatile part."""
-        self.state = replace(self.state, **changes)
+        self.state = changed(self.state, **changes)
 
     def durable(self, **changes: Any) -> None:
         """Change the job."""
-        self.live(job=replace(self.job, **changes))
+        self.live(job=changed(self.job, **changes))
 
     def keep(self, book: Book) -> None:
         """Change the book of batches, which is durable too."""
@@ -58,21 +58,21 @@ class StepContext:
 
     def replan(self, **changes: Any) -> None:
         """Change the plan under way."""
-        self.durable(plan=replace(self.plan, **changes))
+        self.durable(plan=changed(self.plan, **changes))
 
     def note_answers(self, **changes: Any) -> None:
         """Change what nodes have answered."""
-        self.live(answers=replace(self.answers, **changes))
+        self.live(answers=changed(self.answers, **changes))
 
     def node(self, name: NodeId, **changes: Any) -> None:
         """Change a node, where it is still there."""
         node: RegisteredNode | None = self.job.nodes.get(name)
         if node is not None:
-            self.durable(nodes={**self.job.nodes, name: replace(node, **changes)})
+            self.durable(nodes={**self.job.nodes, name: changed(node, **changes)})
 
     def close(self, plan: Plan) -> None:
         """Put a plan into the history, without its configurations."""
-        ended = replace(plan, base=None, target=None, audience=(), absorbed=(), ended=plan.ended or self.now)
+        ended = changed(plan, base=None, target=None, audience=(), absorbed=(), ended=plan.ended or self.now)
         kept = tuple(old for old in self.state.history if old.id != plan.id)
         self.live(history=(*kept, ended))
         self.closed.append(ended)

@@ -249,6 +249,8 @@ def on_commanded(context: StepContext, event: Commanded) -> None:
 
 def commands(context: StepContext) -> bool:
     """Answer commands that all servers have run; a server that has left need not."""
+    if not context.state.running:
+        return False
     configuration = _adopted(context)
     members = configuration.members.keys() if configuration is not None else frozenset()
     done = [run for run in context.state.running if not run.waiting & members]

@@ -38,7 +38,8 @@ def search_of(settings: CoordinatorSettings, job: DurableJob) -> CheckpointSearc
 def begin(context: StepContext) -> None:
     """Look for the checkpoint, where the job is to go back to one, and nobody looks for it yet."""
     if not context.job.loading:
-        context.live(looking=None)
+        if context.state.looking is not None:
+            context.live(looking=None)
     elif context.state.looking is None:
         context.live(looking=PendingSearch(context.now, context.now + ANSWER_SECONDS))
         context.effects.append(FindCheckpoint(search_of(context.state.settings, context.job)))

@@ -4,6 +4,7 @@ A node dies for the job by silence, by separation from a peer, by an answer that
 evicts it. All of them end in `membership.bury`, as if its process had ended.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from coordinator.core import replies
@@ -38,14 +39,15 @@ def on_tick(context: StepContext) -> None:
     if context.state.rebuilding is not None or context.job.ended:
         return
     _doubt_ourselves(context)
-    _tell(context)
-    while due := _due(context):
-        _carry_out(context, due)
-
-
-def _due(context: StepContext) -> Suspicion | None:
-    """Return a suspicion whose time is up; one at a time, as what is done about it may end others."""
     found = suspicions(context.state, context.now)
+    _tell(context, found)
+    while due := _due(context, found):
+        _carry_out(context, due)
+        found = suspicions(context.state, context.now)
+
+
+def _due(context: StepContext, found: Sequence[Suspicion]) -> Suspicion | None:
+    """Return a suspicion whose time is up; one at a time, as what is done about it may end others."""
     return next((suspicion for suspicion in found if suspicion.until and suspicion.until < context.now), None)
 
 
@@ -72,7 +74,8 @@ def _excuse_own_silence(context: StepContext) -> None:
 def _doubt_ourselves(context: StepContext) -> None:
     """Note since when most nodes are silent: the fault may be here, for a bounded time."""
     if not most_are_silent(context.state, context.now):
-        context.live(doubted_since=0.0)
+        if context.state.doubted_since:
+            context.live(doubted_since=0.0)
     elif not context.state.doubted_since:
         context.live(doubted_since=context.now)
         expected = waited_for(context.job)
@@ -80,10 +83,10 @@ def _doubt_ourselves(context: StepContext) -> None:
         context.log(f"{count} of {len(expected)} leases ran out together: the fault may be here, waiting", True)
 
 
-def _tell(context: StepContext) -> None:
+def _tell(context: StepContext, found: Sequence[Suspicion]) -> None:
     """Log each suspicion once and once more when it is over; a wait that ends nobody only when it has become long."""
     lease = context.state.settings.lease
-    stood = {s: (context.now - s.since) / lease for s in suspicions(context.state, context.now)}
+    stood = {s: (context.now - s.since) / lease for s in found}
     now = {s.node: s for s, leases in stood.items() if leases >= (0.5 if s.until else SUSPICION)}
     for name in now.keys() - context.state.suspected:
         context.log(now[name].text(context.now), warning=True)

@@ -41,14 +41,18 @@ def change(job: DurableJob, goal: ScaleGoal) -> RosterChange:
     if configuration is None:
         return RosterChange(goal.workers, goal.servers)
     workers, left_workers = _split([w.id for w in reversed(configuration.workers)], goal.drains, goal.workers)
-    order = range(len(configuration.servers))
-    if configuration.assignment:
-        order_of_leaving: Sequence[int] = leaving_server_order(sizes(job), configuration.assignment, len(order))
-    else:
-        order_of_leaving = tuple(reversed(order))
-    candidates = [configuration.servers[index].id for index in order_of_leaving]
-    servers, left_servers = _split(candidates, goal.drains, goal.servers)
+    servers, left_servers = _split([server.id for server in configuration.servers], goal.drains, goal.servers)
+    if left_servers:  # else their order, for which every block is looked at, does not matter
+        servers, left_servers = _split(_as_they_leave(job, configuration), goal.drains, goal.servers)
     return RosterChange(workers, servers, (*left_workers, *left_servers))
+
+
+def _as_they_leave(job: DurableJob, configuration: Configuration) -> list[NodeId]:
+    """Return the servers of a configuration in the order in which they would leave."""
+    order: Sequence[int] = tuple(reversed(range(len(configuration.servers))))
+    if configuration.assignment:
+        order = leaving_server_order(sizes(job), configuration.assignment, len(order))
+    return [configuration.servers[index].id for index in order]
 
 
 def _split(candidates: Sequence[NodeId], drains: frozenset[NodeId], count: int) -> tuple[int, list[NodeId]]:

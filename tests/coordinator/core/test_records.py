@@ -1,0 +1,23 @@
+"""Records are changed as `dataclasses.replace` changes them."""
+
+from dataclasses import replace
+
+import pytest
+
+from coordinator.core.job import StopOrder
+from coordinator.core.plans.plan import Plan, PlanKind
+from coordinator.core.records import changed
+
+
+def test_a_record_is_changed_as_replace_does():
+    plan = Plan(1, PlanKind.START, "test", 0.0)
+    assert plan.gainers == frozenset()  # which is kept, and is no field
+    other = changed(plan, cause="other", clock=3)
+    assert other == replace(plan, cause="other", clock=3)
+    assert vars(other) == vars(replace(plan, cause="other", clock=3))
+    assert plan.cause == "test"
+
+
+def test_a_field_that_is_not_there_is_refused():
+    with pytest.raises(TypeError, match="StopOrder has no fields why"):
+        changed(StopOrder("over"), why="over")
