@@ -3,6 +3,7 @@
 A record of an earlier program may lack fields that have been added since: those that have defaults get them.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
@@ -15,13 +16,19 @@ _T = TypeVar("_T")
 _hints = cache(get_type_hints)  # a journal holds thousands of records of a few types
 
 
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
 _PLAIN = frozenset((str, int, float, bool, NoneType))
 
 
 @cache
-def _names(kind: type) -> tuple[str, ...] | None:
+def _names(kind: Any) -> tuple[str, ...] | None:
     """Return the names of a dataclass's fields; None: it is none."""
     return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+
+
+def _names_of(value: Any) -> tuple[str, ...] | None:
+    kind: Any = type(value)
+    return _names(kind)
 
 
 def encode(value: Any) -> Any:
@@ -40,6 +47,43 @@ def encode(value: Any) -> Any:
     if isinstance(value, tuple):
         return [encode(item) for item in value]
     return value
+
+
+class Texts:
+    """`Texts` makes `encode`'s JSON of one record after the other, and keeps the text of the parts that stay the same.
+
+    A job's record changes in one place at a time, and may hold thousands of blocks. A part is known by its identity:
+    frozen dataclasses, and what they hold, never change.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[Any, str]] = {}  # by id of the part, which is kept so that no other has its id
+        self._used: dict[int, tuple[Any, str]] = {}
+
+    def text(self, record: Any) -> str:
+        """Return a record's JSON."""
+        self._used = {}
+        found = self._text(record)
+        self._kept = self._used
+        return found
+
+    def _text(self, value: Any) -> str:
+        names = _names_of(value)
+        if names is None:
+            return self._of_many(value)
+        known = self._used.get(id(value)) or self._kept.get(id(value))
+        if known is None:
+            known = value, "{" + ",".join(f'"{name}":{self._text(getattr(value, name))}' for name in names) + "}"
+        self._used[id(value)] = known
+        return known[1]
+
+    def _of_many(self, value: Any) -> str:
+        if type(value) is tuple and value and _names_of(value[0]) is not None:
+            return "[" + ",".join(map(self._text, value)) + "]"
+        if isinstance(value, Mapping) and any(_names_of(item) is not None for item in value.values()):
+            items = (f"{json.dumps(str(encode(key)))}:{self._text(item)}" for key, item in value.items())
+            return "{" + ",".join(items) + "}"
+        return _COMPACT.encode(encode(value))
 
 
 def decode(kind: type[_T], value: Any) -> _T:

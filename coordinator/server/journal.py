@@ -8,7 +8,7 @@ from pathlib import Path
 from coordinator.core.batches.async_batches import Book
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import Plan
-from coordinator.server.dataclass_json import decode, encode
+from coordinator.server.dataclass_json import Texts, decode
 from elastic_ps.core.errors import ElasticError, NotNow
 
 FORMAT = 2
@@ -46,6 +46,7 @@ class Journal:
 
     def __init__(self, path: Path):
         self._path = path
+        self._jobs, self._books = Texts(), Texts()
         try:
             self._database = sqlite3.connect(path, isolation_level=None, timeout=0.5)
             self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # two coordinators cannot write one journal
@@ -89,22 +90,20 @@ class Journal:
         Raises:
             JobFolderUnwritable: nothing of it is.
         """
-        rows = [(plan.id, _text(plan)) for plan in plans]
+        rows = [(plan.id, Texts().text(plan)) for plan in plans]
         try:
             with self._database:  # commits, or takes back
                 self._database.execute("BEGIN")
                 if job is not None:
-                    self._database.execute("INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, _text(job)))
+                    self._database.execute(
+                        "INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, self._jobs.text(job))
+                    )
                 self._database.executemany("INSERT OR REPLACE INTO plans VALUES (?, ?)", rows)
                 if book is not None:
-                    self._database.execute("INSERT OR REPLACE INTO batches VALUES (0, ?)", (_text(book),))
+                    self._database.execute("INSERT OR REPLACE INTO batches VALUES (0, ?)", (self._books.text(book),))
         except sqlite3.Error as error:
             raise JobFolderUnwritable(self._path, error) from error
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
-
-
-def _text(record: DurableJob | Plan | Book) -> str:
-    return json.dumps(encode(record), separators=(",", ":"))

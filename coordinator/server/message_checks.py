@@ -53,25 +53,26 @@ def fault(message: Message, path: str = "") -> str:
 
 def _values(field: FieldDescriptor, value: Any) -> Iterable[Any]:
     """Return the values of a field that is set."""
+    if not field.is_repeated:
+        return (value,)
     if field.name in _ANY_FLOAT:
         return list(value)  # of a map: its keys
-    if isinstance(value, Mapping):
-        return [*value, *value.values()]
-    return value if field.is_repeated else (value,)
+    return [*value, *value.values()] if isinstance(value, Mapping) else value
 
 
 def _wrong(field: FieldDescriptor, value: Any) -> str:
-    if field.enum_type is not None and not isinstance(value, str):
-        if value not in field.enum_type.values_by_number:
-            return f"{value} is none of {', '.join(known.name for known in field.enum_type.values)}"
-    elif isinstance(value, str):
+    if isinstance(value, str):
         most = _LONG_TEXT if field.name in _LONG else _TEXT
         if len(value) > most:
             return f"a text of {len(value)} characters, which begins {value[:_MOST_SHOWN]!r}: at most {most} are taken"
         if "\0" in value:
             return f"a text with a zero in it: {value[:_MOST_SHOWN]!r}"
-    elif isinstance(value, float) and not isfinite(value):
-        return f"{value} is not finite"
+    elif isinstance(value, float):
+        if not isfinite(value):
+            return f"{value} is not finite"
+    elif field.enum_type is not None:
+        if value not in field.enum_type.values_by_number:
+            return f"{value} is none of {', '.join(known.name for known in field.enum_type.values)}"
     elif isinstance(value, int) and abs(value) > _MOST and field.name not in _ANY_BITS:
         return f"{value} is more than {_MOST}"
     return ""

@@ -10,7 +10,7 @@ from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import Phase
 from coordinator.server import ledger_files
-from coordinator.server.dataclass_json import decode, encode
+from coordinator.server.dataclass_json import Texts, decode, encode
 from coordinator.server.journal import JobFolderUnwritable, Journal, JournalError
 from coordinator.server.ledger_files import Ledger, Steps
 from protos import elastic_pb2 as pb
@@ -36,6 +36,17 @@ def test_the_journal_gives_back_what_it_was_given(tmp_path, phase):
     again = Journal(tmp_path / "journal.sqlite")
     assert again.load() == (world.state.job, tuple(world.records), world.state.book)
     again.close()
+
+
+def test_the_journal_writes_the_same_text_whatever_of_it_is_kept():
+    """What has changed since the last record is not taken from that."""
+    texts, world = Texts(), World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 2)
+    for phase in (Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING, Phase.ARMED):
+        world.until(phase)
+        job = world.state.job
+        for record in (job, replace(job, saves=7), replace(job, nodes={}), job, *world.records):
+            assert texts.text(record) == json.dumps(encode(record), separators=(",", ":"))
 
 
 def test_the_book_of_batches_is_journalled_on_its_own(tmp_path):
