@@ -62,9 +62,15 @@ def library() -> ctypes.CDLL | None:
     return next((ctypes.CDLL(str(file)) for file in files if file.exists()), None)
 
 
+@cache
+def _compiled(rule: str, dtype: np.dtype[Any]) -> Any:
+    """Return a compiled rule for values of a dtype; None: there is none."""
+    return getattr(library(), f"{rule}_{dtype.name}", None)
+
+
 def has(rule: str, dtype: np.dtype[Any]) -> bool:
     """Return whether there is a compiled rule of this name for values of this dtype."""
-    return library() is not None and hasattr(library(), f"{rule}_{dtype.name}")
+    return _compiled(rule, dtype) is not None
 
 
 def address(array: Array) -> int:
@@ -84,7 +90,7 @@ def update(rule: str, old: Array, new: Array, gradient: Sum, states: Sequence[Ar
         constants: of the rule.
     """
     dtype, kept = old.dtype, gradient.kept
-    function = getattr(library(), f"{rule}_{dtype.name}")
+    function = _compiled(rule, dtype)
     numbers = np.array(constants, dtype)
     weights = np.array(gradient.each, dtype) if gradient.each is not None else None
     scale = np.array([gradient.factor], dtype) if gradient.factor != 1.0 else None

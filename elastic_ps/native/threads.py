@@ -38,9 +38,12 @@ def in_parallel(length: int, unit: int, work: Callable[[int, int], None]) -> Non
         unit: what is worth a thread's while; the ranges begin at multiples of it.
         work: does a range. An error of one range is raised when all have ended.
     """
-    parts = max(1, min(_threads(), length // unit))
+    if length < 2 * unit:
+        work(0, length)
+        return
+    parts = min(_threads(), length // unit)
     step = max(1, -(-length // (parts * unit))) * unit
-    ranges = [(low, min(low + step, length)) for low in range(0, max(length, 1), step)]
+    ranges = [(low, min(low + step, length)) for low in range(0, length, step)]
     others = [_pool().submit(work, *part) for part in ranges[1:]]
     try:
         work(*ranges[0])

@@ -27,15 +27,23 @@ class CopyPump:
         state = self._state
         while not self._ended.is_set():
             with state.changed:
-                if not self._ended.is_set() and not self._streams():
-                    paced = any(source.is_paced for source in state.sources.values())
-                    paced |= any(shadow.lags for shadow in state.subscriptions.values())
-                    state.changed.wait(_PACE_SECONDS if paced else None)
+                seconds = _PACE_SECONDS if self._is_paced() else None
+                state.changed.wait_for(lambda seconds=seconds: self._is_due(seconds is None), seconds)  # type: ignore[misc]
                 started = time.perf_counter()
                 for next_piece in self._streams():
                     next_piece()
                 took = time.perf_counter() - started
             self._ended.wait(took * _DUTY)
+
+    def _is_due(self, asleep: bool) -> bool:
+        """Return whether there is something to do: for a pump that sleeps also to look from time to time."""
+        return self._ended.is_set() or bool(self._streams()) or (asleep and self._is_paced())
+
+    def _is_paced(self) -> bool:
+        """Return whether work may come to be without anybody's notice."""
+        state = self._state
+        paced = any(source.is_paced for source in state.sources.values())
+        return paced or any(shadow.lags for shadow in state.subscriptions.values())
 
     def _streams(self) -> list[Callable[[], None]]:
         state = self._state

@@ -59,6 +59,7 @@ class ServerBlockStore:
         self.extents = np.zeros(size, dtype=np.int64)
         self.positions = np.zeros(size, dtype=np.int64)
         self._treatment = np.zeros(size, dtype=np.int64)
+        self._optimized = np.zeros(size, dtype=bool)
 
     # ---- the model -------------------------------------------------------------------------------------------------
 
@@ -79,6 +80,7 @@ class ServerBlockStore:
         self.extents[known:] = [block.extent for block in blocks[known:]]
         self.positions[known:] = [block.position for block in blocks[known:]]
         self._treatment[:] = [self._treatments.of_tensor[block.tensor] for block in blocks]
+        self._optimized = np.array([self._treatments[kind].rule is not None for kind in self._treatment], dtype=bool)
         self.values.grow(model)
         self._grow_states()
 
@@ -99,9 +101,7 @@ class ServerBlockStore:
 
     def updates(self, blocks: NDArray[np.int64]) -> int:
         """Return the highest count of optimizer updates among blocks."""
-        kinds, counts = self._treatment[blocks], self.counts[blocks]
-        optimized = [kind for kind in np.unique(kinds).tolist() if self._treatments[kind].rule is not None]
-        return int(counts[np.isin(kinds, optimized)].max(initial=0))
+        return int(self.counts[blocks][self._optimized[blocks]].max(initial=0))
 
     # ---- memory ----------------------------------------------------------------------------------------------------
 

@@ -180,8 +180,10 @@ class FollowSource:
         return self._plan != NO_CONFIGURATION
 
     def _pending(self, wanted: Mask) -> Mask:
-        here = np.isin(self._store.status, (BlockStatus.PRIMARY, BlockStatus.LEAVING))
-        pending: Mask = wanted & ~self._streamed & here
+        pending: Mask = wanted & ~self._streamed
+        if pending.any():
+            status = self._store.status
+            pending &= (status == BlockStatus.PRIMARY) | (status == BlockStatus.LEAVING)
         return pending
 
     def next_piece(self) -> None:

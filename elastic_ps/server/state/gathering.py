@@ -1,5 +1,6 @@
 """`Gathering` keeps contributions to the open updates of blocks until the roster is complete, and adds them by rank."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -108,9 +109,10 @@ class Gathering:
         self.given[rank, run[0] : sum(run)] = Given.NOTHING
 
     def _free(self, rank: int, run: Run) -> None:
+        if not self._kept:
+            return
         sources = self.source[rank, run[0] : run[0] + run[1]]
-        numbers, blocks = np.unique(sources[sources >= 0], return_counts=True)
-        for number, count in zip(numbers.tolist(), blocks.tolist(), strict=True):
+        for number, count in Counter(sources[sources >= 0].tolist()).items():
             kept = self._kept[number]
             kept.blocks_left -= count
             if not kept.blocks_left:

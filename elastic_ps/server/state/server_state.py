@@ -179,9 +179,9 @@ class ServerState:
 
     def _awaited_pushes(self) -> list[Awaited]:
         given = self.gathering.given
-        begun = (given != Given.NOTHING).any(axis=0)
-        if not begun.any():
+        if not given.any():  # `Given.NOTHING` is 0
             return []
+        begun = (given != Given.NOTHING).any(axis=0)
         what = f"its push of version {self.store.versions[begun].min()}"
         lacking = np.flatnonzero((given[:, begun] == Given.NOTHING).any(axis=1)).tolist()
         workers = [self.gathering.workers[rank] for rank in lacking]

@@ -80,7 +80,8 @@ class Gradients:
             image, alike = model.whole(self._places, tensors)
             done: NDArray[np.bool_] = alike & (source != 0)
             tensors, source, image = tensors[done], source[done], image[done]
-            self._lies[model.blocks_among(tensors)] = self._places[model.blocks_among(tensors)]
+            blocks = model.blocks_among(tensors)
+            self._lies[blocks] = self._places[blocks]
             memory = {number: self._images[number].array for number in np.unique(image).tolist()}
         for index in self._rows.keys() & tensors.tolist():
             del self._rows[index]

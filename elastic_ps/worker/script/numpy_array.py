@@ -1,6 +1,7 @@
 """A `NumpyArray` is an `Array` over numpy memory, for scripts without a framework: benchmarks, tests."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,11 @@ from numpy.typing import NDArray
 
 from elastic_ps.native.library import address
 from elastic_ps.worker.script.api import Array, Dense
+
+
+@cache
+def _name(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # numpy puts it together anew each time
 
 
 class NumpyArray(Dense):
@@ -28,7 +34,7 @@ class NumpyArray(Dense):
     @property
     def dtype(self) -> str:
         """See `Array.dtype`."""
-        return self.values.dtype.name
+        return _name(self.values.dtype)
 
     def read(self) -> NDArray[Any]:
         """See `Array.read`."""
