@@ -67,6 +67,28 @@ def test_a_condition_wakes_who_waits_and_times_out(scheduler):
     assert seen == [(False, 1.0), (True, 2.0)]
 
 
+def test_who_waits_for_a_predicate_runs_when_it_holds(scheduler):
+    """Also where the notice came before the change, under one hold of the lock; else it does not run at all."""
+    changed, ready, looked, seen = Condition(), [], [], []
+
+    def waits():
+        with changed:
+            changed.wait_for(lambda: looked.append(time.monotonic()) or ready)
+            seen.append(time.monotonic())
+
+    def gives():
+        for _ in range(3):
+            time.sleep(1.0)
+            with changed:
+                changed.notify_all()
+                if time.monotonic() == 3.0:
+                    ready.append(1)
+
+    run(scheduler, waits, gives)
+    assert seen == [3.0]
+    assert looked == [0.0, 1.0, 2.0, 3.0, 3.0]
+
+
 def test_a_queue_gives_in_order_or_says_that_it_is_empty(scheduler):
     items, seen = Queue(), []
 

@@ -7,178 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from tests.world.locks import Condition, Event, Lock, RLock, here, leave
 from tests.world.scheduler import DEAD, Scheduler, Task
 
 EPOCH = 1_800_000_000.0
 """Unix seconds at which every world begins."""
 
-here: SimpleNamespace = SimpleNamespace(scheduler=None)
-"""Whose scheduler the present world has."""
-
 
 def _scheduler() -> Scheduler:
     return here.scheduler  # type: ignore[no-any-return]
-
-
-def _leave(waiting: Any, task: Task) -> None:
-    """Wait no more, where nobody has taken this task off the list just now."""
-    if task in waiting:
-        waiting.remove(task)
-
-
-class Lock:
-    """See `threading.Lock`."""
-
-    __slots__ = ("_owner", "_waiting")
-
-    def __init__(self) -> None:
-        self._owner: Task | None = None
-        self._waiting: list[Task] = []
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        scheduler = here.scheduler
-        scheduler.pause()
-        while self._owner is not None:
-            if not blocking or scheduler.over:
-                return False
-            self._waiting.append(scheduler.current)
-            if not scheduler.park(timeout if timeout >= 0 else None):
-                _leave(self._waiting, scheduler.current)
-                return False
-        self._owner = scheduler.current
-        return True
-
-    def release(self) -> None:
-        self._owner = None
-        while self._waiting:
-            scheduler = here.scheduler
-            if scheduler.wake(self._waiting.pop(int(scheduler.random.random() * len(self._waiting)))):
-                break
-
-    def locked(self) -> bool:
-        return self._owner is not None
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
-
-class RLock(Lock):
-    """See `threading.RLock`."""
-
-    __slots__ = ("_times",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._times = 0
-
-    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        if self._owner is not None and self._owner is here.scheduler.current:
-            self._times += 1
-            return True
-        if super().acquire(blocking, timeout):
-            self._times = 1
-            return True
-        return False
-
-    def release(self) -> None:
-        self._times -= 1
-        if self._times <= 0:
-            super().release()
-
-    def let_go(self) -> int:
-        """Release it whole; return how often it was taken."""
-        times, self._times = self._times, 0
-        super().release()
-        return times
-
-    def take_again(self, times: int) -> None:
-        """Take it as often as `let_go` has said."""
-        super().acquire()
-        self._times = times
-
-
-class Condition:
-    """See `threading.Condition`."""
-
-    __slots__ = ("_lock", "_waiting", "acquire", "release")
-
-    def __init__(self, lock: Any = None):
-        self._lock = lock if lock is not None else RLock()
-        self._waiting: deque[Task] = deque()
-        self.acquire, self.release = self._lock.acquire, self._lock.release
-
-    def __enter__(self) -> bool:
-        return self._lock.acquire()  # type: ignore[no-any-return]
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        scheduler, lock = here.scheduler, self._lock
-        times = lock.let_go() if isinstance(lock, RLock) else lock.release()
-        self._waiting.append(scheduler.current)
-        try:
-            woken = scheduler.park(timeout)
-            if not woken:
-                _leave(self._waiting, scheduler.current)
-        finally:
-            if isinstance(lock, RLock):
-                lock.take_again(times)
-            else:
-                lock.acquire()
-        return woken  # type: ignore[no-any-return]
-
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        until = None if timeout is None else here.scheduler.now + timeout
-        while not (result := predicate()):
-            left = None if until is None else until - here.scheduler.now
-            if left is not None and left <= 0:
-                return predicate()
-            self.wait(left)
-        return result
-
-    def notify(self, n: int = 1) -> None:
-        while n and self._waiting:
-            n -= here.scheduler.wake(self._waiting.popleft())
-
-    def notify_all(self) -> None:
-        self.notify(len(self._waiting))
-
-
-class Event:
-    """See `threading.Event`."""
-
-    __slots__ = ("_set", "_waiting")
-
-    def __init__(self) -> None:
-        self._set = False
-        self._waiting: list[Task] = []
-
-    def is_set(self) -> bool:
-        return self._set
-
-    def set(self) -> None:
-        self._set = True
-        waiting, self._waiting = self._waiting, []
-        for task in waiting:
-            here.scheduler.wake(task)
-
-    def clear(self) -> None:
-        self._set = False
-
-    def wait(self, timeout: float | None = None) -> bool:
-        scheduler = here.scheduler
-        if self._set:
-            scheduler.pause()
-            return True
-        self._waiting.append(scheduler.current)
-        if not scheduler.park(timeout):
-            _leave(self._waiting, scheduler.current)
-            return self._set
-        return True
 
 
 class Thread:
@@ -288,7 +125,7 @@ class Queue:
                 raise real_queue.Empty
             self._waiting.append(scheduler.current)
             if not scheduler.park(left):
-                _leave(self._waiting, scheduler.current)
+                leave(self._waiting, scheduler.current)
         return self._items.popleft()
 
     def get_nowait(self) -> Any:
