@@ -49,12 +49,12 @@ class Apart:
         self.client = CoordinatorClient(f"127.0.0.1:{self.port}", TOKEN)
         self.stack.callback(self.client.close)
 
-    def lose_coordinator(self):
+    def lose_coordinator(self, *options, script=None):
         """It is killed, its folder taken away (to `lost`), and one of the next term started."""
         self.coordinator.kill()
         self.coordinator.wait(PATIENCE)
         (self.folder / "state").rename(self.folder / "lost")
-        self.start_coordinator("--term", "2")
+        self.start_coordinator("--term", "2", *options, script=script)
 
     def start_node(self, role, number, *script):
         where = ["--coordinator", f"127.0.0.1:{self.port}", "--token-file", str(self.folder / "token")]
