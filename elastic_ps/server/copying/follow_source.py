@@ -82,7 +82,7 @@ class FollowSource:
         written: returns what this server's ledger has of a segment and the coordinator does not: number, entry, blocks.
 
     Attributes:
-        bytes_moved: payload of the plan under way that is sent, or waiting to be.
+        bytes_moved: payload of the plan under way that is sent, or waiting to be; not what is followed anyway.
         fell_back: the follower could not keep up: the plan's blocks go at the switch.
         records: memory of those that are on their way.
         ledger_kept: entries of this server's ledger below this number are with the coordinator.
@@ -155,8 +155,9 @@ class FollowSource:
         payload: Sequence[Array] = (),
         sent: Callable[[], None] | None = None,
         number: ConfigId | None = None,
+        moves: bool = True,
     ) -> None:
-        self.bytes_moved += sum(part.nbytes for part in payload)
+        self.bytes_moved += sum(part.nbytes for part in payload) if moves else 0
         self.link.enqueue(Frame(meta, self._number if number is None else number, version), payload, sent)
 
     # ---- while training goes on --------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ class FollowSource:
         )
         number = self._plan if self._planned[first] and not self._standing[first] else self._number
         payload = [part.copy() for part in image] if copy else image
-        self._send(meta, int(self._store.versions[first]), payload, number=number)
+        self._send(meta, int(self._store.versions[first]), payload, number=number, moves=not self._standing[first])
 
     def again(self, link: Link) -> "FollowSource":
         """Return the same stream on another connection, from its beginning: what was under way here may be lost."""
@@ -289,7 +290,7 @@ class FollowSource:
             written=written,
             kept=self.ledger_kept,
         )
-        self._send(meta, opened.version, opened.payload, sent)
+        self._send(meta, opened.version, opened.payload, sent, moves=not self._standing[opened.runs[0][0]])
 
     def _tell_written(self, segment: Run) -> None:
         """Send what has been written down of the updates that a snapshot brings."""

@@ -96,6 +96,7 @@ class FollowSources:
         """
         self.end_plan()
         self._state.acknowledged.grow(len(self._state.store.status))
+        self._count_anew()
         self._plan, self._live = configuration, live
         self._planned = {node: self._mask(blocks) for node, blocks in moves.streams.items()}
         node, followers = self._state.node, configuration.followers
@@ -285,8 +286,14 @@ class FollowSources:
         self._frozen.clear()
         self._sending.clear()
         self.end_plan()
+        self._count_anew()
         self.conform()
         self.close_unused()
+
+    def _count_anew(self) -> None:
+        """Count what the next plan sends: streams that stand outlive a plan."""
+        for source in self._state.sources.values():
+            source.bytes_moved = 0
 
     # ---- what has been acknowledged ----------------------------------------------------------------------------------
 

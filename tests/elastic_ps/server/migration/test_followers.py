@@ -318,6 +318,16 @@ def test_the_follower_of_a_dead_owner_goes_on(jobs: Jobs, transport: Transport) 
     job.check_step(3)
 
 
+def test_a_plan_is_not_said_to_move_what_followers_are_sent_in_each_step(jobs: Jobs) -> None:
+    job = three(jobs)
+    for version in range(3):
+        job.check_step(version)
+    die(job, "s1")
+    bury(job, "s1", [0] * BLOCKS, [-1] * BLOCKS, ["s0", "s2"])
+    decide(job, [block for block in range(BLOCKS) if OWNERS[block] == 1])
+    assert job.controls["s0"].await_answer(pb.SWITCHED, number=job.configuration.id).bytes_moved == 0
+
+
 def test_an_undecided_death_is_adopted_on_no_peers_word(jobs: Jobs) -> None:
     job = pair(jobs)
     job.check_step(0)
