@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
 
-.PHONY: help setup demo demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world lint format protos lock docs docs-site bench figures clean
+.PHONY: help setup demo demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world world-ci lint format protos lock docs docs-site bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -67,8 +67,11 @@ chaos-short: setup  ## some of them, in five minutes
 	$(BIN)/python -m tests.chaos --seed $(SEED) --faults 30 --lanes $(LANES)
 
 SEEDS ?= 0-100
-world: setup  ## whole jobs in a simulated world, one for each seed: SEEDS=0-100
+world: setup  ## whole jobs in a simulated world, on all cores, one for each seed: SEEDS=0-100
 	$(BIN)/python -m tests.world --seeds $(SEEDS)
+
+world-ci: setup  ## the first 300 seeds, and 100 that the commit's hash decides about
+	$(BIN)/python -m tests.world --seeds 0-300 --fresh 100
 
 lint: setup  ## format, lint, types, layers, the rules of the house, generated code
 	$(BIN)/ruff format --check .

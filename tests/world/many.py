@@ -1,0 +1,80 @@
+"""Many worlds, one after the other on each core: what came of them, and how each that failed is played again."""
+
+import multiprocessing
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from tests.paths import ROOT
+from tests.world import coverage, results
+from tests.world.draw import drawn
+
+_FAULTS = 10
+
+
+def play(seeds: Sequence[int], faults: int, each: bool, processes: int = 0) -> int:
+    """Run the worlds of seeds and tell what came of them; return 1 where one has failed, else 0.
+
+    Args:
+        seeds: of the worlds.
+        faults: that each job meets, at most.
+        each: tell of every seed, not of those alone that failed.
+        processes: that run them; 0: one on each core.
+    """
+    failed: list[int] = []
+    hits: list[Any] = []
+    steps, watched, took = 0, 0, 0.0
+    with _each_result(seeds, faults, processes or len(os.sched_getaffinity(0))) as found:
+        for result in found:
+            hits += result.hits
+            steps += result.steps
+            watched += result.watched
+            took += result.real
+            if result.failures or each:
+                print(result, flush=True)
+            if result.failures:
+                failed.append(result.draw.seed)
+    Console(width=140).print(coverage.table(hits))
+    print(f"{watched} faults came alone while every block had a follower, and cost no restore where nothing failed")
+    rate = len(seeds) / took * 60
+    print(f"{len(seeds)} jobs, {steps} steps, {len(hits)} faults, {len(failed)} failed; {rate:.0f} jobs a CPU minute")
+    for seed in failed:
+        drawn_so = "" if faults == _FAULTS else f" --faults {faults}"
+        print(f"at {_commit() or 'this code'}: python -m tests.world --seed {seed}{drawn_so} --shrink")
+    return 1 if failed else 0
+
+
+def fresh(count: int) -> range:
+    """Return seeds that few have run before: the commit's hash says where they begin, else the time."""
+    first = int(_commit()[:10] or f"{int(time.time()):x}", 16)
+    if count:
+        print(f"fresh seeds: {first}-{first + count}", flush=True)
+    return range(first, first + count)
+
+
+@contextmanager
+def _each_result(seeds: Sequence[int], faults: int, processes: int) -> Iterator[Iterator[results.Result]]:
+    """Give the results in the order of the seeds."""
+    one = partial(_play, faults=faults)
+    if processes == 1:
+        yield map(one, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(processes) as pool:  # all is imported once
+        yield pool.imap(one, seeds)
+
+
+def _play(seed: int, faults: int) -> results.Result:
+    result = results.play(drawn(seed, faults))
+    return result if result.failures else replace(result, story="")
+
+
+def _commit() -> str:
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return asked.stdout.strip()
