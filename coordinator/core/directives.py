@@ -65,7 +65,7 @@ def _of_plan(state: State, plan: Plan, node: RegisteredNode) -> Iterator[Directi
             yield Prepare(plan.target, plan.migration, tuple(sorted(plan.dead)), plan.restore, plan.asks)
         return
     if plan.decided:
-        if node.id not in answers.switched or node.id in awaited_copies(state, plan) | plan.gainers - answers.arrived:
+        if node.id not in answers.switched or node.id in awaited_copies(state, plan):
             yield Adopt(plan.number, plan.target if plan.asks else None, plan.promoted)
     elif not answers.until and plan.clock is not None and node.id not in answers.switched:
         yield Arm(plan.number, plan.clock)
@@ -75,15 +75,11 @@ def _of_plan(state: State, plan: Plan, node: RegisteredNode) -> Iterator[Directi
 
 
 def awaited_arrivals(state: State, plan: Plan) -> frozenset[NodeId]:
-    """Return new owners that do not hold all their blocks yet, where no worker's version tells: pause, async, ssp.
+    """Return new owners that do not hold all their blocks yet: old owners keep theirs, and the way to them, until then.
 
-    With followers they are asked in every case: a worker's version says nothing of the blocks that a death may cost.
+    A worker's version does not tell: where a plan was armed too late, all are past its clock when they switch.
     """
-    if plan.replicated:
-        return plan.receivers - state.answers.arrived
-    if plan.kind is not PlanKind.SCALE or (plan.migration is MigrationMode.LIVE and state.job.is_sync):
-        return frozenset()
-    return plan.gainers - state.answers.arrived
+    return plan.receivers - state.answers.arrived
 
 
 def awaited_followers(state: State, plan: Plan) -> frozenset[NodeId]:

@@ -130,11 +130,6 @@ class Plan:
         return self.asks and self.phase is Phase.ASSIGNED
 
     @cached_property
-    def gainers(self) -> frozenset[NodeId]:
-        """Servers that receive blocks from another."""
-        return frozenset(new for _, new in self.hand_overs)
-
-    @cached_property
     def hand_overs(self) -> frozenset[tuple[NodeId, NodeId]]:
         """Old and new owner of blocks that move, also by the plans that it has absorbed."""
         absorbed = (pair for plan in self.absorbed for pair in plan.hand_overs)

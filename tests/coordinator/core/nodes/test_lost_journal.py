@@ -210,7 +210,7 @@ def test_a_plan_for_which_nobody_can_have_been_armed_is_cancelled():
     world.spawn(Role.SERVER)
     plan = world.until(Phase.SYNCING)
     lost(world)
-    gainer = next(node for node in world.alive if node.id in plan.gainers)
+    gainer = next(node for node in world.alive if node.id in plan.receivers)
     gainer.synced = NO_CONFIGURATION
     world.kill(world.node("w1"))
     world.exits.clear()

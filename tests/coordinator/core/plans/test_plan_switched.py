@@ -3,6 +3,7 @@
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
+from coordinator.core.nodes.delays import delays
 from coordinator.core.plans.plan import MigrationMode, Phase
 from tests.coordinator.played_job import World
 
@@ -67,9 +68,30 @@ def test_committed_comes_after_the_first_step_of_the_new_configuration():
     assert world.plan.phase is Phase.ARMED, "frozen copies may still be needed"
     world.post(ev.Reported(world.now, "w0", plan.clock))
     assert world.plan is not None
+    world.post(na.Arrived(world.now, "s1", plan.number))
+    assert world.plan is not None
     world.post(ev.Reported(world.now, "w0", plan.clock + 1))
     assert world.plan is None
     assert world.sent(ef.Committed, "s0")[-1].number == plan.number
+
+
+def test_where_workers_are_past_the_clock_committed_waits_for_the_new_owner():
+    """An old owner lets go of blocks and of the way to the new one at COMMITTED: a hand-over may be on that way yet."""
+    world = World(1, 1)
+    world.ask(ev.ScaleAsked, 1, 2)
+    plan = world.until(Phase.ARMED)
+    world.post(na.Switched(world.now, "s1", plan.number, plan.clock))
+    world.post(na.Late(world.now, "w0", plan.number, plan.clock + 1))
+    assert world.plan.decided, "somebody has switched: there is no later clock"
+    world.post(ev.Reported(world.now, "w0", plan.clock + 1))
+    for name in ("w0", "s0"):
+        world.post(na.Switched(world.now, name, plan.number, plan.clock + 1))
+    assert world.plan is not None
+    assert [(delay.node, delay.why) for delay in delays(world.state, world.now)] == [
+        ("s1", f"does not hold its new blocks yet (plan {plan.id})")
+    ]
+    world.post(na.Arrived(world.now, "s1", plan.number))
+    assert world.plan is None
 
 
 def test_unanswered_directives_are_sent_again_by_the_tick_and_on_reconnect():
