@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 export MKL_NUM_THREADS ?= 1
+# Where Python may write no bytecode (many containers say so), each of a thousand processes compiles all it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world world-ci lint format protos lock docs docs-site bench figures clean
 help:  ## list the targets
