@@ -40,6 +40,9 @@ class BoundedHTTPServer(ThreadingHTTPServer):
     A client that says nothing for `GREETING_SECONDS` is disconnected. Without descriptors the newcomer is.
     """
 
+    request_queue_size = 128
+    """Clients that may knock at the same time; of those beyond, each knocks again after a second, then 2, 4, ..."""
+
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]):
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._guests: Strangers[socket.socket] = Strangers(_hang_up)
