@@ -14,8 +14,6 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import numpy as np
-
 from coordinator.client import ClientError
 from tests.chaos import disturbed
 from tests.chaos.cells import Fault, JobDraw
@@ -24,7 +22,7 @@ from tests.chaos.inject import Injection
 from tests.chaos.phases import Missed, reached
 from tests.chaos.result import Result, blank, bound
 from tests.chaos.watch import Watch
-from tests.e2e.proofs import finish, undisturbed
+from tests.e2e.proofs import assert_undisturbed, finish
 
 _TRIES = 4
 _TAIL_LINES = 120  # with the stacks of a process's threads
@@ -75,9 +73,7 @@ def prove(job: DisturbedJob, draw: JobDraw) -> str:
     try:
         weights = finish(job.job, job.folder, timeout=bound(job.lease))
         if draw.mode == "sync":
-            expected = undisturbed(job.folder, int(weights["epochs"]), "--pace", "0", timeout=600)
-            for name in expected:
-                np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
+            assert_undisturbed(weights)
     except AssertionError as error:
         return f"{error}"
     return ""

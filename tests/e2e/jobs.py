@@ -15,6 +15,8 @@ from tests.paths import ROOT
 
 SCRIPTS = Path(__file__).parent / "scripts"
 POLL_SECONDS = 0.05
+SEED = 7
+"""Of the order of the data in each of these jobs."""
 
 
 class Job:
@@ -111,7 +113,7 @@ def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=
         sys.executable,
         "-c",
         "from elastic_ps.launch.cli import main; main()",
-        *("--workers", str(workers), "--servers", str(servers), "--name", name, "--seed", "7"),
+        *("--workers", str(workers), "--servers", str(servers), "--name", name, "--seed", str(SEED)),
         *options,
         str(script),
         *map(str, arguments),

@@ -42,9 +42,9 @@ class Apart:
 
     def start_coordinator(self, *options, script=None):
         where = ["--job", "digits", "--folder", str(self.folder / "state"), "--token-file", str(self.folder / "token")]
-        how = ["--workers", str(self.workers), "--servers", "1", "--seed", "7", "--port", str(self.port), *options]
+        how = ["--workers", str(self.workers), "--servers", "1", "--seed", str(jobs.SEED), "--port", str(self.port)]
         program = ("-m", "coordinator") if script is None else (str(script),)
-        self.coordinator = self.start("coordinator", *program, *where, *how, stdout=subprocess.PIPE)
+        self.coordinator = self.start("coordinator", *program, *where, *how, *options, stdout=subprocess.PIPE)
         self.port = int(self.coordinator.stdout.readline().rpartition(b":")[2])
         self.client = CoordinatorClient(f"127.0.0.1:{self.port}", TOKEN)
         self.stack.callback(self.client.close)

@@ -24,7 +24,7 @@ from coordinator.archive import read_archive
 from coordinator.client import ClientError
 from elastic_ps.system.descendants import descendants_end_with_me
 from tests.e2e import jobs
-from tests.e2e.proofs import SCRIPT, finish, undisturbed
+from tests.e2e.proofs import SCRIPT, assert_undisturbed, finish
 
 MODES = {
     "sync": (),
@@ -118,9 +118,7 @@ def soak(mode: str, seed: int, folder: Path) -> str:
     weights, done, voided = disturbed(mode, seed, folder)
     told = f"{int(weights['epochs'])} epochs, {voided} updates voided"
     if mode == "sync":
-        expected = undisturbed(folder, int(weights["epochs"]), "--pace", "0", timeout=300)
-        for name in expected:
-            np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9)
+        assert_undisturbed(weights)
     return f"{told}: {', '.join(done)}"
 
 

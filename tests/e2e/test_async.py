@@ -1,7 +1,6 @@
 """Jobs that are `async` or `ssp`, with real processes: every batch once, whatever joins, leaves or dies."""
 
 import os
-import runpy
 import signal
 from collections import defaultdict
 from itertools import combinations
@@ -11,18 +10,10 @@ import pytest
 
 from coordinator.archive import read_archive
 from tests.e2e import jobs
-from tests.e2e.proofs import SCRIPT, finish, undisturbed
+from tests.e2e.proofs import SCRIPT, assert_undisturbed, finish, improvement
 
 ASYNC = ("--consistency", "async", "--rate", "0.01")
 SSP = ("--consistency", "ssp", "--staleness", "1", "--rate", "0.01")
-
-
-def improvement(weights, monkeypatch):
-    """How many times less the loss is than that of the untrained network."""
-    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
-    script = runpy.run_path(str(SCRIPT))
-    before, after = (script["gradients"](held, *script["data"]())[1] for held in (script["parameters"](), weights))
-    return before / after
 
 
 def kill_worker(job, victim):
@@ -56,7 +47,7 @@ def leads(rows):
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("mode", "victim"), [(ASYNC, "w0"), (SSP, "w1")])
-def test_a_job_grows_shrinks_and_loses_a_worker_and_its_coordinator(tmp_path, monkeypatch, mode, victim):
+def test_a_job_grows_shrinks_and_loses_a_worker_and_its_coordinator(tmp_path, mode, victim):
     """w0 is the chief."""
     with jobs.run(tmp_path, SCRIPT, tmp_path, *mode, workers=2, servers=1) as job:
         job.running(2, 1)
@@ -65,7 +56,7 @@ def test_a_job_grows_shrinks_and_loses_a_worker_and_its_coordinator(tmp_path, mo
         kill_coordinator(job)
         assert job.scale(1, 1).phase == "COMMITTED"
         weights = finish(job, tmp_path)
-    assert improvement(weights, monkeypatch) > 3
+    assert improvement(weights) > 3
     if mode is SSP:
         apart = leads(read_archive(job.folder).steps)
         assert len(apart) >= 3
@@ -76,7 +67,8 @@ def test_a_job_grows_shrinks_and_loses_a_worker_and_its_coordinator(tmp_path, mo
 @pytest.mark.numeric
 def test_ssp_holds_up_the_fast(tmp_path):
     """The second worker takes ten times as long for a step; `async` would let the first make ten in the time."""
-    with jobs.run(tmp_path, SCRIPT, tmp_path, *SSP, "--lag", "0.02", "--epochs", 3, workers=2) as job:
+    paces = ("--pace", "0.002", "--lag", "0.02")
+    with jobs.run(tmp_path, SCRIPT, tmp_path, *SSP, *paces, "--epochs", 3, workers=2) as job:
         assert job.wait() == 0, job.tail()
     ((pair, apart),) = leads(read_archive(job.folder).steps).items()
     assert pair == ("w0", "w1")
@@ -90,12 +82,11 @@ def test_one_worker_alone_trains_as_in_sync_while_its_servers_come_and_go(tmp_pa
         for servers in (3, 1):
             assert job.scale(1, servers).phase == "COMMITTED"
         weights = finish(job, tmp_path)
-    for name, value in undisturbed(tmp_path, int(weights["epochs"]), "--pace", "0").items():
-        assert (weights[name] == value).all(), name
+    assert_undisturbed(weights, exact=True)
 
 
 @pytest.mark.slow
-def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path, monkeypatch):
+def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path):
     with jobs.run(tmp_path, SCRIPT, tmp_path, *ASYNC, workers=2, servers=2) as job:
         job.running(2, 2)
         job.client.checkpoint()
@@ -104,5 +95,5 @@ def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path, monkeypa
         job.kill("s0")
         job.until(lambda status: "w0" not in jobs.member_ids(status, 1) and jobs.counts(status) == (2, 2), "restored")
         weights = finish(job, tmp_path)
-    assert improvement(weights, monkeypatch) > 3
+    assert improvement(weights) > 3
     assert any(entry.voided for entry in read_archive(job.folder).ledger)

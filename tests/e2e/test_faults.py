@@ -3,18 +3,11 @@
 import os
 import signal
 
-import numpy as np
 import pytest
 
 from coordinator.archive import read_archive
 from tests.e2e import jobs
-from tests.e2e.proofs import SCRIPT, finish, undisturbed, weights_in
-
-
-def same_as_undisturbed(tmp_path, weights):
-    expected = undisturbed(tmp_path, int(weights["epochs"]), "--pace", "0")
-    for name in ("i:0", "i:1", "i:2", "i:3"):
-        np.testing.assert_allclose(weights[name], expected[name], rtol=1e-9, atol=1e-12, err_msg=name)
+from tests.e2e.proofs import SCRIPT, assert_undisturbed, finish, weights_in
 
 
 @pytest.mark.slow
@@ -31,7 +24,7 @@ def test_a_killed_worker_is_replaced_and_its_step_redone(tmp_path, victim):
         causes = [plan.cause for plan in job.client.plans()]
         assert any(victim in cause for cause in causes), causes
         weights = finish(job, tmp_path)
-    same_as_undisturbed(tmp_path, weights)
+    assert_undisturbed(weights)
 
 
 @pytest.mark.slow
@@ -50,7 +43,7 @@ def test_a_joining_worker_killed_in_mid_plan_cancels_it_and_the_next_try_joins(t
         job.until(lambda status: len(jobs.member_ids(status, 1)) == 2, "the replacement joined")
         assert joiner.member.id not in jobs.member_ids(job.status(), 1)
         weights = finish(job, tmp_path)
-    same_as_undisturbed(tmp_path, weights)
+    assert_undisturbed(weights)
 
 
 @pytest.mark.slow
@@ -64,7 +57,7 @@ def test_a_killed_coordinator_comes_back_and_training_went_on(tmp_path):
         job.until(lambda status: status.version > after.version + 20, "training under it")
         assert job.scale(1, 2).phase == "COMMITTED"
         weights = finish(job, tmp_path)
-    same_as_undisturbed(tmp_path, weights)
+    assert_undisturbed(weights)
 
 
 @pytest.mark.slow
@@ -78,7 +71,7 @@ def test_a_killed_server_sends_the_job_back_to_its_checkpoint(tmp_path):
         weights = finish(job, tmp_path)
     archive = read_archive(job.folder)
     assert any(entry.voided and entry.version >= saved.version for entry in archive.ledger)
-    same_as_undisturbed(tmp_path, weights)
+    assert_undisturbed(weights)
 
 
 @pytest.mark.slow
@@ -100,7 +93,7 @@ def test_sigterm_drains_a_worker_and_a_server(tmp_path):
             job.running(*left)
         assert "status 143" not in job.tail()
         weights = finish(job, tmp_path)
-    same_as_undisturbed(tmp_path, weights)
+    assert_undisturbed(weights)
 
 
 @pytest.mark.slow
@@ -112,7 +105,7 @@ def test_pause_mode_gives_the_same_weights(tmp_path):
             assert plan.phase == "COMMITTED"
             assert plan.mode == 1
         weights = finish(job, tmp_path)
-    same_as_undisturbed(tmp_path, weights)
+    assert_undisturbed(weights)
 
 
 @pytest.mark.slow
@@ -128,7 +121,7 @@ def test_a_checkpoint_restores_into_other_numbers_of_nodes(tmp_path):
         assert status.version >= saved.version
         (tmp_path / "finish").touch()
         assert job.wait() == 0, job.tail()
-    same_as_undisturbed(tmp_path, weights_in(tmp_path))
+    assert_undisturbed(weights_in(tmp_path))
 
 
 @pytest.mark.slow
@@ -153,4 +146,4 @@ def test_a_run_goes_back_to_exactly_what_it_began_from_though_its_folder_has_new
     voided = [entry.version for entry in read_archive(job.folder).ledger if entry.voided]
     assert min(voided) == named.version
     assert f"restored from {named.url}" in job.log.read_text()
-    same_as_undisturbed(tmp_path, weights_in(tmp_path))
+    assert_undisturbed(weights_in(tmp_path))

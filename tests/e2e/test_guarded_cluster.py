@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.policies.learnt.dl2 import POLICY_FILE, save
 from dl2_scheduler.policies.learnt.weights import Weights
-from tests.e2e.test_cluster import ROOT, counts, document, no_job_left, serving, until
+from tests.e2e.test_cluster import ROOT, counts, no_job_left, regression, serving, until
 
 STOPS_AT_ONCE, NEVER_STOPS, BREAKS = 1e6, -1e6, float("nan")
 
@@ -32,14 +32,14 @@ def deciding(client):
     return client.policies().deciding
 
 
-@pytest.mark.mxnet
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_guard_takes_out_what_starts_nothing_and_weights_that_break(tmp_path):
     folder, log = tmp_path / "state", tmp_path / "serve.log"
     bad, good = write(tmp_path / "bad", STOPS_AT_ONCE), write(tmp_path / "good", NEVER_STOPS)
     with no_job_left(folder), serving(folder, log, "--policy", bad, "--guard-slots", "2", "--slot", "1s") as client:
         assert deciding(client) == bad
-        client.submit(document("a", 1000), ROOT)
+        client.submit(regression(tmp_path, "a", 1000), ROOT)
         until(lambda: deciding(client) == "drf", "the guard takes the policy out")
         found = client.policies()
         assert (found.policy, found.comparison.split(": ")[1].split(" end")[0]) == (bad, "1 jobs")

@@ -12,7 +12,7 @@ from coordinator.ctl.exactly_once_audit import audit
 from coordinator.server.ledger_files import Ledger
 from tests.e2e import jobs
 from tests.e2e.one_by_one import PATIENCE, Apart
-from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, undisturbed, weights_in
+from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, assert_undisturbed, weights_in
 from tests.e2e.test_replicas import COORDINATOR, is_protected
 
 HOW = ("--servers", "2", "--lease", "3")
@@ -57,8 +57,7 @@ def finish(job, folder):
     weights = weights_in(folder)
     job.coordinator.terminate()
     assert job.coordinator.wait(PATIENCE) == 0, job.logs()
-    for name, value in undisturbed(folder, int(weights["epochs"]), "--pace", "0", workers=2).items():
-        assert (weights[name] == value).all(), name
+    assert_undisturbed(weights, exact=True, workers=2)
     return weights
 
 

@@ -10,8 +10,8 @@ from coordinator.ctl.exactly_once_audit import audit
 from coordinator.server.ledger_files import Ledger
 from tests.e2e import jobs
 from tests.e2e.one_by_one import PATIENCE, Apart
-from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, undisturbed, weights_in
-from tests.e2e.test_async import ASYNC, improvement
+from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, assert_undisturbed, improvement, weights_in
+from tests.e2e.test_async import ASYNC
 
 COORDINATOR = jobs.SCRIPTS / "replicating_coordinator.py"
 
@@ -67,12 +67,11 @@ def survive(folder, *arguments, transport="auto"):
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
 def test_every_server_is_killed_and_nothing_is_lost(tmp_path, transport):
     weights = survive(tmp_path, transport=transport)
-    for name, value in undisturbed(tmp_path, int(weights["epochs"]), "--pace", "0", workers=2).items():
-        assert (weights[name] == value).all(), name
+    assert_undisturbed(weights, exact=True, workers=2)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_every_server_of_an_async_job_is_killed_and_every_batch_counts_once(tmp_path, monkeypatch):
+def test_every_server_of_an_async_job_is_killed_and_every_batch_counts_once(tmp_path):
     weights = survive(tmp_path, *ASYNC)
-    assert improvement(weights, monkeypatch) > 3
+    assert improvement(weights) > 3

@@ -41,7 +41,7 @@ def updates(folder):
 @pytest.mark.mxnet
 @pytest.mark.timeout(240)
 def test_a_job_goes_on_from_a_file_whoever_is_chief_and_after_a_restore(tmp_path, monkeypatch):
-    with job(tmp_path, "first", "--epochs", str(BEFORE), workers=2, servers=1) as (_, first):
+    with job(tmp_path, "first", "--epochs", str(BEFORE), workers=1, servers=1) as (_, first):
         pass
     with job(tmp_path, "second", "--load", first, workers=2, servers=2) as (running, second):
         running.running(2, 2)
@@ -56,7 +56,7 @@ def test_a_job_goes_on_from_a_file_whoever_is_chief_and_after_a_restore(tmp_path
         (second / "finish").touch()
     after = len(updates(second))
     assert updates(second) == list(range(BEFORE + 1, BEFORE + 1 + after))
-    with job(tmp_path, "whole", "--epochs", str(BEFORE + after), workers=2, servers=1) as (_, whole):
+    with job(tmp_path, "whole", "--epochs", str(BEFORE + after), "--pace", "0", workers=1, servers=1) as (_, whole):
         pass
     assert updates(whole) == list(range(1, BEFORE + after + 1))
 

@@ -3,7 +3,6 @@
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.e2e import proofs
@@ -13,13 +12,9 @@ from tests.kube.test_kube_smoke import REGRESSION
 CHECKPOINT = {"url": "shared", "interval": "2s"}
 
 
-def assert_undisturbed(job, folder):
+def assert_undisturbed(job):
     """End it: its weights are those of a job of this machine that nothing happened to."""
-    weights = job.finish()
-    expected = proofs.undisturbed(folder, int(weights["epochs"]), options=("--seed", str(job.order)), timeout=300)
-    assert int(expected["epochs"]) == int(weights["epochs"])
-    for name, value in expected.items():
-        np.testing.assert_allclose(weights[name], value, rtol=1e-9, atol=1e-12)
+    proofs.assert_undisturbed(job.finish(), seed=job.order)
 
 
 @pytest.fixture
@@ -35,7 +30,7 @@ def regression(make_job):
     return start
 
 
-def test_scaled_by_kubectl_in_both_roles(regression, tmp_path):
+def test_scaled_by_kubectl_in_both_roles(regression):
     job = regression("both", 1, 1)
     job.scale(3, 2)
     job.running(3, 2)
@@ -45,10 +40,10 @@ def test_scaled_by_kubectl_in_both_roles(regression, tmp_path):
     assert all(plan["seconds"] > 0 for plan in status["plans"])
     job.prove_so_far()
     until(lambda: len(job.pods("worker")) == 1, "drained pods go", 60, job.tell)
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
-def test_the_operator_killed_in_mid_plan(release, regression, tmp_path):
+def test_the_operator_killed_in_mid_plan(release, regression):
     job = regression("noop")
     job.scale(3, 2)
     (pod,) = release.operators()
@@ -56,10 +51,10 @@ def test_the_operator_killed_in_mid_plan(release, regression, tmp_path):
     until(lambda: pod not in release.operators(), "the operator is gone", 30)
     job.running(3, 2)
     assert job.status["restarts"] == 0
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
-def test_the_coordinator_killed_in_mid_plan(regression, tmp_path):
+def test_the_coordinator_killed_in_mid_plan(regression):
     job = regression("nocoord")
     term = job.status["term"]
     job.scale(3, 2)
@@ -67,20 +62,20 @@ def test_the_coordinator_killed_in_mid_plan(regression, tmp_path):
     job.until(lambda status: status["term"] > term, "another term")
     job.running(3, 2)
     job.trained(2)
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
-def test_a_worker_killed_in_mid_plan(regression, tmp_path):
+def test_a_worker_killed_in_mid_plan(regression):
     job = regression("noworker")
     job.scale(3, 1)
     job.kill(job.living("worker")[0])
     job.until(lambda status: status["restarts"] == 1, "the death is counted")
     job.running(3, 1)
     job.prove_so_far()
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
-def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression, tmp_path):
+def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression):
     job = regression("server", 1, 2, checkpoint=dict(CHECKPOINT))
     until(lambda: list(job.folder.glob("checkpoints/*/*")), "a checkpoint", 60, job.tell)
     job.scale(2, 2)
@@ -88,7 +83,7 @@ def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression, tmp_path):
     job.until(lambda status: status["restarts"] >= 1, "the death is counted")
     job.running(2, 2)
     job.trained(2)
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
 def test_a_server_killed_without_a_checkpoint_fails_the_job_with_the_reason(regression):
@@ -101,7 +96,7 @@ def test_a_server_killed_without_a_checkpoint_fails_the_job_with_the_reason(regr
     )
 
 
-def test_all_pods_lost_at_once_with_a_checkpoint(regression, tmp_path):
+def test_all_pods_lost_at_once_with_a_checkpoint(regression):
     job = regression("allgone", 1, 1, checkpoint=dict(CHECKPOINT))
     until(lambda: list(job.folder.glob("checkpoints/*/*")), "a checkpoint", 60, job.tell)
     term = job.status["term"]
@@ -110,10 +105,10 @@ def test_all_pods_lost_at_once_with_a_checkpoint(regression, tmp_path):
     job.until(lambda status: status["term"] > term, "another term")
     job.running(1, 1)
     job.trained(2)
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
-def test_suspended_with_a_checkpoint_and_back_again(regression, tmp_path):
+def test_suspended_with_a_checkpoint_and_back_again(regression):
     job = regression("paused", 1, 1, checkpoint={"url": "shared"})
     job.trained(2)
     job.patch(suspend=True)
@@ -123,10 +118,10 @@ def test_suspended_with_a_checkpoint_and_back_again(regression, tmp_path):
     job.patch(suspend=False)
     back = job.running(1, 1)
     assert back["epoch"] >= 2
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
-def test_20_random_scalings_in_a_row(regression, tmp_path):
+def test_20_random_scalings_in_a_row(regression):
     job = regression("storm", 1, 1)
     draw = random.Random(6)
     numbers = (1, 1)
@@ -138,4 +133,4 @@ def test_20_random_scalings_in_a_row(regression, tmp_path):
     job.running(*numbers)
     job.prove_so_far()
     assert job.status["restarts"] == 0
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)

@@ -83,7 +83,7 @@ def proved_by_its_volume(folder, epochs):
     assert ledger.stat().st_uid == ledger.stat().st_gid == 65532
 
 
-def test_a_coordinator_comes_back_with_its_journal_and_its_ledger(journalled, disks, tmp_path):
+def test_a_coordinator_comes_back_with_its_journal_and_its_ledger(journalled, disks):
     job, storage = journalled("kept")
     folder = disks.make(storage)
     job.apply()
@@ -102,14 +102,14 @@ def test_a_coordinator_comes_back_with_its_journal_and_its_ledger(journalled, di
     assert job.prove_so_far() > 2
     with job.client() as client:
         assert client.plans()[0].id == 1, "plans that had ended are known"
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
     proved_by_its_volume(folder, int(job.status["epoch"]))
     assert len(claims_of(job)) == 1
     job.delete()
     until(lambda: not claims_of(job), "the claim goes with the job", 60, job.tell)
 
 
-def test_a_suspended_job_keeps_its_claim_and_its_ledger(journalled, disks, tmp_path):
+def test_a_suspended_job_keeps_its_claim_and_its_ledger(journalled, disks):
     job, storage = journalled("slept", 1, checkpoint={"url": "shared"})
     folder = disks.make(storage)
     job.apply()
@@ -126,7 +126,7 @@ def test_a_suspended_job_keeps_its_claim_and_its_ledger(journalled, disks, tmp_p
     assert claims_of(job)[0]["metadata"]["uid"] == claim["metadata"]["uid"]
     with job.client() as client:
         assert {node.member.id for node in client.status().nodes} == {"w1", "s1"}, "names go on"
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
     assert list(folder.rglob("journal.sqlite"))
 
 

@@ -90,7 +90,7 @@ def test_a_quota_is_the_reason_and_no_flood(cluster, release, make_job):
     job.running(1, 1)
 
 
-def test_the_pod_of_an_only_server_is_deleted_and_nothing_is_lost(make_job, tmp_path):
+def test_the_pod_of_an_only_server_is_deleted_and_nothing_is_lost(make_job):
     """No checkpoint."""
     job = make_job("only", REGRESSION, 2, 1)
     job.apply()
@@ -102,7 +102,7 @@ def test_the_pod_of_an_only_server_is_deleted_and_nothing_is_lost(make_job, tmp_
     assert (status["restarts"], status["term"]) == (0, 1)
     assert job.living("server") != [server]
     job.prove_so_far()
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
 def prefer(job, node):
@@ -133,9 +133,7 @@ def two_operators(cluster, release):
     until(lambda: len(release.operators()) == 1, "one operator", 60)
 
 
-def test_a_drained_node_takes_operator_coordinator_and_the_only_server_along(
-    cluster, two_operators, make_job, tmp_path
-):
+def test_a_drained_node_takes_operator_coordinator_and_the_only_server_along(cluster, two_operators, make_job):
     """No checkpoint: what the server holds is handed over while its job has neither of the other two."""
     node = two_operators
     job = make_job("drained", REGRESSION, 1, 1)
@@ -154,7 +152,7 @@ def test_a_drained_node_takes_operator_coordinator_and_the_only_server_along(
         pod["spec"]["nodeName"] for pod in job.pods("server") if "deletionTimestamp" not in pod["metadata"]
     }
     assert not {"Restoring", "AllLost", "Failed"} & set(job.events())
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)
 
 
 def test_manifests_that_are_applied_again_leave_running_jobs_connected_and_another_key_is_said(

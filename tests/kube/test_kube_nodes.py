@@ -42,7 +42,7 @@ def nodes_of(job, role):
 
 
 @pytest.mark.parametrize(("crash", "mend"), [("stop", "start"), ("pause", "resume")])
-def test_a_node_that_does_not_answer(cluster, make_job, victim, tmp_path, crash, mend):
+def test_a_node_that_does_not_answer(cluster, make_job, victim, crash, mend):
     job = make_job(f"node-{crash}", REGRESSION, 2, 1)
     spread(job, victim)
     job.apply()
@@ -61,4 +61,4 @@ def test_a_node_that_does_not_answer(cluster, make_job, victim, tmp_path, crash,
     cluster.kubectl(*ready)
     until(lambda: len(job.pods("worker")) == 2, "the old pods are gone", 120, job.tell)
     job.running(2, 1)
-    assert_undisturbed(job, tmp_path)
+    assert_undisturbed(job)

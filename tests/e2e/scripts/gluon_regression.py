@@ -30,7 +30,7 @@ def main():
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--table", action="store_true", help="inputs are words of an embedding with sparse gradients")
     parser.add_argument("--portion", type=int, help="bytes of gradients that are sent before others are ready")
-    parser.add_argument("--pace", type=float, default=0.0, help="seconds of each step that stand for computation")
+    parser.add_argument("--pace", type=float, default=0.03, help="seconds of each step that stand for computation")
     arguments = parser.parse_args()
     if arguments.portion:
         early_sends.PORTION_BYTES = arguments.portion

@@ -1,6 +1,6 @@
 """Full batches of a float64 Gluon network: what an epoch does depends on the weights and the optimizer's state alone.
 
-    gluon_states.py FOLDER [--load FOLDER] [--epochs N]
+    gluon_states.py FOLDER [--load FOLDER] [--epochs N] [--pace SECONDS]
 
 Trains until the test writes FOLDER/finish, or N epochs. Writes FOLDER/net.params, FOLDER/trainer.states, and to
 FOLDER/updates the number of each update whose learning rate was asked for; begins with those of `--load`.
@@ -8,6 +8,7 @@ FOLDER/updates the number of each update whose learning rate was asked for; begi
 # ruff: noqa: I001  # elastic_ps.mxnet makes mxnet importable
 
 import argparse
+import time
 from pathlib import Path
 
 import elastic_ps.mxnet
@@ -37,6 +38,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--load", type=Path)
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--pace", type=float, default=0.03, help="seconds of each step that stand for computation")
     arguments = parser.parse_args()
     UPDATES = arguments.folder / "updates"
     random = np.random.default_rng(5)
@@ -58,6 +60,7 @@ def main():
                 outputs = net(mx.nd.array(inputs[indices], dtype="float64"))
                 loss = loss_of(outputs, mx.nd.array(targets[indices], dtype="float64"))
             loss.backward()
+            time.sleep(arguments.pace)
             if wanted:
                 trainer.load_states(str(wanted / "trainer.states"))
                 wanted = None
