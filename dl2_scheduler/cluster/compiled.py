@@ -1,13 +1,16 @@
 """This module compiles functions with Numba, and keeps a cache that a new version of the sources never reads."""
 
+import fcntl
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy
+from numba.core.compiler_lock import global_compiler_lock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,12 +21,39 @@ _PREFIX = f"compiled-numba{numba.__version__}-numpy{numpy.__version__}-"
 
 def compiled(function: F) -> F:
     """Compile a function of numbers and arrays at its first call; it does not hold the interpreter's lock."""
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
+    return cast(F, _by_one_process(numba.njit(cache=True, nogil=True)(function)))
 
 
 def inlined(function: F) -> F:
     """Compile a small function into its compiled callers, so that arrays need not be handed over."""
-    return cast(F, numba.njit(cache=True, nogil=True, forceinline=True)(function))
+    return cast(F, _by_one_process(numba.njit(cache=True, nogil=True, forceinline=True)(function)))
+
+
+def _by_one_process(dispatcher: Any) -> Any:
+    """Let one of the processes that need a function at the same time compile it, and the others load what it saves."""
+    compile_or_load, function = dispatcher.compile, dispatcher.py_func
+
+    def alone(signature: Any) -> Any:
+        with global_compiler_lock, _lock(f"{function.__module__}.{function.__qualname__}"):  # threads, then processes
+            return compile_or_load(signature)
+
+    dispatcher.compile = alone
+    return dispatcher
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[None]:
+    """Keep other processes from the lock of this name; where the cache cannot be written, there is none."""
+    try:
+        folder = Path(_config.CACHE_DIR)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / f"{name}.lock").open("ab")
+    except OSError:
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def cache_folder(sources: Iterable[Path], parent: Path) -> Path:

@@ -148,12 +148,13 @@ def _fill(
     nodes, alike, offers = nodes_of(tasks.demands, capacity, rule), _alike(tasks.kind), _offers(jobs)
     first, second = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
     for job in range(jobs):
-        score(scores, job, 0, 0, first, second, offers.logits[job])
+        score(scores, job, counts[job, 0], counts[job, 1], first, second, offers.logits[job])
         _offer(offers, tasks, counts, closed, job)
-    last = NOWHERE  # node that was taken
-    inference = 0
-    cursor = 0  # in what is forced
-    waiting = 0  # see `_next_waiting`
+    # Of a literal number Numba knows the value, and compiles all that takes it for that value, too.
+    last = int(np.int64(NOWHERE))  # node that was taken
+    inference = int(np.int64(0))
+    cursor = inference  # in what is forced
+    waiting = inference  # see `_next_waiting`
     recheck = True
     while inference < len(actions):
         if recheck:

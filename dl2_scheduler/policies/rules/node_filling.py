@@ -128,8 +128,10 @@ def would_fit(nodes: Nodes, kind: int, count: int, other: int, others: int, last
     """
     free, used = nodes.free.copy(), nodes.used.copy()
     found = claim_all(nodes, kind, count, other, others, last) != NOWHERE
-    nodes.free[:], nodes.used[:] = free, used
     for node in range(len(free)):
+        nodes.used[node] = used[node]
+        for resource in range(free.shape[1]):  # an array at once would take longer to compile than all the rest
+            nodes.free[node, resource] = free[node, resource]
         changed(nodes.ranks, node)
     return found
 

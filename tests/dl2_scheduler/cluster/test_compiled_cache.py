@@ -1,6 +1,19 @@
-"""Where compiled functions are kept."""
+"""Where compiled functions are kept, and who compiles them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
 
 from dl2_scheduler.cluster.compiled import cache_folder
+
+COMPILES = """
+import numpy as np
+from dl2_scheduler.cluster.free_resources import fits_on
+assert fits_on(np.ones((1, 1)), 0, np.ones(1))
+print(sum(fits_on.stats.cache_misses.values()))
+"""
 
 
 def test_what_other_sources_compiled_to_is_not_read_and_removed(tmp_path):
@@ -14,3 +27,13 @@ def test_what_other_sources_compiled_to_is_not_read_and_removed(tmp_path):
     assert cache_folder([source], tmp_path) != first
     assert not first.exists()
     assert source.exists()
+
+
+@pytest.mark.slow
+def test_of_processes_that_need_a_function_at_once_one_compiles_it(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "new")}
+    command = [sys.executable, "-c", COMPILES]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) for _ in range(3)]
+    said = [process.communicate()[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0]
+    assert sorted(map(int, said)) == [0, 0, 1]
