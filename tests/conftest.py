@@ -1,6 +1,7 @@
 """Fixtures for all tests, and what is left out where MXNet is not installed."""
 
 import logging
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
@@ -18,20 +19,51 @@ collect_ignore = [] if WITH_MXNET else ["elastic_ps/mxnet"]
 
 
 _NUMERIC = ("elastic_ps/core", "elastic_ps/optimizers", "elastic_ps/server/updates", "elastic_ps/worker/script")
-NUMERIC = [ROOT / "tests" / folder for folder in (*_NUMERIC, "dl2_scheduler/policies")]
+NUMERIC = tuple(f"{ROOT}/tests/{folder}/" for folder in (*_NUMERIC, "dl2_scheduler/policies"))
 """Folders of tests of what numpy's version can change: arithmetic, bytes, the order of data."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of `NUMERIC`, and deselect those that are marked `mxnet` where it is not installed."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark the tests of `NUMERIC`, deselect those that are marked `mxnet` where it is not installed, and deal the rest.
+
+    Each of several workers gets an equal part of the list, in its order (`--dist worksteal`); what remains at the end
+    is shared anew. So that nobody is alone with a long test then, each part begins with its share of those.
+    """
     for item in items:
-        if any(folder in item.path.parents for folder in NUMERIC):
+        if str(item.path).startswith(NUMERIC):
             item.add_marker(pytest.mark.numeric)
-    if WITH_MXNET:
-        return
-    left_out = [item for item in items if item.get_closest_marker("mxnet")]
-    items[:] = [item for item in items if not item.get_closest_marker("mxnet")]
-    config.hook.pytest_deselected(items=left_out)
+    if not WITH_MXNET:
+        left_out = [item for item in items if item.get_closest_marker("mxnet")]
+        items[:] = [item for item in items if not item.get_closest_marker("mxnet")]
+        config.hook.pytest_deselected(items=left_out)
+    yield
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = dealt(items, workers)
+
+
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return the tests in the order in which each part begins with the longest that are left."""
+    longest = sorted(filter(weight, items), key=weight, reverse=True)
+    others = [item for item in items if not weight(item)]
+    found, rest = [], len(items)
+    for number in range(workers):
+        mine = longest[number::workers]
+        size = rest // (workers - number)
+        rest -= size
+        fill = max(0, size - len(mine))
+        found += mine + others[:fill]
+        del others[:fill]
+    return found + others
+
+
+def weight(item: pytest.Item) -> float:
+    """Return about how long a test takes, beside the others: those with a limit of their own are the longest."""
+    limit = item.get_closest_marker("timeout")
+    if limit is not None:
+        return float(limit.args[0])
+    return float(any(item.get_closest_marker(name) for name in ("slow", "mxnet")))
 
 
 @pytest.fixture(autouse=True)
