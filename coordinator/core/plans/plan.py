@@ -152,14 +152,14 @@ class Plan:
     @cached_property
     def receivers(self) -> frozenset[NodeId]:
         """Servers that have to say that they have arrived: those that own blocks which another owned when a plan was
-        committed last. After a server's death, and where nobody knows what was before, all of them.
+        committed last. Where blocks have followers and nobody knows what was before, or a server has died, all of them.
         """
         start, target = (*self.absorbed, self)[0].base, self.target
         if target is None:
             return frozenset()
-        if self.asks or start is None:
+        if self.replicated and (self.asks or start is None):
             return frozenset(server.id for server in target.servers)
-        return frozenset(new for _, new in hand_overs(start, target))
+        return frozenset(new for _, new in hand_overs(start, target)) if start is not None else frozenset()
 
     @cached_property
     def copiers(self) -> frozenset[NodeId]:

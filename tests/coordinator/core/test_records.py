@@ -11,7 +11,7 @@ from coordinator.core.records import changed
 
 def test_a_record_is_changed_as_replace_does():
     plan = Plan(1, PlanKind.START, "test", 0.0)
-    assert plan.gainers == frozenset()  # which is kept, and is no field
+    assert plan.receivers == frozenset()  # which is kept, and is no field
     other = changed(plan, cause="other", clock=3)
     assert other == replace(plan, cause="other", clock=3)
     assert vars(other) == vars(replace(plan, cause="other", clock=3))

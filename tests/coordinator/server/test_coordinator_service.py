@@ -111,6 +111,8 @@ class RegisteredNode(threading.Thread):
         elif kind == "arm":
             self.version = directive.arm.clock
             self.acknowledge(pb.SWITCHED, directive.arm.configuration, suspension_ms=2.5, bytes_moved=11)
+            if self.id.startswith("s"):
+                self.acknowledge(pb.ARRIVED, directive.arm.configuration)
             self.report(self.version + 1)
         elif kind == "adopt":
             self.acknowledge(pb.SWITCHED, directive.adopt.configuration)

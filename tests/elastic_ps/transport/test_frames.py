@@ -174,7 +174,6 @@ HYPERS = {"lr": 0.1, "wd": 0, "rescale_grad": 1, "clip_gradient": None}
         (Kind.SNAPSHOT, "", "blocks"),
         (Kind.SNAPSHOT, '{"runs":[[0,2]],"counts":[1]}', "numbers"),
         (Kind.SNAPSHOT, '{"runs":[[0,2]],"counts":[1,1],"applied":{"w0":[1]}}', "numbers"),
-        (Kind.RECORD, '{"runs":[[0,1],[1,1]]}', "2 runs"),
         (Kind.NOTICE, '{"runs":[[0,1]]}', "runs"),
         (Kind.PULL, '{"a":' * 100_000, "broken meta"),
     ],
