@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coordinator.core.plans.plan import MigrationMode
 from coordinator.core.state import CoordinatorSettings
-from elastic_ps.core.configuration import MOST_NODES
+from elastic_ps.core.configuration import MOST_NODES, MOST_REPLICAS
 from elastic_ps.core.data_order import MOST_SEED
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES
 from elastic_ps.system import storage
@@ -36,6 +36,8 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--port", type=_integer, default=0, help="port to listen on; 0: a free one (%(default)s)")
     add("--workers", type=_count, default=1, help="workers that the job starts with (%(default)s)")
     add("--servers", type=_count, default=1, help="servers that the job starts with (%(default)s)")
+    copies = "servers that keep a copy of each block: with 1 any server may die and nothing is lost (%(default)s)"
+    add("--replicas", type=_replicas, default=CoordinatorSettings.replicas, metavar="0|1", help=copies)
     add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="bytes of the largest block (%(default)s)")
     add("--seed", type=_seed, help="seed of the data order (random)")
     joining = "seconds that a plan waits for joining nodes (%(default)s)"
@@ -108,6 +110,13 @@ def _count(text: str) -> int:
     value = _positive(text)
     if value > MOST_NODES:
         raise argparse.ArgumentTypeError(f"must be at most {MOST_NODES}, not {value}")
+    return value
+
+
+def _replicas(text: str) -> int:
+    value = _integer(text)
+    if not 0 <= value <= MOST_REPLICAS:
+        raise argparse.ArgumentTypeError(f"must be 0 or {MOST_REPLICAS}, not {value}")
     return value
 
 

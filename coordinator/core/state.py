@@ -21,7 +21,7 @@ from coordinator.core.callers import (
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import MigrationMode, Plan
 from coordinator.core.plans.promotion import Holdings
-from elastic_ps.core.configuration import NodeId, Role
+from elastic_ps.core.configuration import MOST_REPLICAS, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 
 
@@ -63,7 +63,7 @@ class CoordinatorSettings:
     replicas: int = 0
 
     def __post_init__(self) -> None:
-        if self.replicas not in (0, 1):
+        if not 0 <= self.replicas <= MOST_REPLICAS:
             raise ConfigurationError(
                 f"{self.replicas} replicas: a block has none, or one, which survives the death of any one server"
             )

@@ -13,6 +13,9 @@ NodeId = str
 MOST_NODES = 65_535
 """The most nodes of one role in a job: a larger number is a slip of the hand."""
 
+MOST_REPLICAS = 1
+"""The most servers that follow a block besides its owner: with one any single server may die."""
+
 
 class Role(StrEnum):
     """A `Role` says what a node does."""

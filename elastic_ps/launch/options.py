@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from elastic_ps.core.configuration import MOST_NODES, Role
+from elastic_ps.core.configuration import MOST_NODES, MOST_REPLICAS, Role
 from elastic_ps.core.data_order import MOST_SEED
 from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.transport.choice import TransportName, TransportSettings
@@ -80,6 +80,16 @@ class JobOptions:
     servers: Annotated[
         int, typer.Option(metavar="N", min=1, max=MOST_NODES, help="Servers at the start."), FOR_COORDINATOR
     ] = 1
+    replicas: Annotated[
+        int,
+        typer.Option(
+            metavar="0|1",
+            min=0,
+            max=MOST_REPLICAS,
+            help="Servers that keep a copy of each block: with 1 any server may die and nothing is lost.",
+        ),
+        FOR_COORDINATOR,
+    ] = 0
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of the job [made from the script's].")] = ""
     max_restarts: Annotated[int, typer.Option(metavar="N", min=0, help="Dead processes that are replaced, in all.")] = 3
     seed: Annotated[

@@ -40,21 +40,21 @@ class Apart:
         self.stack.callback(process.kill)
         return process
 
-    def start_coordinator(self, *options, script=None):
+    def start_coordinator(self, *options):
         where = ["--job", "digits", "--folder", str(self.folder / "state"), "--token-file", str(self.folder / "token")]
         how = ["--workers", str(self.workers), "--servers", "1", "--seed", str(jobs.SEED), "--port", str(self.port)]
-        program = ("-m", "coordinator") if script is None else (str(script),)
-        self.coordinator = self.start("coordinator", *program, *where, *how, *options, stdout=subprocess.PIPE)
+        command = ("-m", "coordinator", *where, *how, *options)
+        self.coordinator = self.start("coordinator", *command, stdout=subprocess.PIPE)
         self.port = int(self.coordinator.stdout.readline().rpartition(b":")[2])
         self.client = CoordinatorClient(f"127.0.0.1:{self.port}", TOKEN)
         self.stack.callback(self.client.close)
 
-    def lose_coordinator(self, *options, script=None):
+    def lose_coordinator(self, *options):
         """It is killed, its folder taken away (to `lost`), and one of the next term started."""
         self.coordinator.kill()
         self.coordinator.wait(PATIENCE)
         (self.folder / "state").rename(self.folder / "lost")
-        self.start_coordinator("--term", "2", *options, script=script)
+        self.start_coordinator("--term", "2", *options)
 
     def start_node(self, role, number, *script):
         where = ["--coordinator", f"127.0.0.1:{self.port}", "--token-file", str(self.folder / "token")]

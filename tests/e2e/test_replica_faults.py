@@ -13,9 +13,9 @@ from coordinator.server.ledger_files import Ledger
 from tests.e2e import jobs
 from tests.e2e.one_by_one import PATIENCE, Apart
 from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, assert_undisturbed, weights_in
-from tests.e2e.test_replicas import COORDINATOR, is_protected
+from tests.e2e.test_replicas import is_protected
 
-HOW = ("--servers", "2", "--lease", "3")
+HOW = ("--servers", "2", "--lease", "3", "--replicas", "1")
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def job(tmp_path):
     """Two workers, two servers that follow each other; it trains."""
     with ExitStack() as stack:
         job = Apart(tmp_path / "job", stack)
-        job.start_coordinator(*HOW, script=COORDINATOR)
+        job.start_coordinator(*HOW)
         for number in range(2):
             job.start_node("server", number)
         for number in range(2):
@@ -97,9 +97,9 @@ def test_the_coordinator_dies_in_a_servers_death(job, tmp_path, journal):
     if journal:
         job.coordinator.kill()
         job.coordinator.wait(PATIENCE)
-        job.start_coordinator(*HOW, script=COORDINATOR)
+        job.start_coordinator(*HOW)
     else:
-        job.lose_coordinator(*HOW, script=COORDINATOR)
+        job.lose_coordinator(*HOW)
     steps_on(job, term=2)
     replace_server(job, 2)
     weights = finish(job, tmp_path)

@@ -1,5 +1,6 @@
 """Servers die one after the other, without a checkpoint, and the job trains on with the copies of their followers."""
 
+import os
 import signal
 import time
 from contextlib import ExitStack
@@ -10,10 +11,8 @@ from coordinator.ctl.exactly_once_audit import audit
 from coordinator.server.ledger_files import Ledger
 from tests.e2e import jobs
 from tests.e2e.one_by_one import PATIENCE, Apart
-from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, assert_undisturbed, improvement, weights_in
+from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, assert_undisturbed, finish, improvement, weights_in
 from tests.e2e.test_async import ASYNC
-
-COORDINATOR = jobs.SCRIPTS / "replicating_coordinator.py"
 
 
 def is_protected(status):
@@ -38,7 +37,7 @@ def survive(folder, *arguments, transport="auto"):
     way = ("--transport", transport)
     with ExitStack() as stack:
         job = Apart(folder / "job", stack)
-        job.start_coordinator("--servers", "2", "--lease", "3", script=COORDINATOR)
+        job.start_coordinator("--servers", "2", "--lease", "3", "--replicas", "1")
         for number in range(2):
             job.start_node("server", number, *way)
         for number in range(2):
@@ -60,6 +59,23 @@ def survive(folder, *arguments, transport="auto"):
     ledger.close()
     assert proof.exactly_once, proof.problems
     return weights
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_elasticrun_gives_the_option_to_each_coordinator(tmp_path):
+    options = ("--replicas", "1", "--lease", "3")
+    with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, options=options) as job:
+        job.running(2, 1)
+        assert "the job has one server: no block is protected until a second one joins" in job.tail()
+        os.kill(jobs.described(job)["coordinator_pid"], signal.SIGKILL)
+        job.until(lambda status: status.term == 2, "another coordinator")
+        job.scale(servers=2)
+        job.kill("s0")
+        job.until(lambda status: is_protected(status) and "s0" not in jobs.member_ids(status, 2), "another server")
+        assert job.status().term == 2, "nothing was restored"
+        weights = finish(job, tmp_path)
+    assert_undisturbed(weights, exact=True, workers=2)
 
 
 @pytest.mark.slow

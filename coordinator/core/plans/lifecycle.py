@@ -297,7 +297,16 @@ def land(context: StepContext) -> bool:
         reason="",
     )
     context.live(extended=context.state.extended | set(plan.joiners))
+    _say_if_alone(context, plan)
     return True
+
+
+def _say_if_alone(context: StepContext, plan: Plan) -> None:
+    """Log that nothing is protected where the job has come to one server, though it was asked for."""
+    assert plan.target is not None
+    before = len(plan.base.servers) if plan.base is not None else 0
+    if context.state.settings.replicas and len(plan.target.servers) == 1 != before:
+        context.log("the job has one server: no block is protected until a second one joins", warning=True)
 
 
 def commit(context: StepContext) -> bool:

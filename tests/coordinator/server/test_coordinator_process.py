@@ -52,6 +52,8 @@ def test_the_process_says_where_it_listens_and_ends_on_sigterm(tmp_path):
     [
         (["--seed", "99999999999999999999999"], "must be from 0 to 18446744073709551615"),
         (["--workers", "65536"], "must be at most 65535"),
+        (["--replicas", "2"], "argument --replicas: must be 0 or 1, not 2"),
+        (["--replicas", "none"], "argument --replicas: 'none' is no integer"),
     ],
 )
 def test_numbers_that_cannot_be_are_wrong_usage(tmp_path, capsys, more, says):

@@ -104,17 +104,17 @@ def test_a_module_in_folders_without_init_files(jobs: list[tuple[JobSettings, Jo
 
 
 def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
-    options = "--checkpoint-interval 30 --restore c/9 --migration pause --block-bytes 128 --lease 20"
+    options = "--checkpoint-interval 30 --restore c/9 --migration pause --block-bytes 128 --lease 20 --replicas 1"
     options += " --optimizer-module rules --checkpoint memory://jobs/toy --host localhost --identity toy-1"
     assert invoke("--name", "toy", *options.split(), "train.py")[0] == 3
     ((_, commands),) = jobs
     given = commands.coordinator(Path("/jobs/toy"), Path("/jobs/toy/token"), 0)
     assert given == [
         *(sys.executable, "-m", "coordinator", "--job", "toy", "--folder", "/jobs/toy"),
-        *("--token-file", "/jobs/toy/token", "--port", "0", "--workers", "1", "--servers", "1", "--block-bytes", "128"),
-        *("--migration", "pause", "--checkpoint", "memory://jobs/toy", "--checkpoint-interval", "30.0"),
-        *("--restore", "c/9", "--identity", "toy-1", "--lease", "20.0", "--host", "localhost"),
-        *("--join-timeout", "60.0"),
+        *("--token-file", "/jobs/toy/token", "--port", "0", "--workers", "1", "--servers", "1", "--replicas", "1"),
+        *("--block-bytes", "128", "--migration", "pause", "--checkpoint", "memory://jobs/toy"),
+        *("--checkpoint-interval", "30.0", "--restore", "c/9", "--identity", "toy-1", "--lease", "20.0"),
+        *("--host", "localhost", "--join-timeout", "60.0"),
     ]
     join = JoinSettings("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
     assert commands.node(Role.SERVER, join, "n") == [
@@ -125,7 +125,7 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
 
 def test_the_coordinator_has_every_option_that_is_marked_for_it() -> None:
     job = JobOptions(name="toy", seed=7, block_bytes=128, migration=MigrationMode.PAUSE, checkpoint_interval=30.0)
-    job = replace(job, workers=3, servers=2, restore="c/9", identity="run-1", lease=20.0)
+    job = replace(job, workers=3, servers=2, restore="c/9", identity="run-1", lease=20.0, replicas=1)
     nodes = NodesOptions(host="localhost", join_timeout=5.0)
     _, _, _, *given = JobCommands(JobSettings(Script("train.py"), job, nodes)).coordinator(
         Path("toy"), Path("token"), 0
@@ -134,6 +134,7 @@ def test_the_coordinator_has_every_option_that_is_marked_for_it() -> None:
     kept = options.settings(taken)
     assert (taken.workers, taken.servers, taken.seed, taken.block_bytes, taken.host) == (3, 2, 7, 128, "localhost")
     assert (kept.name, kept.lease, kept.join_timeout, kept.migration) == ("toy", 20.0, 5.0, "pause")
+    assert kept.replicas == 1
     assert (kept.checkpoint, kept.checkpoint_interval, kept.restore) == ("toy/checkpoints", 30.0, "c/9")
 
 
@@ -172,6 +173,9 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--block-bytes 100 train.py", "--block-bytes 100: must be a multiple of 64"),
         ("--migration never train.py", "--migration"),
         ("--checkpoint-interval 0 train.py", "--checkpoint-interval"),
+        ("--replicas 2 train.py", "'--replicas': must be at most 1, not 2"),
+        ("--replicas -1 train.py", "'--replicas': must be at least 0, not -1"),
+        ("--replicas all train.py", "'--replicas': 'all' is no integer"),
         ("--name a/b train.py", "--name 'a/b'"),
         ("-m pkg.absent", "no module 'pkg.absent' can be found from here"),
         ("-m absent.train", "no module 'absent.train'"),

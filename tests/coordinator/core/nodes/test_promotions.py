@@ -95,6 +95,19 @@ def test_two_servers_become_one_and_nobody_follows():
     assert world.state.job.phase is JobPhase.RUNNING
 
 
+def test_log_says_that_one_server_protects_nothing():
+    said = "the job has one server: no block is protected until a second one joins"
+    world = replicated(servers=2)
+    assert said not in world.logs
+    world.replace_dead = False
+    world.kill(world.node("s0"))
+    for _ in range(12):
+        world.turn()
+    assert world.logs.count(said) == 1
+    assert World(2, 1, replicas=1).logs.count(said) == 1
+    assert said not in World(2, 1).logs
+
+
 def test_second_death_among_unprotected_blocks_costs_the_job_without_a_checkpoint():
     world = replicated(servers=2)
     world.kill(world.node("s0"))

@@ -101,3 +101,29 @@ def test_new_blocks_get_followers_and_known_ones_keep_what_they_have():
     assert all(follower >= 0 for follower in followers[known:])
     assert grown_followers(replace(job, configuration=old), job.configuration.assignment, 0)[known:] == (-1,) * 4
     assert grown_followers(replace(job, configuration=replace(old, followers=())), old.assignment, 0) == ()
+
+
+def restarted(world, replicas):
+    """The coordinator is started again with another number of replicas."""
+    world.state = replace(world.state, settings=replace(world.state.settings, replicas=replicas))
+    world.kill_coordinator()
+    world.settle()
+
+
+def test_coordinator_that_is_started_again_with_replicas_makes_followers():
+    world = World(2, 3)
+    restarted(world, 1)
+    for _ in range(20):
+        world.turn()
+    assert protection(world.state.job).blocks == len(world.state.job.model.blocks)
+
+
+def test_coordinator_that_is_started_again_without_replicas_drops_followers_with_the_next_plan():
+    world = World(2, 3, replicas=1)
+    restarted(world, 0)
+    assert world.state.job.configuration.followers
+    world.ask(ev.ScaleAsked, 3, 3)
+    for _ in range(20):
+        world.turn()
+    assert len(world.state.job.configuration.workers) == 3
+    assert not world.state.job.configuration.followers
