@@ -80,16 +80,18 @@ class ConfigId(_message.Message):
     def __init__(self, term: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("id", "role", "host", "port")
+    __slots__ = ("id", "role", "host", "port", "machine")
     ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
     id: str
     role: Role
     host: str
     port: int
-    def __init__(self, id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+    machine: str
+    def __init__(self, id: _Optional[str] = ..., role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., machine: _Optional[str] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("store", "key", "shape", "dtype", "auxiliary", "divisible")
@@ -142,20 +144,22 @@ class Caller(_message.Message):
     def __init__(self, term: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("caller", "kind", "host", "port", "pid", "nonce")
+    __slots__ = ("caller", "kind", "host", "port", "pid", "nonce", "machine")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     kind: RequestKind
     host: str
     port: int
     pid: int
     nonce: str
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., kind: _Optional[_Union[RequestKind, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
+    machine: str
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., kind: _Optional[_Union[RequestKind, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., machine: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("node", "term", "lease_seconds", "block_bytes", "seed", "started")
@@ -184,7 +188,7 @@ class ListenRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving", "identity", "begun", "synced", "promoted", "before", "undecided")
+    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving", "identity", "begun", "synced", "promoted", "before", "undecided", "machine")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +217,7 @@ class Introduction(_message.Message):
     PROMOTED_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     UNDECIDED_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
     role: Role
     host: str
     port: int
@@ -241,7 +246,8 @@ class Introduction(_message.Message):
     promoted: _containers.RepeatedScalarFieldContainer[int]
     before: Configuration
     undecided: bool
-    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., synced: _Optional[_Union[ConfigId, _Mapping]] = ..., promoted: _Optional[_Iterable[int]] = ..., before: _Optional[_Union[Configuration, _Mapping]] = ..., undecided: _Optional[bool] = ...) -> None: ...
+    machine: str
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., synced: _Optional[_Union[ConfigId, _Mapping]] = ..., promoted: _Optional[_Iterable[int]] = ..., before: _Optional[_Union[Configuration, _Mapping]] = ..., undecided: _Optional[bool] = ..., machine: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
     __slots__ = ("term", "plan", "prepare", "arm", "adopt", "cancel", "committed", "resume", "extend", "save", "stop", "command", "welcome", "trial")

@@ -41,6 +41,7 @@ class Joined(JobEvent):
     port: int
     pid: int
     nonce: str
+    machine: str = ""
 
 
 @dataclass(frozen=True)

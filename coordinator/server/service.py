@@ -134,7 +134,9 @@ class CoordinatorService(rpc.CoordinatorServicer):
             reply = await self._ask(
                 context,
                 pb.RegisterReply,
-                lambda to: ev.Joined(now, to, role, request.host, request.port, request.pid, request.nonce),
+                lambda to: ev.Joined(
+                    now, to, role, request.host, request.port, request.pid, request.nonce, request.machine
+                ),
             )
         else:
             await self._invalid(context, f"kind {request.kind}: a registration is INC_ or DEC_, _WORKER or _SERVER")

@@ -133,7 +133,7 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
     if role is None or not re.fullmatch(rf"{role[0]}\d+", name):
         raise ConfigurationError(f"{name!r} is no name of a node of role {told.role}")
     return Introduction(
-        Member(name, role, told.host, told.port),
+        Member(name, role, told.host, told.port, told.machine),
         told.pid,
         told.nonce,
         term=request.caller.term,

@@ -23,12 +23,12 @@ def config_id_from_pb(message: pb.ConfigId) -> ConfigId:
 
 def member_to_pb(member: Member) -> pb.Member:
     """Encode a member."""
-    return pb.Member(id=member.id, role=_ROLES[member.role], host=member.host, port=member.port)
+    return pb.Member(id=member.id, role=_ROLES[member.role], host=member.host, port=member.port, machine=member.machine)
 
 
 def member_from_pb(message: pb.Member) -> Member:
     """Decode a member."""
-    return Member(message.id, _ROLES_BACK[message.role], message.host, message.port)
+    return Member(message.id, _ROLES_BACK[message.role], message.host, message.port, message.machine)
 
 
 def configuration_to_pb(value: Configuration) -> pb.Configuration:

@@ -40,12 +40,27 @@ NO_CONFIGURATION = ConfigId()
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A `Member` is a node with the address of its data plane (port 0: it only connects)."""
+    """A `Member` is a node, as all others know it.
+
+    Attributes:
+        id: its name.
+        role: what it does.
+        host: address that its data plane is reached at.
+        port: of its data plane; 0: it only connects.
+        machine: name of what it runs on; "": it has not said. It does not tell who shares memory: nodes find that out
+            by trying (`ShmRendezvous`).
+    """
 
     id: NodeId
     role: Role
     host: str
     port: int = 0
+    machine: str = ""
+
+    @property
+    def failure_domain(self) -> str:
+        """Return what dies as one: the machine, or where that is not known all that is at one address."""
+        return self.machine or self.host
 
 
 @dataclass(frozen=True)

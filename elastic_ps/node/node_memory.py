@@ -27,7 +27,12 @@ class NodeMemory:
         self._node = ""
         self._released = NO_CONFIGURATION  # up to it no pause holds anybody any more
         self._known = pb.Introduction(
-            role=_ROLES[role], host=settings.host, port=port, pid=os.getpid(), nonce=settings.nonce
+            role=_ROLES[role],
+            host=settings.host,
+            port=port,
+            pid=os.getpid(),
+            nonce=settings.nonce,
+            machine=settings.machine,
         )
 
     def registered(self, reply: pb.RegisterReply) -> None:

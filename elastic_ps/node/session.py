@@ -258,8 +258,9 @@ class Session:
         return self._calls.until_answered(method, request, self._abandoned, call_timeout=None)
 
     def _register_request(self, kind: "pb.RequestKind") -> pb.RegisterRequest:
+        told = self.settings
         return pb.RegisterRequest(
-            kind=kind, host=self.settings.host, port=self._port, pid=os.getpid(), nonce=self.settings.nonce
+            kind=kind, host=told.host, port=self._port, pid=os.getpid(), nonce=told.nonce, machine=told.machine
         )
 
     def _guarded(self, loop: Callable[[Handler], None], handler: Handler) -> None:

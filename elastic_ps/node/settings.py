@@ -11,6 +11,9 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 
+MACHINE = "ELASTIC_MACHINE"
+"""This environment variable names the machine that a process runs on: a container's address does not tell."""
+
 
 @dataclass(frozen=True)
 class NodeSettings:
@@ -23,6 +26,7 @@ class NodeSettings:
         nonce: the launcher's name for this process; a retried registration with the same one is the same node.
         transport: of tensors.
         cpu_share: cores that a worker keeps to by resting between steps; 0: it does not.
+        machine: name of the machine that it runs on; "": all nodes at `host` are on one.
     """
 
     coordinator: str
@@ -31,6 +35,7 @@ class NodeSettings:
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     transport: TransportSettings = DEFAULT_TRANSPORT
     cpu_share: float = 0.0
+    machine: str = ""
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "NodeSettings":
@@ -54,6 +59,7 @@ class NodeSettings:
             environment.get("ELASTIC_NONCE") or secrets.token_hex(8),
             _transport(environment),
             _cpu_share(environment),
+            environment.get(MACHINE, ""),
         )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import secrets
 import signal
 import sys
@@ -14,7 +15,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ElasticError, JobEnded
 from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
-from elastic_ps.node.settings import NodeSettings
+from elastic_ps.node.settings import MACHINE, NodeSettings
 from elastic_ps.server.service import ServerNode
 from elastic_ps.system.file_descriptors import raise_limit
 from elastic_ps.system.printable import LogLines, log_to_stderr
@@ -72,7 +73,9 @@ def main() -> int:
 def _serve(arguments: argparse.Namespace) -> int:
     raise_limit()
     token = read_token(arguments.token_file)
-    settings = NodeSettings(arguments.coordinator, token, arguments.host, arguments.nonce or secrets.token_hex(8))
+    nonce = arguments.nonce or secrets.token_hex(8)
+    machine = os.environ.get(MACHINE, "")
+    settings = NodeSettings(arguments.coordinator, token, arguments.host, nonce, machine=machine)
     transport = TransportSettings(TransportName(arguments.transport), arguments.tcp_sockets).make(token)
     listener = transport.listen(arguments.listen or arguments.host, arguments.port, arguments.host)
     session = Session(settings, Role.SERVER, listener.address[1])

@@ -63,7 +63,8 @@ def survive(folder, *arguments, transport="auto"):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_elasticrun_gives_the_option_to_each_coordinator(tmp_path):
+def test_elasticrun_gives_the_option_to_each_coordinator(tmp_path, monkeypatch):
+    monkeypatch.setenv("ELASTIC_MACHINE", "node-1")
     options = ("--replicas", "1", "--lease", "3")
     with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, options=options) as job:
         job.running(2, 1)
@@ -74,6 +75,7 @@ def test_elasticrun_gives_the_option_to_each_coordinator(tmp_path):
         job.kill("s0")
         job.until(lambda status: is_protected(status) and "s0" not in jobs.member_ids(status, 2), "another server")
         assert job.status().term == 2, "nothing was restored"
+        assert {node.member.machine for node in job.status().nodes} == {"node-1"}
         weights = finish(job, tmp_path)
     assert_undisturbed(weights, exact=True, workers=2)
 

@@ -78,6 +78,13 @@ def test_a_server_without_a_template_has_the_workers_surroundings_and_not_its_sc
     assert pod["spec"]["nodeSelector"] == {"kind": "gpu"}
 
 
+@pytest.mark.parametrize("role", Role)
+def test_a_node_is_told_its_machine(role):
+    pod = manifests.node_pod(WHOLE, StartNode(role, 1), DEFAULTS, "10.96.0.9")
+    machine = {"name": "ELASTIC_MACHINE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    assert machine in container_of(pod)["env"]
+
+
 def test_a_coordinator_is_told_its_term_and_starts_again_in_its_pod():
     pod = manifests.coordinator_pod(WHOLE, StartCoordinator(4, Counts(2, 1)), DEFAULTS)
     command = container_of(pod)["command"]

@@ -33,7 +33,8 @@ def on_joined(context: StepContext, event: Joined) -> None:
             return
         number = job.registered.get(event.role, 0)
         name = f"{event.role[0]}{number}"
-        known = RegisteredNode(Member(name, event.role, event.host, event.port), event.pid, event.nonce)
+        member = Member(name, event.role, event.host, event.port, event.machine)
+        known = RegisteredNode(member, event.pid, event.nonce)
         context.durable(registered={**job.registered, event.role: number + 1}, nodes={**job.nodes, name: known})
         context.log(f"{name} registered ({event.host}, pid {event.pid})")
         _unexpected(context, known)

@@ -1,7 +1,7 @@
-"""Placing decides which server follows which block: never its owner, and on another host where there are two.
+"""Placing decides which server follows which block: never its owner, and on another machine where there are two.
 
-Loads are the bytes that a server owns and follows. Where a host's servers are few, their load may be higher than that
-of others: what they can lose with another host counts more than balance.
+Loads are the bytes that a server owns and follows. Where a machine's servers are few, their load may be higher than
+that of others: what they can lose with another machine counts more than balance.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ NOBODY = -1
 def place(
     sizes: Sequence[int],
     owners: Sequence[int],
-    hosts: Sequence[str],
+    machines: Sequence[str],
     before: Sequence[int | None],
     former: Sequence[int | None],
 ) -> tuple[int, ...]:
-    """Return the follower of every block, balanced as far as hosts allow, with few changes; () where nobody can follow.
+    """Return the follower of every block, balanced as far as machines allow, with few changes; (): nobody can follow.
 
     A block keeps its follower; where that cannot be, its former owner follows it, which has its bytes. Then blocks move
     from one follower to another only while these differ by more than the largest block.
@@ -24,12 +24,12 @@ def place(
     Args:
         sizes: bytes by block id.
         owners: by block id, as index into the new server list.
-        hosts: of the servers, by index.
+        machines: of the servers, by index.
         before: present follower by block id, as index into the new list; None: it has none, or that leaves.
         former: present owner by block id, likewise; None: the block is new, or its owner leaves.
     """
-    placing = _Placing(sizes, owners, hosts)
-    if len(hosts) < 2:
+    placing = _Placing(sizes, owners, machines)
+    if len(machines) < 2:
         return ()
     for block in range(len(sizes)):
         placing.keep(block, (before[block], former[block]))
@@ -40,18 +40,18 @@ def place(
 
 
 def fill(
-    sizes: Sequence[int], owners: Sequence[int], hosts: Sequence[str], before: Sequence[int | None]
+    sizes: Sequence[int], owners: Sequence[int], machines: Sequence[str], before: Sequence[int | None]
 ) -> tuple[int, ...]:
     """Return the follower of every block, where those that have one keep it; () where nobody can follow.
 
     Args:
         sizes: bytes by block id.
         owners: by block id, as index into the server list.
-        hosts: of the servers, by index.
+        machines: of the servers, by index.
         before: present follower by block id, likewise; None: it has none.
     """
-    placing = _Placing(sizes, owners, hosts)
-    if len(hosts) < 2:
+    placing = _Placing(sizes, owners, machines)
+    if len(machines) < 2:
         return ()
     for block, server in enumerate(before):
         if server is not None:
@@ -63,14 +63,14 @@ def fill(
 class _Placing:
     """A placing is under way. `follower` is NOBODY where a block has none yet."""
 
-    def __init__(self, sizes: Sequence[int], owners: Sequence[int], hosts: Sequence[str]):
+    def __init__(self, sizes: Sequence[int], owners: Sequence[int], machines: Sequence[str]):
         self.sizes = sizes
         self.owners = owners
         self.follower = [NOBODY] * len(sizes)
-        self.loads = [0] * len(hosts)
+        self.loads = [0] * len(machines)
         for size, owner in zip(sizes, owners, strict=True):
             self.loads[owner] += size
-        self.eligible = [_eligible(owner, hosts) for owner in range(len(hosts))]
+        self.eligible = [_eligible(owner, machines) for owner in range(len(machines))]
 
     def keep(self, block: int, preferred: Sequence[int | None]) -> None:
         """Give a block to the first of some servers that may follow it."""
@@ -121,7 +121,7 @@ class _Placing:
                     moving = True
 
 
-def _eligible(owner: int, hosts: Sequence[str]) -> tuple[int, ...]:
-    """Return who may follow an owner's blocks: servers on other hosts, or where there are none all others."""
-    elsewhere = tuple(server for server, host in enumerate(hosts) if host != hosts[owner])
-    return elsewhere or tuple(server for server in range(len(hosts)) if server != owner)
+def _eligible(owner: int, machines: Sequence[str]) -> tuple[int, ...]:
+    """Return who may follow an owner's blocks: servers on other machines, or where there are none all others."""
+    elsewhere = tuple(server for server, machine in enumerate(machines) if machine != machines[owner])
+    return elsewhere or tuple(server for server in range(len(machines)) if server != owner)

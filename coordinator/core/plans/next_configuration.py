@@ -147,7 +147,7 @@ def target(
     if not replicas:
         return Configuration(number, workers, servers, assignment)
     before = [index.get(old.follower(block) or "") for block in range(blocks)] if old else [None] * blocks
-    followers = place(sizes(job), assignment, [server.host for server in servers], before, owners)
+    followers = place(sizes(job), assignment, [server.failure_domain for server in servers], before, owners)
     return Configuration(number, workers, servers, assignment, followers)
 
 
@@ -160,7 +160,9 @@ def filled(job: DurableJob, configuration: Configuration) -> tuple[int, ...]:
     """
     known = [server if server != NOBODY else None for server in configuration.followers]
     before = [*known, *[None] * (len(configuration.assignment) - len(known))]
-    return fill(sizes(job), configuration.assignment, [server.host for server in configuration.servers], before)
+    return fill(
+        sizes(job), configuration.assignment, [server.failure_domain for server in configuration.servers], before
+    )
 
 
 def grown_followers(job: DurableJob, assignment: tuple[int, ...], replicas: int) -> tuple[int, ...]:

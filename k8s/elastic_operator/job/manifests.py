@@ -9,6 +9,7 @@ from typing import Any
 
 from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.configuration import Role
+from elastic_ps.node.settings import MACHINE
 from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
 from k8s.elastic_operator.job.actions import StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import PORT, Desired
@@ -241,6 +242,7 @@ def node_pod(job: Desired, start: StartNode, defaults: Defaults, coordinator: st
     script = [*container.pop("command", ())[1:], *container.pop("args", ())] if role is Role.WORKER else []
     environment = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": MACHINE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         {"name": "HOME", "value": "/tmp"},
         *container.pop("env", ()),
     ]

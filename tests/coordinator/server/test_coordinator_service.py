@@ -194,6 +194,13 @@ def test_start_declare_and_scale(served, operator):
     launcher.cancel()
 
 
+def test_operators_see_which_machine_a_node_runs_on(served, operator):
+    request = pb.RegisterRequest(kind=pb.INC_SERVER, host="10.0.0.7", port=9, nonce="n0", machine="node-1")
+    operator.Register(request, timeout=10)
+    (node,) = operator.Status(pb.StatusRequest(), timeout=10).nodes
+    assert (node.member.host, node.member.machine) == ("10.0.0.7", "node-1")
+
+
 def test_which_node_may_call(served, operator):
     for caller, code in (
         (pb.Caller(term=99), grpc.StatusCode.UNAVAILABLE),

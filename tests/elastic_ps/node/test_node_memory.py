@@ -15,7 +15,8 @@ from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
 from protos import elastic_pb2 as pb
 
-W0, W1, S0 = Member("w0", Role.WORKER, "h"), Member("w1", Role.WORKER, "h"), Member("s0", Role.SERVER, "h", 9)
+W0, W1 = Member("w0", Role.WORKER, "h", machine="node-1"), Member("w1", Role.WORKER, "h")
+S0 = Member("s0", Role.SERVER, "h", 9, "node-2")
 ONE = Configuration(ConfigId(1, 1), (W0,), (S0,), (0, 0))
 TWO = Configuration(ConfigId(1, 2), (W0, W1), (S0,), (0, 0))
 TENSORS = (Tensor(0, "i:0", (4,), "float32"), Tensor(0, "i:1", (4,), "float32"))
@@ -24,7 +25,7 @@ DATA = DataSpec(True, 100, 10)
 
 @pytest.fixture
 def memory():
-    made = NodeMemory(NodeSettings("c:1", bytes(16), "h", "pod-3.1"), Role.WORKER, 0)
+    made = NodeMemory(NodeSettings("c:1", bytes(16), "h", "pod-3.1", machine="node-1"), Role.WORKER, 0)
     made.registered(pb.RegisterReply(node="w0", seed=7, block_bytes=64))
     return made
 
