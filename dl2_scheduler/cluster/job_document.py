@@ -35,6 +35,7 @@ from dl2_scheduler.cluster.jobs import MOST_TASKS, UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.template import SLOTS, Amount, Container, DocumentPart, KubernetesOnly, Template, Text
 from dl2_scheduler.cluster.yamltext import read_yaml
+from elastic_ps.core.configuration import MOST_REPLICAS
 
 API_VERSION = "dl2.scheduler/v1alpha1"
 KIND = "ElasticJob"
@@ -169,6 +170,7 @@ class Spec(DocumentPart):
         scaling: who says how many tasks it has.
         workers: the workers of the job; their container has the command.
         servers: the servers of the job.
+        block_replicas: servers that keep a copy of each block; `replicas` of a role are its tasks.
         checkpoint: None: none from time to time.
         suspend: the job shall not run for now.
         gang_timeout: seconds that pods which cannot all be placed keep their places.
@@ -183,6 +185,7 @@ class Spec(DocumentPart):
     scaling: Annotated[Scaling, Field(strict=False)] = Scaling.SCHEDULER
     workers: RoleSpec
     servers: RoleSpec = RoleSpec()
+    block_replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] = 0
     checkpoint: Checkpoint | None = None
     suspend: bool = False
     gang_timeout: Annotated[Duration, KubernetesOnly()] = 300.0
@@ -202,6 +205,8 @@ class Spec(DocumentPart):
         server = self.servers.container
         if server.command or server.args or server.working_dir:
             raise ValueError("servers run elastic_ps.server: leave command, args and workingDir of their template out")
+        if self.block_replicas and self.servers.max < 2:
+            raise ValueError("blockReplicas needs a second server: give servers a max from 2 on")
         return self
 
 

@@ -5,6 +5,7 @@ import yaml
 
 from dl2_scheduler.cluster import job_document
 from dl2_scheduler.cluster.quantities import amount
+from elastic_ps.core.configuration import MOST_REPLICAS
 from tests.paths import ROOT
 
 CHART = ROOT / "k8s" / "chart"
@@ -60,6 +61,7 @@ def test_both_have_the_same_defaults(schema):
     assert spec["suspend"]["default"] == made.suspend
     assert job_document.durations.seconds(spec["gangTimeout"]["default"]) == made.gang_timeout
     assert spec["retryLimit"]["default"] == made.retry_limit
+    assert spec["blockReplicas"]["default"] == made.block_replicas
     assert "default" not in spec["ttlSecondsAfterFinished"]
     size = spec["coordinator"]["properties"]["volume"]["properties"]["size"]
     assert amount(size["default"]) == job_document.Volume().size
@@ -77,6 +79,7 @@ def test_both_have_the_same_bounds(schema):
         for count in ("replicas", "min", "max"):
             part = spec[name]["properties"][count]
             assert (part["minimum"], part["maximum"]) == (1, job_document.MOST_TASKS)
+    assert (spec["blockReplicas"]["minimum"], spec["blockReplicas"]["maximum"]) == (0, MOST_REPLICAS)
     assert (spec["epochs"]["minimum"], spec["epochs"]["exclusiveMinimum"]) == (0, True)
     assert spec["retryLimit"]["minimum"] == spec["ttlSecondsAfterFinished"]["minimum"] == 0
 
@@ -100,6 +103,7 @@ def test_sentences_of_both_are_the_same(schema):
         {"modelType": "a", "epochs": 1, "workers": workers, "servers": workers},
         {"modelType": "a", "epochs": 1, "workers": workers, "sharedMemory": {"hostPath": "dl2"}},
         {"modelType": "a", "epochs": 1, "workers": workers, "coordinator": {"volume": {"size": 0}}},
+        {"modelType": "a", "epochs": 1, "workers": workers, "servers": {"max": 1}, "blockReplicas": 1},
     ]
     for spec in wrong:
         text = {

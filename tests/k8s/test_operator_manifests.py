@@ -94,6 +94,10 @@ def test_a_coordinator_is_told_its_term_and_starts_again_in_its_pod():
     assert command[command.index("--checkpoint-interval") + 1] == "30"
     assert "--restore" not in command
     assert pod["spec"]["restartPolicy"] == "Always"
+    assert "--replicas" not in command
+    replicated = manifests.coordinator_pod(job(blockReplicas=1), StartCoordinator(1, Counts(2, 2)), DEFAULTS)
+    command = container_of(replicated)["command"]
+    assert command[command.index("--replicas") + 1] == "1"
     restored = manifests.coordinator_pod(WHOLE, StartCoordinator(5, Counts(2, 1), restore=True), DEFAULTS)
     command = container_of(restored)["command"]
     assert command[command.index("--restore") + 1] == "/ckpt/digits-uid-1234"

@@ -251,6 +251,9 @@ def test_a_job_that_waits_is_judged_anew_for_each_document_and_warned_of_once():
     assert kinds(asked, JudgePods) == [JudgePods()]
     first = decide(ObservedJob(asked.status, verdict=TAKEN), bare)
     assert [one.reason for one in kinds(first, WriteEvent)] == ["NoCheckpoint"]
+    replicated = job(without=["checkpoint"], scaling="Scheduler", blockReplicas=1)
+    (other,) = kinds(decide(ObservedJob(asked.status, verdict=TAKEN), replicated), WriteEvent)
+    assert "if two servers are lost at once, or one while blocks have no follower, the job fails" in other.message
     granted = replace(bare, generation=4)
     anew = decide(ObservedJob(first.status, verdict=TAKEN), granted)
     assert kinds(anew, JudgePods) == [JudgePods()]

@@ -43,6 +43,8 @@ def dry_run(cluster, release, value):
         ({**GOOD, "workers": {**WORKERS, "max": 300}}, "should be less than or equal to 256"),
         ({**GOOD, "workers": {}}, "workers need template.spec.containers[0].command: the training program"),
         ({**GOOD, "servers": WORKERS}, "servers run elastic_ps.server: leave command, args and workingDir"),
+        ({**GOOD, "servers": {"max": 1}, "blockReplicas": 1}, "blockReplicas needs a second server: give"),
+        ({**GOOD, "blockReplicas": 2}, "should be less than or equal to 1"),
         ({**GOOD, "checkpoint": {"interval": "soon"}}, "no length of time above 0: give seconds, or a number with"),
         ({**GOOD, "checkpoint": {"interval": "0s"}}, "no length of time above 0: give seconds, or a number with"),
         ({**GOOD, "coordinator": {"volume": {"size": "much"}}}, "no amount of bytes above 0: give one as in 1Gi"),
@@ -88,6 +90,9 @@ def test_a_job_that_can_be_lost_is_warned_of_when_it_is_applied(cluster, release
     assert taken.returncode == 0
     if release.owns_definition:  # else the warnings are those of who brought it
         assert "spec.checkpoint.url is missing: if a server is lost the job fails" in taken.stderr
+        replicated = dry_run(cluster, release, document({**GOOD, "blockReplicas": 1}))
+        assert "spec.checkpoint.url is missing: if two servers are lost at once the job fails" in replicated.stderr
+        assert "if a server is lost" not in replicated.stderr
     saved = dry_run(cluster, release, document({**GOOD, "checkpoint": {"url": "/x"}}))
     assert "checkpoint.url" not in saved.stderr
 

@@ -86,6 +86,21 @@ def test_a_server_killed_in_mid_plan_with_a_checkpoint(regression):
     assert_undisturbed(job)
 
 
+def test_a_server_killed_where_its_blocks_have_replicas_costs_no_checkpoint(regression, tmp_path):
+    job = regression("replicated", 2, 2, blockReplicas=1)
+    with job.client() as client:
+        term = client.status().term
+        nodes = {pod["spec"]["nodeName"] for pod in job.pods("server")}
+        assert {node.member.machine for node in client.status().nodes if node.member.role == 2} == nodes
+        job.kill(job.living("server")[0])
+        job.until(lambda status: status["restarts"] == 1, "the death is counted")
+        job.running(2, 2)
+        job.trained(2)
+        assert client.status().term == term, "nothing was restored"
+    job.prove_so_far()
+    assert_undisturbed(job, tmp_path)
+
+
 def test_a_server_killed_without_a_checkpoint_fails_the_job_with_the_reason(regression):
     job = regression("lost", 1, 2)
     job.kill(job.living("server")[0])

@@ -61,9 +61,12 @@ def test_faults_of_one_job_are_that_jobs(release, make_job):
     container(typo)["imagePullPolicy"] = container(typo).pop("imagePullPolcy")
     typo.apply()
     typo.running(1, 1)
-    changed = {"workers": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
-    late = typo.kubectl("patch", "ej", "typo", "--type=merge", "-p", json.dumps({"spec": changed}), check=False)
-    assert "templates cannot change" in late.stderr
+    for changed, sentence in [
+        ({"workers": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}, "templates cannot change"),
+        ({"blockReplicas": 1}, "blockReplicas cannot change, as the job's coordinator was started with it"),
+    ]:
+        late = typo.kubectl("patch", "ej", "typo", "--type=merge", "-p", json.dumps({"spec": changed}), check=False)
+        assert sentence in late.stderr
     assert 1 <= len(typo.events()) < 12
 
 

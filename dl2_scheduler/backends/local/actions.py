@@ -168,6 +168,7 @@ def order_of(record: JobRecord, workers: int, servers: int) -> LaunchOrder:
         checkpoint_url=_absolute(saving.url, record.folder) if saving and saving.url else "",
         checkpoint_interval=saving.interval if saving else None,
         retry_limit=record.document.spec.retry_limit,
+        block_replicas=record.document.spec.block_replicas,
     )
 
 

@@ -80,6 +80,7 @@ class ElasticrunRuntime:
             "--name": order.name,
             "--workers": str(order.workers),
             "--servers": str(order.servers),
+            "--replicas": str(order.block_replicas),
             "--checkpoint": root,
             "--identity": identity,
             _RESTARTS: str(order.retry_limit),

@@ -72,6 +72,7 @@ class LaunchOrder:
         checkpoint_url: the folder that checkpoints go below; "": the cluster's.
         checkpoint_interval: seconds; None: it is asked to save itself only.
         retry_limit: deaths of tasks that the launcher mends.
+        block_replicas: servers that keep a copy of each block.
     """
 
     shape: TaskShape
@@ -84,6 +85,7 @@ class LaunchOrder:
     checkpoint_url: str
     checkpoint_interval: float | None
     retry_limit: int
+    block_replicas: int = 0
 
     @property
     def name(self) -> str:

@@ -36,11 +36,11 @@ def accept(draft: JobDecisionDraft) -> bool:
     if not status.condition(ACCEPTED):
         draft.set_condition(ACCEPTED, True, "Judged")
         if not job.checkpoint:
-            draft.write_event("NoCheckpoint", NO_CHECKPOINT, warning=True)
+            loss = _LOSS_OF_TWO if job.block_replicas else _LOSS_OF_ONE
+            draft.write_event("NoCheckpoint", f"spec.checkpoint.url is missing: {loss}; {_BESIDES}", warning=True)
     return True
 
 
-NO_CHECKPOINT = (
-    "spec.checkpoint.url is missing: if a server is lost (its process dies, its node fails) the job fails, and what it "
-    "has trained is lost; it cannot be suspended either"
-)
+_LOSS_OF_ONE = "if a server is lost (its process dies, its node fails) the job fails"
+_LOSS_OF_TWO = "if two servers are lost at once, or one while blocks have no follower, the job fails"
+_BESIDES = "what it has trained is lost then, and it cannot be suspended"

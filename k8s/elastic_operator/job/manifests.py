@@ -283,6 +283,8 @@ def _coordinator_options(job: Desired, start: StartCoordinator) -> dict[str, str
         "--term": str(start.term),
         "--identity": job.uid,
     }
+    if job.block_replicas:  # a job's own image may be older than the option
+        options["--replicas"] = str(job.block_replicas)
     if job.checkpoint:
         options |= {"--checkpoint": job.checkpoint, "--checkpoint-interval": f"{job.interval:g}"}
         options |= {"--restore": job.checkpoint} if start.restore else {}

@@ -134,6 +134,11 @@ class Desired:
         return durations.seconds(given) if given is not None else 0.0
 
     @property
+    def block_replicas(self) -> int:
+        """Servers that keep a copy of each block."""
+        return int(self.spec.get("blockReplicas", 0))
+
+    @property
     def shared_memory(self) -> str:
         """Folder of a node by which pods on it share memory; "": they do not."""
         return str(self.spec.get("sharedMemory", {}).get("hostPath", ""))

@@ -84,6 +84,8 @@ def test_resources_type_and_interval_as_given():
             "spec.servers: replicas is 2: give a number from min, 3, to max, 16",
         ),
         ("spec.retryLimit", -1, "spec.retryLimit is -1"),
+        ("spec.blockReplicas", 2, "spec.blockReplicas is 2: Input should be less than or equal to 1"),
+        ("spec.blockReplicas", True, "spec.blockReplicas is True"),
         ("spec.sharedMemory", {}, "spec.sharedMemory.hostPath: missing"),
         *(
             (
@@ -132,6 +134,13 @@ def test_what_is_wrong_is_named_with_its_path(path, value, words):
     with pytest.raises(BadInput) as refused:
         read_document(changed(path, value))
     assert words in str(refused.value)
+
+
+def test_replicas_of_blocks_need_a_second_server():
+    assert read_document(document()).spec.block_replicas == 0
+    assert read_document(document(servers=2).replace("spec:", "spec:\n  blockReplicas: 1", 1)).spec.block_replicas == 1
+    with pytest.raises(BadInput, match="blockReplicas needs a second server: give servers a max from 2 on"):
+        read_document(document(servers=1).replace("spec:", "spec:\n  blockReplicas: 1", 1))
 
 
 def test_how_many_tasks_a_job_has():

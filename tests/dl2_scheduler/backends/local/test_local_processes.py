@@ -162,6 +162,11 @@ def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
     assert (tmp_path / "tasks" / "digits-3.json").exists()
 
 
+def test_blocks_have_as_many_replicas_as_the_document_says(options, tmp_path):
+    assert options(order(tmp_path))["--replicas"] == "0"
+    assert options(order(tmp_path, block_replicas=1))["--replicas"] == "1"
+
+
 def test_as_many_deaths_are_mended_as_the_document_says_and_by_its_word(options, runtime, tmp_path):
     assert options(order(tmp_path, retry_limit=7))["--max-restarts"] == "7"
     said = (

@@ -15,9 +15,10 @@ from tests.dl2_scheduler.played_cluster import document
 def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
     first = serve()
     for name in ("a", "b"):
-        first.desk.submit(document(name) + "  checkpoint: {interval: 5m}\n  retryLimit: 0\n", HERE)
+        first.desk.submit(document(name) + "  checkpoint: {interval: 5m}\n  retryLimit: 0\n  blockReplicas: 1\n", HERE)
     slot(first, a=(2, 2), b=(1, 1))
-    assert (runtime.jobs["a"].order.checkpoint_interval, runtime.jobs["a"].order.retry_limit) == (300, 0)
+    order = runtime.jobs["a"].order
+    assert (order.checkpoint_interval, order.retry_limit, order.block_replicas) == (300, 0, 1)
     clock.time += 15.0
     runtime.end("b", 1, "no data")
     second = serve()
