@@ -58,6 +58,7 @@ class PlayedNode:
     promoted: tuple = ()  # as the last Adopt said
     before: Configuration | None = None  # until `current` is committed
     undecided: bool = False  # `prepared` is of a server's death: only Adopt says what it comes to
+    mourns: bool = False  # `prepared` is of a death, and so builds on what was armed before
 
     @property
     def number(self) -> ConfigId:
@@ -119,6 +120,7 @@ class PlayedNode:
             return
         if self.prepared is None or table.id > self.prepared.id:
             self.prepared, self.clock, self.undecided = table, None, prepare.undecided
+            self.mourns = bool(prepare.dead)
             if not prepare.dead:
                 self.before = None
                 self.copies |= self.named(table)
@@ -237,7 +239,7 @@ class PlayedNode:
         assert self.number != cancel.number, f"{self.id} is in the cancelled configuration {cancel.number}"
         self.cancelled = max(self.cancelled, cancel.number)
         if self.prepared is not None and self.prepared.id == cancel.number:
-            if not self.undecided:  # else every copy may be needed
+            if not self.mourns:  # else every copy may be needed
                 self.copies &= self.named(self.current)
             self.prepared, self.clock, self.undecided = None, None, False
         self.answer(na.Forgotten, cancel.number)

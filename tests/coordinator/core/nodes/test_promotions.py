@@ -6,7 +6,7 @@ from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.job import JobPhase
-from coordinator.core.plans.plan import Phase, PlanKind
+from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind
 from coordinator.core.plans.protection import protection
 from elastic_ps.core.errors import ConfigurationError
 from tests.coordinator.played_job import ASYNC, DATA, SSP, World, text
@@ -181,6 +181,52 @@ def test_server_dies_in_a_plan(phase, victim, data):
     world.settle()
     check_survived(world)
     assert world.counts == (3, 4)
+
+
+@pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED])
+@pytest.mark.parametrize("victim", ["s0", "s1", "s2", "s3"])
+def test_server_dies_in_a_plan_that_pauses(phase, victim):
+    """Nothing has been copied before the switch: what the old followers have is all that there is."""
+    world = replicated()
+    world.ask(ev.ScaleAsked, 3, 4, migration=MigrationMode.PAUSE)
+    world.until(phase)
+    world.kill(world.node(victim))
+    world.settle()
+    check_survived(world)
+    assert world.counts == (3, 4)
+
+
+@pytest.mark.parametrize("data", MODES)
+def test_one_server_protects_nothing_and_two_do_again(data):
+    world = replicated(data=data)
+    world.ask(ev.ScaleAsked, 2, 1)
+    world.settle()
+    assert world.state.job.configuration.followers == ()
+    assert protection(world.state.job).blocks == 0
+    check_survived(world)
+    world.ask(ev.ScaleAsked, 2, 2)
+    world.settle()
+    check_survived(world)
+    assert protected(world)
+
+
+@pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED, None])
+@pytest.mark.parametrize("victim", ["s0", "s1"])
+def test_last_but_one_server_leaves_and_one_of_the_two_dies(victim, phase):
+    """The last one may be lost till then, and from then on takes the job with it; who leaves may always be lost."""
+    world = replicated(servers=2)
+    world.ask(ev.DrainAsked, "s1")
+    world.until(phase) if phase is not None else world.settle()
+    if world.node(victim) is None:
+        return
+    world.kill(world.node(victim))
+    world.settle()
+    if world.state.job.phase is JobPhase.FAILED:
+        assert (victim, phase) == ("s0", None), world.describe()
+        assert "server s0 died" in world.state.job.reason
+    else:
+        assert world.state.job.term == 1, "nothing was restored"
+        assert len(world.state.job.configuration.servers) == 1 or protected(world)
 
 
 @pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED])
