@@ -5,6 +5,7 @@ Three kinds of evidence blame a node (docs/reference/protocol.md, "Who is blamed
 - *Silence*: its lease has run out while the coordinator hears others.
 - *Separation*: it and a peer both report, and one of them cannot reach the other.
 - *A missing answer* of a node that reports, to a directive that a node answers whatever its script does.
+- *A wait between servers*, which run no script, without any progress for long.
 
 A wait for a node whose script may be busy blames nobody (`delays`). It is told, and `elasticctl evict` ends it.
 """
@@ -13,7 +14,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coordinator.core.directives import awaited_arrivals, awaited_to_sync, has_handed_over
+from coordinator.core.directives import awaited_arrivals, awaited_to_sync, has_handed_over, landed
 from coordinator.core.job import DurableJob
 from coordinator.core.nodes.delays import delays
 from coordinator.core.nodes.partitions import Pair, best_cut
@@ -80,7 +81,7 @@ def suspicions(state: State, now: float) -> tuple[Suspicion, ...]:
     if state.job.ended or state.rebuilding is not None:
         return ()
     patient = (Suspicion(delay.node, delay.why, delay.since) for delay in delays(state, now))
-    found = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *patient]
+    found = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *_stuck(state, now), *patient]
     urgent: dict[NodeId, Suspicion] = {}
     for suspicion in sorted(found, key=_urgency):
         urgent.setdefault(suspicion.node, suspicion)
@@ -248,6 +249,23 @@ def removal_cost(job: DurableJob, names: frozenset[NodeId]) -> RemovalCost:
     return RemovalCost(restores, len(names), len(members), nbytes, tuple(sorted(names, reverse=True)))
 
 
+def _stuck(state: State, now: float) -> Iterator[Suspicion]:
+    """Yield servers that can be reached, and give another one nothing that it waits for.
+
+    Who itself waits for another one is not to blame, unless all of them do.
+    """
+    servers = {name for name in waited_for(state.job) if state.job.nodes[name].role is Role.SERVER}
+    kept: dict[NodeId, list[tuple[float, NodeId, str]]] = {}
+    for name in servers - silent(state, now):
+        for wait in state.vitals[name].waits if name in state.vitals else ():
+            if wait.peer in servers and wait.peer != name and not wait.unreachable:
+                kept.setdefault(wait.peer, []).append((max(wait.since, state.awake_since), name, wait.what))
+    waiting = {name for waits in kept.values() for _, name, _ in waits}
+    for peer in kept.keys() - waiting or kept.keys():
+        since, name, what = min(kept[peer])
+        yield Suspicion(peer, f"has kept {name} waiting ({what})", since, since + LONG_SECONDS)
+
+
 # ---- missing answers ---------------------------------------------------------------------------------------------
 
 
@@ -256,7 +274,7 @@ def _unanswered(state: State) -> Iterator[Suspicion]:
     plan = state.job.plan
     if plan is None or not plan.trail:
         return
-    since = max(plan.trail[-1].at, state.awake_since)
+    since = max(plan.trail[-1].at, plan.times.first_switched, state.awake_since)
     missing, answer = _missing(state, plan)
     verdict = (
         SuspicionVerdict.PLAN_GIVEN_UP
@@ -274,7 +292,8 @@ def _unanswered(state: State) -> Iterator[Suspicion]:
 def _missing(state: State, plan: Plan) -> tuple[list[NodeId], str]:
     """Return who has not answered yet, and what.
 
-    Not SWITCHED: a worker switches between two steps of its script, which may take as long as they like.
+    SWITCHED only of workers, once that is decided: before, they finish a step, which may take as long as it likes; and
+    a server first hands over what another may have to take (`_stuck`).
     """
     answers, job = state.answers, state.job
     needed = [name for name in plan.audience if name in job.nodes and name not in job.finished]
@@ -284,4 +303,7 @@ def _missing(state: State, plan: Plan) -> tuple[list[NodeId], str]:
         return [name for name in needed if name in awaited_to_sync(job, plan) - answers.synced], "SYNCED"
     if plan.phase is Phase.ARMED and not plan.decided and not answers.until:
         return [name for name in needed if name not in answers.armed | answers.switched], "ARMED"
+    if plan.phase is Phase.ARMED and plan.decided and not landed(state):
+        workers = [name for name in needed if job.nodes[name].role is Role.WORKER]
+        return [name for name in workers if name not in answers.switched], "SWITCHED"
     return [], ""

@@ -26,6 +26,7 @@ class AcknowledgedVersions:
         self.level = np.zeros(0, dtype=bool)
         self._versions: dict[NodeId, NDArray[np.int64]] = {}  # by follower and block
         self._required: dict[NodeId, NDArray[np.bool_]] = {}
+        self._times: dict[NodeId, int] = {}  # by follower: how often it has acknowledged anything
 
     def grow(self, blocks: int) -> None:
         """Take in that the model has `blocks` blocks now; whom they wait for, `require` says."""
@@ -62,11 +63,16 @@ class AcknowledgedVersions:
             runs: the blocks.
             version: theirs.
         """
+        self._times[follower] = self.times(follower) + 1
         versions = self.of(follower)
         for first, count in runs:
             window = slice(first, first + count)
             np.maximum(versions[window], version, out=versions[window])
         self._tell(follower)
+
+    def times(self, follower: NodeId) -> int:
+        """Return how often a follower has acknowledged anything: as long as that grows it is at work."""
+        return self._times.get(follower, 0)
 
     def forget(self, follower: NodeId, blocks: NDArray[np.int64]) -> None:
         """Forget what a follower has acknowledged of blocks: it gets them anew."""

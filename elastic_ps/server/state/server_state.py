@@ -174,7 +174,9 @@ class ServerState:
         """
         behind = self.acknowledged.lacking(self.owned(), self.store.versions) if self.acknowledged.guards else []
         return self._awaited_pushes() + [
-            Awaited(node, "its acknowledgement of updates") for node in behind if node not in self.standing.dead
+            Awaited(node, "its acknowledgement of updates", self.acknowledged.times(node))
+            for node in behind
+            if node not in self.standing.dead
         ]
 
     def _awaited_pushes(self) -> list[Awaited]:

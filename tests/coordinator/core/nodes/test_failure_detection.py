@@ -6,7 +6,7 @@ from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.job import JobPhase
-from coordinator.core.nodes.failure_detection import suspicions
+from coordinator.core.nodes.failure_detection import LONG_SECONDS, suspicions
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.state import ReportedWait
 from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, told, unreplaced
@@ -301,3 +301,39 @@ def test_every_suspicion_that_ends_somebody_has_a_deadline():
     for suspicion in suspicions(world.state, world.now):
         assert suspicion.until is not None
         assert suspicion.until - suspicion.since <= 600
+
+
+# ---- waits between servers -------------------------------------------------------------------------------------------
+
+
+def waiting_for(world, name, peer):
+    world.node(name).waits.append(ReportedWait(peer, "its acknowledgement of updates", world.now))
+
+
+def test_a_server_that_gives_another_nothing_for_long_is_expelled():
+    """It answers its probes, and it runs no script that would have to end first."""
+    world = unreplaced(2, 3, replicas=1)
+    waiting_for(world, "s0", "s1")
+    waiting_for(world, "s1", "s2")
+    found = passing(world, LONG_SECONDS - 1)
+    said = [line for line in told(world) if "is expelled in" in line]
+    assert said == ["s2 has kept s1 waiting (its acknowledgement of updates) for 599 s: s2 is expelled in 1 s"]
+    assert "s2" in found, "s1 waits itself, and is not to blame"
+    assert "s2" not in passing(world, 2)
+
+
+def test_of_servers_that_wait_for_each_other_one_is_expelled():
+    world = unreplaced(2, 3, replicas=1)
+    waiting_for(world, "s0", "s1")
+    waiting_for(world, "s1", "s0")
+    before = passing(world, LONG_SECONDS - 1)
+    assert len(before - passing(world, 2)) == 1
+
+
+def test_a_worker_that_does_not_switch_though_that_is_decided_is_expelled():
+    world = unreplaced(2, 2, replicas=1)
+    world.kill(world.node("s1"))
+    world.until(Phase.ARMED)
+    world.node("w1").on_adopt = lambda _adopt: None
+    assert "w1" in passing(world, LONG_SECONDS - 1)
+    assert "w1" not in passing(world, 2)
