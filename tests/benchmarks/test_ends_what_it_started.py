@@ -16,10 +16,12 @@ MARK = "MARK_OF_A_TEST"
 SECONDS = 30.0
 
 PROGRAM = """
-import subprocess, sys
+import signal, subprocess, sys
 from pathlib import Path
 from benchmarks.support.report import as_program
 from dl2_scheduler.backends.trial import Trial
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 
 def main():
     folder = Path(sys.argv[1])

@@ -86,7 +86,7 @@ def test_a_decided_plan_names_who_has_not_switched():
     plan = armed(world, 3, 2)
     acts(world, "w0", "w2", "s0", "s1")
     assert plan.decided
-    assert told(world) == [f"w1 has not answered SWITCHED (plan {plan.id}) for 20 s"]
+    assert told(world) == [f"w1 has not answered SWITCHED of plan {plan.id} for 20 s: w1 is expelled in 580 s"]
 
 
 def test_a_plan_that_has_switched_names_the_new_owner_that_lacks_blocks():

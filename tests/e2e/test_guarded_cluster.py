@@ -1,5 +1,7 @@
 """A learnt policy that is bad on purpose loses its place in a real `dl2 serve`, and one whose weights break, too."""
 
+import re
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -43,11 +45,11 @@ def test_the_guard_takes_out_what_starts_nothing_and_weights_that_break(tmp_path
         until(lambda: deciding(client) == "drf", "the guard takes the policy out")
         found = client.policies()
         assert (found.policy, found.comparison.split(": ")[1].split(" end")[0]) == (bad, "1 jobs")
-        why = "for 2 slots in a row jobs would have ended later than under drf by more than 10%"
-        assert found.guard.startswith(why)
-        assert f"policy: drf DECIDES INSTEAD OF {bad}: {why}" in log.read_text()
+        why = r"for \d+ slots in a row jobs would have ended later than under drf by more than 10%"
+        assert re.match(why, found.guard)
+        assert re.search(f"policy: drf DECIDES INSTEAD OF {re.escape(bad)}: {why}", log.read_text())
         shown = CliRunner().invoke(app, ["policy", "--folder", str(folder)]).output
-        assert f"deciding  drf\nbecause   {why}" in shown
+        assert re.search(f"deciding  drf\nbecause   {why}", shown)
         assert len(granted(client, bad)) >= 2
         assert set(granted(client, bad)) == {(0, 0)}, "the fault was there"
         until(lambda: counts(client, "a") == (2, 2), "the job has what DRF gives")

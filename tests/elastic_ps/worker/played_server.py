@@ -138,6 +138,15 @@ class PlayedServer:
     def say(self, kind: Kind, number: ConfigId, **meta: Any) -> None:
         self.connections[-1].send(Frame(METAS[kind](**meta), number))
 
+    def await_pushes(self, version: int, count: int) -> list[Received]:
+        """Return what was pushed at a version, once so many pushes have come."""
+
+        def found() -> list[Received]:
+            return [item for item in self.of(Kind.PUSH) if item.frame.version == version]
+
+        self.wait(lambda: len(found()) >= count)
+        return found()
+
     def answer(self, version: int, blocks: Sequence[int], number: ConfigId, frames: int = 1, **meta: Any) -> None:
         """VALUE of blocks at a version, in several frames."""
         for part in np.array_split(np.array(blocks), frames):
