@@ -83,18 +83,18 @@ def _progress(state: State, now: float) -> Iterator[Family]:
     wanted.add_metric([Role.SERVER], status.wanted_servers)
     yield wanted
     yield GaugeMetricFamily("elastic_term", "Starts of the coordinator and restores of the job.", status.term)
-    yield GaugeMetricFamily("elastic_version", "Updates of every parameter so far.", status.version)
-    yield GaugeMetricFamily("elastic_epoch", "That the job is in.", status.epoch)
-    yield GaugeMetricFamily("elastic_samples_per_second", "Of all workers in force.", status.rate)
-    yield GaugeMetricFamily("elastic_model_bytes", "Of all parameters.", status.bytes)
+    yield GaugeMetricFamily("elastic_version", "Version that the job is at: steps so far.", status.version)
+    yield GaugeMetricFamily("elastic_epoch", "Epoch that the job is in, from 0.", status.epoch)
+    yield GaugeMetricFamily("elastic_samples_per_second", "Samples that all members train on in a second.", status.rate)
+    yield GaugeMetricFamily("elastic_model_bytes", "Size of all parameters.", status.bytes)
     if status.HasField("protection"):
-        words = "Of parameters that outlive the death of any one server; not there where no replicas are asked for."
+        words = "Size of the parameters that outlive the death of any one server; only of jobs with replicas."
         yield GaugeMetricFamily("elastic_protected_bytes", words, status.protection.bytes)
 
 
 def _plans(state: State) -> Iterator[Family]:
     ended = Counter((plan.kind, plan.phase) for plan in state.history)
-    plans = CounterMetricFamily("elastic_plans", "That have ended, and how.", labels=["kind", "end"])
+    plans = CounterMetricFamily("elastic_plans", "Plans that have ended, and how.", labels=["kind", "end"])
     for kind in PlanKind:
         for end in (Phase.COMMITTED, Phase.CANCELLED):
             plans.add_metric([kind, end], ended[kind, end])
@@ -102,9 +102,9 @@ def _plans(state: State) -> Iterator[Family]:
     dead = {name for plan in state.history for name in plan.dead}
     yield CounterMetricFamily("elastic_deaths", "Workers and servers that died and left the configuration.", len(dead))
     moved = sum(sum(plan.moved.values()) for plan in state.history)
-    yield CounterMetricFamily("elastic_moved_bytes", "Sent from old owners to new ones.", moved)
-    longest = GaugeMetricFamily("elastic_suspension_seconds", "Of a worker by the last plan; the longest.")
-    steps = GaugeMetricFamily("elastic_plan_seconds", "Of the last plan, by step.", labels=["step"])
+    yield CounterMetricFamily("elastic_moved_bytes", "Bytes that old owners of blocks have sent to new ones.", moved)
+    longest = GaugeMetricFamily("elastic_suspension_seconds", "How long the last scaling suspended a worker, at most.")
+    steps = GaugeMetricFamily("elastic_plan_seconds", "What each step of the last scaling took.", labels=["step"])
     scaled = [plan for plan in state.history if plan.kind is PlanKind.SCALE and plan.phase is Phase.COMMITTED]
     for plan in scaled[-1:]:
         longest.add_metric([], max(plan.suspension.values(), default=0.0) / 1000)

@@ -34,7 +34,7 @@ class ClusterMetrics:
         self.slot = Gauge("dl2_slot", "Number of the slot that runs.", registry=self.registry)
         self.decision = Histogram(
             "dl2_decision_seconds",
-            "From a slot's snapshot to its allocation, written down.",
+            "Time from a slot's snapshot to its allocation, written down.",
             buckets=_BUCKETS,
             registry=self.registry,
         )
@@ -66,8 +66,8 @@ class _JobCollector(Collector):
         families: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
             "dl2_job_workers": ("Workers that a job has.", lambda job: job.workers),
             "dl2_job_servers": ("Servers that a job has.", lambda job: job.servers),
-            "dl2_job_samples_per_second": ("Of all its workers; 0: not known.", lambda job: job.samples_per_second),
-            "dl2_job_epochs": ("That a job has trained.", lambda job: job.epochs_done),
+            "dl2_job_samples_per_second": ("Samples that all its workers train on in a second; 0: not known.", lambda job: job.samples_per_second),
+            "dl2_job_epochs": ("Epochs that a job has trained.", lambda job: job.epochs_done),
         }
         for name, (words, value) in families.items():
             family = GaugeMetricFamily(name, words, labels=["job", "type"])
@@ -86,8 +86,8 @@ class _JobCollector(Collector):
                 capacity.add_metric([node.name, resource], amount)
                 used.add_metric([node.name, resource], node.used.get(resource, 0.0))
         labels = ["job", "task", "node"]
-        cores = GaugeMetricFamily("dl2_task_cores", "That a task used, of late.", labels=labels)
-        memory = GaugeMetricFamily("dl2_task_memory_bytes", "Resident, of a task.", labels=labels)
+        cores = GaugeMetricFamily("dl2_task_cores", "Cores that a task has lately used.", labels=labels)
+        memory = GaugeMetricFamily("dl2_task_memory_bytes", "Memory that a task uses.", labels=labels)
         for task in load.tasks:
             cores.add_metric([task.job, task.task, task.node], task.cores)
             memory.add_metric([task.job, task.task, task.node], task.memory_bytes)
