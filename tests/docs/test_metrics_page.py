@@ -34,7 +34,9 @@ class Desk:
     def jobs(self) -> list[JobStatus]:
         at_most = (4, 4)
         return [
-            JobStatus("a", "digits", LiveJobPhase.RUNNING, "", 2, 1, 1, 1, *at_most, False, 1.0, 9.0, 3.0, 0.0, None, None)
+            JobStatus(
+                "a", "digits", LiveJobPhase.RUNNING, "", 2, 1, 1, 1, *at_most, False, 1.0, 9.0, 3.0, 0.0, None, None
+            )
         ]
 
     def load(self) -> ClusterLoad:

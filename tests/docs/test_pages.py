@@ -1,10 +1,9 @@
-"""What the pages name exists: commands, options, make targets, links, files, modules, signatures."""
+"""What the pages name exists: options, links, files, modules, signatures. Command lines: test_shown_commands."""
 
 import importlib
 import inspect
 import itertools
 import re
-import shlex
 
 import pytest
 from typer.main import get_command
@@ -14,43 +13,19 @@ from coordinator.core.plans.plan import Phase
 from coordinator.ctl import cli as elasticctl
 from dl2_scheduler import cli as dl2
 from elastic_ps.launch import cli as elasticrun
+from tests.docs.shown_commands import PAGES, inline
 from tests.paths import ROOT
 
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 CTL = get_command(elasticctl.app).commands
 RUN = get_command(elasticrun.app)
 DL2 = get_command(dl2.app).commands
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-CODE = re.compile(r"`([^`\n]+)`")
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def options(command):
     return {option for parameter in command.params for option in parameter.opts} | {"--help"}
-
-
-def code(page):
-    """Everything of a page that a reader may type: inline code, indented and fenced lines."""
-    text = page.read_text()
-    lines = [line for line in text.splitlines() if line.startswith("    ")]
-    fenced = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
-    return CODE.findall(text) + lines + [line for block in fenced for line in block.splitlines()]
-
-
-def words(line):
-    """The words of a command line without its prompt, comment and what it is piped to."""
-    line = re.split(r"\s#\s|\s\|\s|\s2>", line.strip().removeprefix("$ "))[0]
-    try:
-        return shlex.split(line.replace("[", " ").replace("]", " "))
-    except ValueError:  # prose with an apostrophe
-        return line.split()
-
-
-def commands(page, name):
-    """Command lines of `name` on a page, as words after the name."""
-    listed = [words(line) for line in code(page)]
-    return [line[1:] for line in listed if len(line) > 1 and line[0] == name]
 
 
 def heading_anchor(line):
@@ -71,36 +46,6 @@ def test_links_lead_somewhere(page):
             assert anchor in map(heading_anchor, headings), link
 
 
-@every_page
-def test_operator_commands_exist(page):
-    for line in commands(page, "elasticctl"):
-        if not re.fullmatch(r"[a-z]+", line[0]):
-            continue  # COMMAND
-        assert line[0] in CTL, line
-        given = {word.partition("=")[0] for word in line if word.startswith("--")}
-        assert given <= options(CTL[line[0]]), line
-
-
-@every_page
-def test_launcher_options_exist(page):
-    for line in commands(page, "elasticrun"):
-        script = next((at for at, word in enumerate(line) if word.endswith(".py") or word == "-m"), len(line))
-        given = {word for word in line[:script] if word.startswith("--")}
-        assert given <= options(RUN), line
-
-
-@pytest.mark.slow
-@every_page
-def test_scheduler_commands_exist(page):
-    for first, *rest in commands(page, "dl2"):
-        if not re.fullmatch(r"[a-z]+", first):
-            continue  # COMMAND
-        assert first in DL2, first
-        inner = getattr(DL2[first], "commands", {})
-        command = inner.get(rest[0], DL2[first]) if rest else DL2[first]
-        assert {word.partition("=")[0] for word in rest if word.startswith("--")} <= options(command), (first, rest)
-
-
 def test_every_launcher_option_has_its_place():
     text = (ROOT / "docs" / "reference" / "elasticrun.md").read_text()
     assert [option for option in sorted(options(RUN) - {"--help"}) if option not in text] == []
@@ -110,23 +55,15 @@ def test_every_launcher_option_has_its_place():
 def test_options_in_prose_exist(page):
     """An option that stands alone in backticks belongs to a command of ours."""
     known = options(RUN).union(*map(options, CTL.values()), *map(options, DL2.values())) | {"--all", "--check"}
-    alone = {text.split()[0] for text in CODE.findall(page.read_text()) if text.startswith("--")}
+    alone = {text.split()[0] for text in inline(page) if text.startswith("--")}
     assert alone <= known
-
-
-@every_page
-def test_make_targets_exist(page):
-    targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M)
-    for line in commands(page, "make"):
-        module = line[0].removeprefix("bench-")
-        assert line[0] in targets or (ROOT / "benchmarks" / f"{module}.py").exists(), line
 
 
 @every_page
 def test_files_exist(page):
     """What looks like a path of the repository is one."""
     roots = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"build"}
-    for text in CODE.findall(page.read_text()):
+    for text in inline(page):
         if re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", text) and "/" in text and text.split("/")[0] in roots:
             assert (ROOT / text).exists() or (ROOT / f"{text}.py").exists(), text
 
