@@ -66,7 +66,10 @@ class _JobCollector(Collector):
         families: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
             "dl2_job_workers": ("Workers that a job has.", lambda job: job.workers),
             "dl2_job_servers": ("Servers that a job has.", lambda job: job.servers),
-            "dl2_job_samples_per_second": ("Samples that all its workers train on in a second; 0: not known.", lambda job: job.samples_per_second),
+            "dl2_job_samples_per_second": (
+                "Samples that all its workers train on in a second; 0: not known.",
+                lambda job: job.samples_per_second,
+            ),
             "dl2_job_epochs": ("Epochs that a job has trained.", lambda job: job.epochs_done),
         }
         for name, (words, value) in families.items():

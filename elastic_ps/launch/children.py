@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from elastic_ps.core.configuration import Role
 from elastic_ps.launch import decide
 from elastic_ps.launch.decide import LocalProcess, WantedNodes
 from elastic_ps.launch.output import MergedStream, NodeLog
 from elastic_ps.launch.processes import ChildProcess
+
+JOIN_SECONDS = 60.0
+"""How long a script may import, read its data and build its model before people are told that it has not joined."""
 
 
 @dataclass
@@ -21,6 +25,7 @@ class _Child:
     log: NodeLog
     term_at: float | None = None
     kill_at: float | None = None
+    join_by: float | None = None
 
 
 class Children:
@@ -58,7 +63,8 @@ class Children:
         log = NodeLog(self._logs, local.nonce, self._merged)
         exited = self._exited
         process = ChildProcess(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
-        self._children[local.nonce] = _Child(local, process, log)
+        join_by = time.monotonic() + JOIN_SECONDS if local.role is Role.WORKER else None
+        self._children[local.nonce] = _Child(local, process, log, join_by=join_by)
 
     def observe(self, wanted: WantedNodes) -> list[str]:
         """Take what the coordinator's word tells about these processes; return the news in it, for people."""
@@ -67,6 +73,7 @@ class Children:
             child = self._children[local.nonce]
             if local.node != child.local.node:
                 child.log.rename(local.node)
+                child.join_by = None
                 news.append(f"{local.node} has joined (pid {child.process.pid})")
             if local.leaving and not child.local.leaving:
                 news.append(f"{local.node} is leaving")
@@ -110,9 +117,17 @@ class Children:
 
     @property
     def deadline(self) -> float:
-        """The monotonic seconds at which `enforce` has something to do next; infinite: never."""
-        times = [at for child in self._children.values() for at in (child.term_at, child.kill_at) if at is not None]
-        return min(times, default=math.inf)
+        """The monotonic seconds at which `enforce` or `late` has something to do next; infinite: never."""
+        times = [(child.term_at, child.kill_at, child.join_by) for child in self._children.values()]
+        return min((at for three in times for at in three if at is not None), default=math.inf)
+
+    def late(self) -> list[str]:
+        """Return, once for each, the names of workers whose scripts have not joined the job in `JOIN_SECONDS`."""
+        now = time.monotonic()
+        due = [child for child in self._children.values() if child.join_by is not None and now >= child.join_by]
+        for child in due:
+            child.join_by = None
+        return [child.local.name for child in due if not child.local.ending]
 
     def enforce(self) -> list[str]:
         """Signal what should have ended by now; return the names of those killed."""

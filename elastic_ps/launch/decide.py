@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART
+from elastic_ps.core.script_hints import HOW_TO_JOIN
 from protos import elastic_pb2 as pb
 
 
@@ -205,7 +206,7 @@ def describe_death(process: LocalProcess, status: int, log: str) -> str:
         log: path of its log.
     """
     if status == 0:
-        hint = "" if process.role is Role.SERVER else "; does the script call elastic_ps.init()?"
+        hint = "" if process.role is Role.SERVER else f"; {HOW_TO_JOIN}"
         return f"{process.role} {process.name} ended without having joined the job{hint} (log: {log})"
     if process.expelled:
         return (

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch import decide
-from elastic_ps.launch.children import Children
+from elastic_ps.launch.children import JOIN_SECONDS, Children
 from elastic_ps.launch.commands import ProcessCommands, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink
 from elastic_ps.launch.coordinator_process import NAME, CoordinatorProcess, CoordinatorReady
@@ -273,6 +274,8 @@ class JobAgent:
         """Make end what should have ended by now."""
         for name in self._children.enforce():
             self._say(f"{name} does not end: killed")
+        for name in self._children.late():
+            self._say(f"{name} has run for {JOIN_SECONDS:.0f} s without joining the job; {HOW_TO_JOIN}")
         if news := self._coordinator.enforce():
             self._say(news)
 

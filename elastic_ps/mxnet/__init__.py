@@ -8,6 +8,7 @@ import elastic_ps.mxnet.shim  # noqa: F401  # before anything that imports mxnet
 from elastic_ps.core.script_hints import NAME_NO_CONSISTENCY, OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, give_hints
 from elastic_ps.mxnet.data import ElasticDataLoader
 from elastic_ps.mxnet.errors import KVStoreError, KVStoreLost
+from elastic_ps.mxnet.joining import tell_at_exit
 from elastic_ps.mxnet.kvstore import ElasticKVStore, register
 from elastic_ps.mxnet.module import track_auxiliary
 from elastic_ps.mxnet.trainer_loops import combine_loops
@@ -16,6 +17,7 @@ __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost",
 
 register()
 combine_loops()
+tell_at_exit()
 give_hints(
     {
         OPTIMIZER_ON_SERVERS: "In MXNet: use gluon.Trainer, and leave its update_on_kvstore at the default, or call "

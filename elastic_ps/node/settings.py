@@ -63,6 +63,11 @@ class NodeSettings:
         )
 
 
+def is_node(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process was started as a node of a job."""
+    return "ELASTIC_COORDINATOR" in environment
+
+
 def _cpu_share(environment: Mapping[str, str]) -> float:
     text = environment.get("ELASTIC_CPU_SHARE")
     if not text:

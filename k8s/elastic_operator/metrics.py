@@ -19,7 +19,9 @@ class OperatorMetrics:
         self.registry = CollectorRegistry()
         registry = self.registry
         self.leader = Gauge("dl2_operator_leader", "1 while this process holds the lease", registry=registry)
-        self._seconds = Histogram("dl2_operator_reconcile_seconds", "What one reconciliation of a job takes", registry=registry)
+        self._seconds = Histogram(
+            "dl2_operator_reconcile_seconds", "What one reconciliation of a job takes", registry=registry
+        )
         self._failures = Counter(
             "dl2_operator_reconcile_failures", "Reconciliations that have to be made again", registry=registry
         )
@@ -30,8 +32,15 @@ class OperatorMetrics:
         self._gauges = {
             "workers": Gauge("dl2_job_workers", "Workers in force", _OF_A_JOB, registry=registry),
             "servers": Gauge("dl2_job_servers", "Servers in force", _OF_A_JOB, registry=registry),
-            "epoch": Gauge("dl2_job_epoch", "Epochs trained, with the part of the present one", _OF_A_JOB, registry=registry),
-            "samples_per_second": Gauge("dl2_job_samples_per_second", "Samples that all workers train on in a second", _OF_A_JOB, registry=registry),
+            "epoch": Gauge(
+                "dl2_job_epoch", "Epochs trained, with the part of the present one", _OF_A_JOB, registry=registry
+            ),
+            "samples_per_second": Gauge(
+                "dl2_job_samples_per_second",
+                "Samples that all workers train on in a second",
+                _OF_A_JOB,
+                registry=registry,
+            ),
             "restarts": Gauge("dl2_job_restarts", "Dead pods that were replaced", _OF_A_JOB, registry=registry),
         }
         self._phases: dict[tuple[str, str], str] = {}

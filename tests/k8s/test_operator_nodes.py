@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.script_hints import HOW_TO_JOIN
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StartNode, StopJob, TellExit, WriteEvent
 from k8s.elastic_operator.job.model import CAUSE, Counts, Pod, timestamp
 from k8s.elastic_operator.job.reconciliation import CheckpointSaving
@@ -181,7 +182,7 @@ def test_a_script_that_never_joins_is_a_death():
     seen = running(worker(1, phase="Succeeded", member=""), server(1), report={"version": 0}, status={"trained": False})
     done = decide(replace(seen, report=replace(seen.report, members=members(server(1)))), wanted(1, 1))
     assert done.status.restarts == 1
-    assert "does the script call elastic_ps.init()?" in kinds(done, WriteEvent)[0].message
+    assert HOW_TO_JOIN in kinds(done, WriteEvent)[0].message
 
 
 def test_a_job_that_begins_to_train_or_goes_back_says_so_once():

@@ -287,6 +287,12 @@ def _number(name: str, value: Any) -> float:
 
 
 _current: WorkerJob | None = None
+_asked = False
+
+
+def has_asked_to_join() -> bool:
+    """Return whether this process has joined its job, or tried to."""
+    return _asked
 
 
 def current_job() -> WorkerJob:
@@ -295,8 +301,9 @@ def current_job() -> WorkerJob:
     Raises:
         ConfigurationError: the process was not started as part of a job.
     """
-    global _current  # one process is one worker
+    global _current, _asked  # one process is one worker
     if _current is None:
+        _asked = True
         job = WorkerJob(NodeSettings.from_environment())
         job.start()
         _current = job

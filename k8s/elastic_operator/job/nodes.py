@@ -1,6 +1,7 @@
 """This module keeps as many workers and servers as the coordinator wants, and replaces the dead. Pure."""
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.script_hints import HOW_TO_JOIN
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StopJob, TellExit
 from k8s.elastic_operator.job.ending import fail
 from k8s.elastic_operator.job.model import CAUSE, Counts, Pod
@@ -60,7 +61,7 @@ def _how(pod: Pod) -> str:
     if pod.lost:
         return f"node {pod.node} does not answer"
     if pod.phase == "Succeeded":
-        return "it ended without having joined the job; does the script call elastic_ps.init()?"
+        return f"it ended without having joined the job; {HOW_TO_JOIN}"
     how = f"exit status {pod.exit_status}" if pod.exit_status is not None else "failed"
     return f"{how}: {pod.trouble}" if pod.trouble else how
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART
+from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch.decide import (
     EndProcess,
     Finish,
@@ -180,9 +181,7 @@ def test_a_death_is_described_with_its_log() -> None:
         text = describe_death(expelled, status, "L")
         assert text == "worker w0 was silent or cut off for too long, and its process has ended (log: L)"
     text = describe_death(LocalProcess("worker-1", Role.WORKER), 0, "L")
-    assert (
-        text == "worker worker-1 ended without having joined the job; does the script call elastic_ps.init()? (log: L)"
-    )
+    assert text == f"worker worker-1 ended without having joined the job; {HOW_TO_JOIN} (log: L)"
 
 
 def test_wanted_is_decoded() -> None:

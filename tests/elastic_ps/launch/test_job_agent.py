@@ -7,7 +7,8 @@ import signal
 import pytest
 
 from elastic_ps.core.errors import EXIT_LATER, EXIT_RESTART
-from elastic_ps.launch import decide
+from elastic_ps.core.script_hints import HOW_TO_JOIN
+from elastic_ps.launch import children, decide
 from elastic_ps.launch.job_agent import LauncherOutcome
 from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, gone, over, registered, running, wait_gone
 
@@ -94,7 +95,22 @@ def test_a_script_that_never_joins_is_a_failure(start_job: StartJob) -> None:
     job.fake.stops.get(timeout=PATIENCE)
     outcome = job.end()
     assert outcome.status == 1
-    assert "does the script call elastic_ps.init()?" in outcome.reason
+    assert HOW_TO_JOIN in outcome.reason
+
+
+def test_people_are_told_once_of_a_script_that_runs_without_joining(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "JOIN_SECONDS", 0.2)
+    job = start_job(max_restarts=0)
+    job.listen()
+    job.fake.want(workers=2, starting_workers=2)
+    joins, alone = job.workers(2)
+    registered(job, [joins], workers=2, starting_workers=1)
+    job.transcript.wait_for(f"{alone.name} has run for 60 s without joining the job; {HOW_TO_JOIN}")
+    registered(job, [joins, alone], workers=2)
+    assert job.transcript.getvalue().count(f"{alone.name} has run") == 1
+    assert over(job, joins, alone).status == 0
 
 
 def test_a_failed_job_fails_the_launcher_with_its_reason(start_job: StartJob) -> None:
