@@ -3,9 +3,16 @@
 from itertools import product
 
 WORKER, SERVER, COORDINATOR, LAUNCHER = "worker", "server", "coordinator", "launcher"
+STORAGE = "storage"
+"""Where checkpoints lie."""
+
 KILL, FREEZE, RESET, DROP, DELAY, POWER, LOSE = "kill", "freeze", "reset", "drop", "delay", "power", "lose"
-"""SIGKILL; SIGSTOP, and SIGCONT after a while; RST to both ends; one way drops for a while, or is slow; the
-coordinator's machine loses power; the coordinator dies and its journal is gone."""
+"""SIGKILL; SIGSTOP, and SIGCONT after a while; RST to both ends; one way drops for a while, or is slow (so may storage
+be); the coordinator's machine loses power; the coordinator dies and its journal is gone."""
+
+FULL, BROKEN, JUMP = "full", "broken", "jump"
+"""ENOSPC or EIO of whatever is written for a while, to the coordinator's folder or to the storage of checkpoints; a
+process's clocks jump."""
 
 SCALE, DRAIN, SAVE = "scale", "drain", "save"
 """What an operator asks for."""
@@ -31,7 +38,10 @@ CELLS: dict[str, tuple[str, ...]] = {
     LOSE: (COORDINATOR,),
     RESET: LINKS,
     DROP: LINKS,
-    DELAY: LINKS,
+    DELAY: (*LINKS, STORAGE),
+    FULL: (COORDINATOR, STORAGE),
+    BROKEN: (COORDINATOR, STORAGE),
+    JUMP: (WORKER, SERVER, COORDINATOR, LAUNCHER),
     SCALE: ("",),
     DRAIN: (WORKER, SERVER),
     SAVE: ("",),

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.world.cells import (
+    BROKEN,
     CELLS,
     DEATH,
     DELAY,
     DROP,
     FILLING,
     FREEZE,
+    FULL,
     LAUNCHER,
     MOVERS,
     MOVING,
@@ -140,9 +142,9 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
 
 def _lasts(random: Random, kind: str, lease: float) -> float:
     """Return for how many seconds a fault lasts, where it does."""
-    if kind not in (FREEZE, DROP, DELAY):
+    if kind not in (FREEZE, DROP, DELAY, FULL, BROKEN):
         return 0.0
-    if kind != DELAY and random.random() < 0.2:
+    if kind in (FREEZE, DROP) and random.random() < 0.2:
         return FOR_EVER
     return random.choice((0.3, 1.0, 2.5)) * lease * random.random()
 

@@ -29,8 +29,8 @@ class Guarantee:
         self.watched = 0
         self._of_one_worker = self._planned = False  # is, by the last state; was a plan under way at the fault
         self._restores = 0
-        self._highest = 0  # version at which a worker has begun a step since the last restore
-        self._floors: dict[Process, int] = {}  # by worker: at which version its first step may be
+        self._highest = 0  # version at which a worker has begun a step that was started since the last restore
+        self._floors: dict[Process, int] = {}  # by such a worker: at which version its first step may be
 
     def is_whole(self) -> bool:
         """Return whether the job has got over all that has happened, and each block survives the death of a server."""
@@ -89,7 +89,8 @@ class Guarantee:
 
     def stepped(self, process: Process, version: int) -> None:
         """Take note that a worker of a "sync" job begins a step."""
-        self._highest = max(self._highest, version)
-        floor = self._floors.pop(process, 0)
-        if version < floor:
-            self._world.fail(f"{process} begins with version {version}, and nothing was restored since {floor + 1}")
+        if process in self._floors:  # else it is of the time before a restore, and will end
+            self._highest = max(self._highest, version)
+            floor, self._floors[process] = self._floors[process], 0
+            if version < floor:
+                self._world.fail(f"{process} begins with version {version}, and nothing was restored since {floor + 1}")

@@ -5,19 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import grpc
-
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import PlanKind
-from elastic_ps.control.channels import coordinator_channel
-from protos import elastic_pb2 as pb
-from protos import elastic_pb2_grpc as rpc
 from tests.world import cells as kinds
 from tests.world.cells import DEATH, FILLING, OPERATOR, PLAN_PHASES, REST, RESTORE
 from tests.world.draw import FOR_EVER, Fault
 from tests.world.guarantee import Guarantee
+from tests.world.operator import Operator
 from tests.world.scheduler import DEAD, RUNS, Process
-from tests.world.threads import Thread
 
 _SOON = 6.0
 """Seconds for which a fault waits for its phase; then it comes whatever the phase is."""
@@ -56,7 +51,7 @@ class Injector:
         self._scheduler, self._network = world.scheduler, world.network
         self._coming = list(world.draw.faults)
         self._not_before = 0.0
-        self._operator = Process("operator", "operator", 0)
+        self._operator = Operator(world)
         self._guarantee: Guarantee = world.guarantee
         self._patience = 0.0
         self.lasting: set[int] = set()  # numbers of faults that pass by themselves, later
@@ -124,7 +119,7 @@ class Injector:
         self._world.story.tell("FAULT", f"{fault.number} wants {fault.phase}")
         replicas = self._world.draw.replicas
         if fault.phase in PLAN_PHASES:
-            self._scale(fault)
+            self._operator.scale(fault)
         elif fault.phase in (RESTORE, DEATH, FILLING):
             self._guarantee.single = None
             for number in range(2 if fault.phase == RESTORE and replicas else 1):
@@ -140,9 +135,12 @@ class Injector:
             kinds.RESET: self._reset,
             kinds.DROP: self._drop,
             kinds.DELAY: self._delay,
-            kinds.SCALE: self._scale,
+            kinds.FULL: self._fail_disk,
+            kinds.BROKEN: self._fail_disk,
+            kinds.JUMP: self._jump,
+            kinds.SCALE: self._operator.scale,
             kinds.DRAIN: self._drain,
-            kinds.SAVE: self._save,
+            kinds.SAVE: self._operator.save,
         }
         finishing = bool(self.state.job.finished)
         if finishing and fault.role == kinds.WORKER and fault.kind in (kinds.KILL, kinds.DRAIN):
@@ -206,6 +204,21 @@ class Injector:
             self._ends(fault, lambda: self._scheduler.thaw(process))
         return str(process or "")
 
+    def _jump(self, fault: Fault) -> str:
+        """Set the clock of the day to another hour, and let the other one go on by up to four leases at once."""
+        process = self._of(fault.role, fault.choice)
+        if process is None:
+            return ""
+        seconds = (fault.choice & 0xFF) / 64 * self._world.draw.lease
+        hours = (fault.choice >> 8 & 0xF) - 8
+        process.ahead = process.ahead[0] + seconds, process.ahead[1] + seconds + 3600.0 * hours
+        return f"{process} by {seconds:.2f} s, and {hours} h"
+
+    def _fail_disk(self, fault: Fault) -> str:
+        self._world.disk.fail(fault.role, fault.kind)
+        self._ends(fault, lambda: self._world.disk.heal(fault.role))
+        return fault.role
+
     # ---- links -------------------------------------------------------------------------------------------------------
 
     def _link(self, fault: Fault) -> tuple[Process, Process] | None:
@@ -238,32 +251,18 @@ class Injector:
         return f"{way[0]} to {way[1]}"
 
     def _delay(self, fault: Fault) -> str:
+        seconds = 0.02 + (fault.choice & 0xFF) / 256
+        if fault.role == kinds.STORAGE:
+            storage = self._world.disk.storage
+            storage.slow = seconds
+            self._ends(fault, lambda: setattr(storage, "slow", 0.0))
+            return fault.role
         way = self._way(fault)
         if way is None:
             return ""
-        self._network.slow(*way, 0.02 + (fault.choice & 0xFF) / 256)
+        self._network.slow(*way, seconds)
         self._ends(fault, lambda: self._network.slow(*way, 0.0))
         return f"{way[0]} to {way[1]}"
-
-    # ---- an operator's wishes ----------------------------------------------------------------------------------------
-
-    def _ask(self, name: str, request: Any) -> str:
-        def work() -> None:
-            stub = rpc.CoordinatorStub(coordinator_channel(self._world.address, self._world.token))
-            try:
-                answer = getattr(stub, name)(request, timeout=30.0)
-                said = str(answer).replace("\n", " ")
-            except grpc.RpcError as error:
-                said = f"refused: {error.details()}"  # type: ignore[attr-defined]
-            self._world.story.tell("operator", f"{name}: {said}")
-
-        Thread(target=work, name=name).begin(self._operator)
-        return name
-
-    def _scale(self, fault: Fault) -> str:
-        mode = (pb.LIVE, pb.PAUSE)[fault.choice & 1]
-        request = pb.ScaleRequest(workers=fault.workers, servers=fault.servers, wait_in_queue=True, mode=mode)
-        return self._ask("Scale", request)
 
     def _drain(self, fault: Fault) -> str:
         """SIGTERM, as of a pod that is to go."""
@@ -271,6 +270,3 @@ class Injector:
         if process is not None:
             self._world.signal(process, signal.SIGTERM)
         return str(process or "")
-
-    def _save(self, fault: Fault) -> str:
-        return self._ask("Checkpoint", pb.CheckpointRequest())

@@ -23,6 +23,9 @@ one that ends again and again comes after ever longer pauses, of 30 s at most.""
 MOST_THREADS, MOST_CONNECTIONS = 80, 60
 """Of a process of a job this small."""
 
+MOST_WAITING = 1 << 13
+"""Bytes that wait to be sent to one peer: some dozens of this job's models."""
+
 _LOOK_SECONDS = 2.0
 
 
@@ -36,6 +39,7 @@ class Oracle(Watch):
     def __init__(self, draw: JobDraw):
         self.world: Any = None
         self.steps = 0
+        self.waiting = 0  # bytes, at most
         self._draw = draw
         self._progress = 0.0
         self._versions: dict[Any, int] = {}  # by process
@@ -145,4 +149,8 @@ class Oracle(Watch):
         for process, threads in scheduler.threads().items():
             if threads > MOST_THREADS or len(process.ends) > MOST_CONNECTIONS:
                 self._wrong(f"{process} has {threads} threads and {len(process.ends)} connections")
+            waiting = max((link.backlog for link in process.links if not link.closed), default=0)
+            self.waiting = max(self.waiting, waiting)
+            if waiting > MOST_WAITING:
+                self._wrong(f"{process} has {waiting} bytes waiting for one peer")
         scheduler.call_at(scheduler.now + _LOOK_SECONDS, self.look)

@@ -42,7 +42,9 @@ class Process:
         self.handlers: dict[int, Any] = {}  # of signals
         self.leaving: list[Callable[[], None]] = []  # what atexit keeps
         self.main: Any = None
+        self.links: list[Any] = []  # its connections' queues
         self.failed = False
+        self.ahead = 0.0, 0.0  # seconds by which its clocks have jumped: the monotonic one, that of the day
         self.job: Any = None  # of a worker's script
         self.arguments: list[str] = []
         self.environment: dict[str, str] = {}

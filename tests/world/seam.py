@@ -31,13 +31,14 @@ from elastic_ps.control import channels
 from elastic_ps.data import sampler
 from elastic_ps.launch import children, coordinator_process, job_agent
 from elastic_ps.node import node_memory, session
-from elastic_ps.system import strangers
+from elastic_ps.server.copying import shadows
+from elastic_ps.system import storage, strangers
 from elastic_ps.transport import choice, send_queue, shared_memory
 from elastic_ps.worker.script import process_ending, worker_job
-from tests.world import loop, threads
+from tests.world import clocks, loop, threads
 from tests.world.threads import here
 
-_REPLACED = {threading: threads.threading, queue: threads.queue, time: threads.time}
+_REPLACED = {threading: threads.threading, queue: threads.queue, time: clocks.time}
 _PRODUCTION = ("elastic_ps.", "coordinator.")
 
 
@@ -109,6 +110,27 @@ _SETTINGS = program_options.settings
 _PARSE = elastic_ps.server.__main__._arguments
 
 
+def _opener(disk: Any) -> Any:
+    def opened(book: Any, path: Any) -> None:
+        _OPEN(book, path)
+        book._file = disk.open_lines(book._file)
+
+    return opened
+
+
+def _linked(link: Any, *arguments: Any, **named: Any) -> None:
+    _LINK(link, *arguments, **named)
+    process = _process()
+    process.links = [other for other in process.links if not other.closed] + [link]
+
+
+_LINK = send_queue.Link.__init__
+_BACKLOG_BYTES = 2048
+"""Of a joiner: jobs are small here, and are to come to their bounds."""
+
+_OPEN = ledger_files.JsonLinesFile.__init__
+
+
 def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     """Yield which name of which module or class leads where."""
     for name, module in list(sys.modules.items()):
@@ -123,6 +145,8 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     yield session, "os", overlay(os, getpid=lambda: _process().number)
     yield node_memory, "os", overlay(os, getpid=lambda: _process().number)
     yield ledger_files, "os", overlay(os, fsync=world.disk.fsync)
+    yield ledger_files.JsonLinesFile, "__init__", _opener(world.disk)
+    yield storage, "fsspec", world.disk.storage.module()
     yield journal, "sqlite3", overlay(sqlite3, connect=world.disk.connect)
     yield channels, "grpc", overlay(grpc, insecure_channel=world.make_channel)
     yield admission, "grpc", overlay(grpc, aio=overlay(grpc.aio, server=world.make_server))
@@ -142,11 +166,13 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     yield worker_job, "atexit", SimpleNamespace(register=lambda act: _process().leaving.append(act))
     yield sampler, "current_job", _job
     yield choice, "TRANSPORTS", {**choice.TRANSPORTS, choice.TransportName.TCP: world.make_transport}
-    yield strangers.CountedLog.__init__, "__defaults__", (threads.time.monotonic,)
+    yield strangers.CountedLog.__init__, "__defaults__", (clocks.time.monotonic,)
     for module in children, coordinator_process:
         yield module, "ChildProcess", world.start_child
     for module in children, coordinator_process, job_agent:
         yield module, "NodeLog", world.make_log
+    yield send_queue.Link, "__init__", _linked
+    yield shadows, "BACKLOG_BYTES", _BACKLOG_BYTES
     for kind in send_queue.Link, bounded_streams.BoundedStream, shared_memory.Image:
         yield kind, "__hash__", _Numbered.hash
 

@@ -1,0 +1,263 @@
+"""Bugs that are put into production on purpose, to see whether seeds find them (`--mutation NAME`).
+
+Each takes away a check, a promise or a bound that somebody once thought of. A mutation names what it replaces, and how
+the replacement is made of the real thing.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coordinator.core import consequences, directives
+from coordinator.core.batches import async_batches
+from coordinator.core.checkpoints import ledger_voids
+from coordinator.core.effects import WriteJournal
+from coordinator.core.nodes import expulsions, failure_detection
+from coordinator.core.plans import promotion
+from coordinator.server import journal, ledger_files
+from elastic_ps.node import standing
+from elastic_ps.server import phases
+from elastic_ps.server.blocks import applied_batches, checkpoint_snapshot
+from elastic_ps.server.copying import follow_source, shadows
+from elastic_ps.server.migration import follow_sources
+from elastic_ps.server.state import acknowledged, server_state, unreported_entries
+from elastic_ps.server.updates import sync_updates
+from elastic_ps.worker.wire import worker_node
+
+Make = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A mutation replaces one thing of production.
+
+    Attributes:
+        says: what is wrong then.
+        owner: the class or module that has it.
+        name: of it. A function of a module is replaced wherever it was imported.
+        make: makes the replacement of the real one.
+    """
+
+    says: str
+    owner: Any
+    name: str
+    make: Make
+
+
+def _always(value: Any) -> Make:
+    return lambda real: lambda *arguments, **named: value
+
+
+def _told_at_once(real: Any) -> Any:
+    def tell(self: Any, follower: Any) -> None:
+        if (required := self._required.get(follower)) is not None:
+            self.told[required] = acknowledged.EVERY
+
+    return tell
+
+
+def _unsynced_ledger(real: Any) -> Any:
+    return lambda self, lines, sync: real(self, lines, False)
+
+
+def _unsynced_journal(real: Any) -> Any:
+    def begin(self: Any, path: Any) -> None:
+        real(self, path)
+        self._database.execute("PRAGMA synchronous=OFF")
+
+    return begin
+
+
+def _one_later(real: Any) -> Any:
+    return lambda standing, versions: len(versions) > 0 and standing.due(int(versions.min()) + 1)
+
+
+def _takes_all(real: Any) -> Any:
+    def takes(self: Any, version: int, armed: bool) -> bool:
+        real(self, version, armed)
+        self._takes, self._stride = True, 1
+        return True
+
+    return takes
+
+
+def _forgets_the_dead(real: Any) -> Any:
+    def prepare(self: Any, *arguments: Any) -> Any:
+        return replace(real(self, *arguments), dead=self.dead)
+
+    return prepare
+
+
+def _serves_stale(real: Any) -> Any:
+    def judge(*arguments: Any, **named: Any) -> Any:
+        verdict = real(*arguments, **named)
+        return phases.FrameVerdict.SERVE if verdict is phases.FrameVerdict.STALE else verdict
+
+    return judge
+
+
+def _no_snapshot_again(real: Any) -> Any:
+    def again(self: Any, link: Any) -> Any:
+        source = real(self, link)
+        source._streamed |= self._streamed
+        return source
+
+    return again
+
+
+def _first_copy(real: Any) -> Any:
+    def best(chain: Any, block: int, survey: Any, promoted: bool) -> Any:
+        copies = [name for name in promotion._copies(chain, block) if (name, block) in survey.versions]
+        return next((name for name in sorted(copies, reverse=True) if name in survey.living), None)
+
+    return best
+
+
+def _never_late(real: Any) -> Any:
+    def arm(self: Any, number: Any, clock: int, version: int) -> Any:
+        return real(self, number, clock, min(version, clock))
+
+    return arm
+
+
+def _left_undone(real: Any) -> Any:
+    def enrol(book: Any, workers: Any) -> Any:
+        return replace(real(book, workers), returned=book.returned)
+
+    return enrol
+
+
+def _one_entry_more(real: Any) -> Any:
+    return lambda self, sequence: real(self, sequence + 1)
+
+
+def _no_generation(real: Any) -> Any:
+    def connected(self: Any, server: Any) -> None:
+        before = self.generation
+        real(self, server)
+        self.generation = before
+
+    return connected
+
+
+def _keeps_pushes(real: Any) -> Any:
+    def renew(self: Any) -> None:
+        old = self.gathering
+        real(self)
+        new = self.gathering
+        for rank, worker in enumerate(new.workers):
+            if worker in old.workers and old.given.shape[1] == new.given.shape[1]:
+                was = old.workers.index(worker)
+                new.given[rank], new.source[rank] = old.given[was], old.source[was]
+                new.shares[rank] = old.shares[was]
+        new._kept, new._next = old._kept, old._next
+
+    return renew
+
+
+def _without_batches(real: Any) -> Any:
+    return lambda self, segment: replace(real(self, segment), applied={})
+
+
+def _counts_again(real: Any) -> Any:
+    def judge(self: Any, run: Any, version: int) -> Any:
+        versions = self._state.store.versions[run[0] : sum(run)]
+        status = self._state.store.status[run[0] : sum(run)]
+        return phases.parts(status, versions >= version, np.zeros(len(versions), bool))
+
+    return judge
+
+
+def _no_book(real: Any) -> Any:
+    def written(before: Any, context: Any) -> Any:
+        return [
+            replace(effect, book=None) if isinstance(effect, WriteJournal) else effect
+            for effect in real(before, context)
+        ]
+
+    return written
+
+
+MUTATIONS = {
+    "told_at_once": Mutation(
+        "versions are told before followers have them", acknowledged.AcknowledgedVersions, "_tell", _told_at_once
+    ),
+    "hand_over_early": Mutation(
+        "a hand-over waits for no follower", follow_sources.FollowSources, "_next_followers", _always([])
+    ),
+    "no_snapshot_again": Mutation(
+        "a stream that begins again sends no snapshots", follow_source.FollowSource, "again", _no_snapshot_again
+    ),
+    "first_copy": Mutation("any copy is promoted, not the highest", promotion, "_best_copy", _first_copy),
+    "arrived_unawaited": Mutation(
+        "a plan is committed while hand-overs are under way", directives, "awaited_arrivals", _always(frozenset())
+    ),
+    "followed_unawaited": Mutation(
+        "a plan is committed before new followers are level", directives, "awaited_followers", _always(frozenset())
+    ),
+    "dead_forgotten": Mutation("what the dead send still counts", standing.Standing, "prepare", _forgets_the_dead),
+    "stale_served": Mutation("pushes of older configurations are served", phases, "judge", _serves_stale),
+    "pushes_kept": Mutation(
+        "pushes of older configurations stay", server_state.ServerState, "new_gathering", _keeps_pushes
+    ),
+    "counted_again": Mutation(
+        "a push that comes again counts for the next step", sync_updates.SyncUpdates, "_judge", _counts_again
+    ),
+    "no_push_again": Mutation(
+        "workers do not push again on a new connection", worker_node.WorkerNode, "connected", _no_generation
+    ),
+    "clock_early": Mutation("servers switch one version early", phases, "due", _one_later),
+    "never_late": Mutation("a clock in the past is taken", standing.Standing, "arm", _never_late),
+    "batch_forgotten": Mutation(
+        "blocks forget which batches they have taken", applied_batches.AppliedBatches, "take", _always(None)
+    ),
+    "batch_left_undone": Mutation("what a dead worker held is given to nobody", async_batches, "enrol", _left_undone),
+    "batches_unsaved": Mutation(
+        "checkpoints lack the batches of their blocks",
+        checkpoint_snapshot.CheckpointSnapshot,
+        "_copy",
+        _without_batches,
+    ),
+    "book_unwritten": Mutation("batch requests are not journalled", consequences, "_journal", _no_book),
+    "ledger_unsynced": Mutation("the ledger is not synced", ledger_files.JsonLinesFile, "append", _unsynced_ledger),
+    "journal_unsynced": Mutation("the journal is not synced", journal.Journal, "__init__", _unsynced_journal),
+    "entry_too_many": Mutation(
+        "servers drop one ledger entry more than is kept", unreported_entries.ServerLedger, "kept", _one_entry_more
+    ),
+    "voids_forgotten": Mutation(
+        "what a restore took back counts in the ledger",
+        ledger_voids.Void,
+        "kept",
+        lambda real: lambda self, term, version, runs: runs,
+    ),
+    "nobody_suspected": Mutation("silent nodes are never expelled", failure_detection, "suspicions", _always(())),
+    "own_silence": Mutation(
+        "a coordinator that did not run blames the others", expulsions, "_excuse_own_silence", _always(None)
+    ),
+    "queue_unbounded": Mutation("a joiner that lags is sent every version", shadows.Subscription, "takes", _takes_all),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Let production have a bug while the block runs; "": none."""
+    if not name:
+        yield
+        return
+    mutation = MUTATIONS[name]
+    real = getattr(mutation.owner, mutation.name)
+    made = mutation.make(real)
+    owners = [mutation.owner]
+    if not isinstance(mutation.owner, type):
+        owners = [module for module in list(sys.modules.values()) if vars(module).get(mutation.name) is real]
+    for owner in owners:
+        setattr(owner, mutation.name, made)
+    try:
+        yield
+    finally:
+        for owner in owners:
+            setattr(owner, mutation.name, real)
