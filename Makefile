@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 # Where Python may write no bytecode (many containers say so), each of a thousand processes compiles all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world world-ci lint format protos lock docs docs-site bench figures clean
+.PHONY: help setup demo demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world world-ci world-hunt lint format protos lock docs docs-site bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -74,6 +74,9 @@ world: setup  ## whole jobs in a simulated world, on all cores, one for each see
 
 world-ci: setup  ## the first 300 seeds, and 100 that the commit's hash decides about
 	$(BIN)/python -m tests.world --seeds 0-300 --fresh 100
+
+world-hunt: setup  ## each bug of tests/world/mutations.py, planted: which seed finds it? SEEDS=0-10000
+	$(BIN)/python -m tests.world --mutation all --seeds $(SEEDS)
 
 lint: setup  ## format, lint, types, layers, the rules of the house, generated code
 	$(BIN)/ruff format --check .

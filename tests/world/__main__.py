@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from tests.world import many, results
 from tests.world.draw import JobDraw, drawn
+from tests.world.hunt import ALL, hunt
+from tests.world.mutations import MUTATIONS, planted
 from tests.world.shrink import shrunk
 
 _ORDER = "PYTHONHASHSEED"
@@ -27,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--each", action="store_true", help="say what came of each seed, not of failed ones alone")
     parser.add_argument("--node", default="", help="tell the story of this process alone")
     parser.add_argument("--without", type=_numbers, default=frozenset(), metavar="N,N", help="leave out these faults")
+    parser.add_argument("--mutation", choices=("", *MUTATIONS, ALL), default="", help="plant a bug, and find it")
     parser.add_argument("--shrink", action="store_true", help="leave out faults as long as the world fails without")
     options = parser.parse_args(arguments)
     gc.freeze()  # what is loaded stays
@@ -34,8 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seeds = [*options.seeds, *many.fresh(options.fresh)]
         if not seeds:
             parser.error("which seeds? --seed N, --seeds A-B or --fresh N")
+        if options.mutation:
+            return hunt(options.mutation, seeds, options.faults, options.processes)
         return many.play(seeds, options.faults, options.each, options.processes)
-    return _one(drawn(options.seed, options.faults).without(options.without), options.node, options.shrink)
+    with planted(options.mutation):
+        return _one(drawn(options.seed, options.faults).without(options.without), options.node, options.shrink)
 
 
 def _range(text: str) -> range:

@@ -10,6 +10,10 @@ KILL, FREEZE, RESET, DROP, DELAY, POWER, LOSE = "kill", "freeze", "reset", "drop
 """SIGKILL; SIGSTOP, and SIGCONT after a while; RST to both ends; one way drops for a while, or is slow (so may storage
 be); the coordinator's machine loses power; the coordinator dies and its journal is gone."""
 
+VANISH = "vanish"
+"""The machine of a process is gone: nothing that it sent and nobody has read arrives, and no end of a connection. The
+coordinator's is the launcher's, too."""
+
 FULL, BROKEN, JUMP = "full", "broken", "jump"
 """ENOSPC or EIO of whatever is written for a while, to the coordinator's folder or to the storage of checkpoints; a
 process's clocks jump."""
@@ -33,6 +37,7 @@ LINKS = ("worker-server", MOVERS, "worker-coordinator", "server-coordinator", "l
 
 CELLS: dict[str, tuple[str, ...]] = {
     KILL: (WORKER, SERVER, COORDINATOR),
+    VANISH: (WORKER, SERVER),
     FREEZE: (WORKER, SERVER, COORDINATOR, LAUNCHER),
     POWER: (COORDINATOR,),
     LOSE: (COORDINATOR,),

@@ -129,6 +129,7 @@ class Injector:
     def _strike(self, fault: Fault) -> None:
         acts: dict[str, Callable[[Fault], str]] = {
             kinds.KILL: self._kill,
+            kinds.VANISH: self._vanish,
             kinds.POWER: self._lose_power,
             kinds.LOSE: self._lose_journal,
             kinds.FREEZE: self._freeze,
@@ -178,6 +179,13 @@ class Injector:
         process = self._of(fault.role, fault.choice)
         if process is not None:
             self._world.kill(process)
+        return str(process or "")
+
+    def _vanish(self, fault: Fault) -> str:
+        process = self._of(fault.role, fault.choice)
+        if process is not None:
+            self._scheduler.freeze(process)
+            self._network.vanish(process)
         return str(process or "")
 
     def _lose_power(self, fault: Fault) -> str:

@@ -15,6 +15,7 @@ from rich.console import Console
 from tests.paths import ROOT
 from tests.world import coverage, results
 from tests.world.draw import drawn
+from tests.world.mutations import planted
 
 _FAULTS = 10
 
@@ -31,7 +32,7 @@ def play(seeds: Sequence[int], faults: int, each: bool, processes: int = 0) -> i
     failed: list[int] = []
     hits: list[Any] = []
     steps, watched, took = 0, 0, 0.0
-    with _each_result(seeds, faults, processes or len(os.sched_getaffinity(0))) as found:
+    with each_result(seeds, faults, processes) as found:
         for result in found:
             hits += result.hits
             steps += result.steps
@@ -60,9 +61,19 @@ def fresh(count: int) -> range:
 
 
 @contextmanager
-def _each_result(seeds: Sequence[int], faults: int, processes: int) -> Iterator[Iterator[results.Result]]:
-    """Give the results in the order of the seeds."""
-    one = partial(_play, faults=faults)
+def each_result(
+    seeds: Sequence[int], faults: int, processes: int, mutation: str = ""
+) -> Iterator[Iterator[results.Result]]:
+    """Give the results in the order of the seeds, where a mutation is planted in production's code.
+
+    Args:
+        seeds: of the worlds.
+        faults: that each job meets, at most.
+        processes: that run them; 0: one on each core.
+        mutation: its name; none: the code is as it is.
+    """
+    one = partial(_play, faults=faults, mutation=mutation)
+    processes = processes or len(os.sched_getaffinity(0))
     if processes == 1:
         yield map(one, seeds)
         return
@@ -70,8 +81,9 @@ def _each_result(seeds: Sequence[int], faults: int, processes: int) -> Iterator[
         yield pool.imap(one, seeds)
 
 
-def _play(seed: int, faults: int) -> results.Result:
-    result = results.play(drawn(seed, faults))
+def _play(seed: int, faults: int, mutation: str) -> results.Result:
+    with planted(mutation):
+        result = results.play(drawn(seed, faults))
     return result if result.failures else replace(result, story="")
 
 

@@ -34,6 +34,7 @@ class End:
         self.network, self.process = network, process
         self.other: End
         self.open = True
+        self.severed = False  # what is under way is lost
         self.unread = 0  # bytes that it has sent and the other has not taken from its buffer
         self.took: Callable[[Any], None] = lambda item: None
         self.broke: Callable[[str], None] = lambda why: None
@@ -58,7 +59,7 @@ class End:
         scheduler.call_at(self._arrives, lambda: self.other._arrive(item))
 
     def _arrive(self, item: Any) -> None:
-        if self.open and self.process.state != DEAD:
+        if self.open and self.process.state != DEAD and not self.severed:
             self.took(item)
 
     def flush(self) -> None:
@@ -103,6 +104,7 @@ class Network:
         self._listening: dict[int, tuple[Process, Callable[[End], None]]] = {}
         self._blocked: dict[tuple[Process, Process], float] = {}  # from, to: since when
         self._slow: dict[tuple[Process, Process], float] = {}
+        self._gone: dict[Process, float] = {}  # since when
         self._ports = 40_000
 
     # ---- for connections ---------------------------------------------------------------------------------------------
@@ -114,7 +116,9 @@ class Network:
 
     def is_blocked(self, source: Process, target: Process) -> bool:
         """Return whether nothing passes from one process to another."""
-        return (source, target) in self._blocked
+        return (source, target) in self._blocked or (
+            bool(self._gone) and not self._gone.keys().isdisjoint((source, target))
+        )
 
     def listen(self, process: Process, port: int, came: Callable[[End], None]) -> int:
         """Let `came` take the connections that are made to a port of a process; return the port.
@@ -177,7 +181,8 @@ class Network:
 
     def _since(self, end: End) -> tuple[float, ...]:
         ways = ((end.process, end.other.process), (end.other.process, end.process))
-        return tuple(self._blocked[way] for way in ways if way in self._blocked)
+        gone = tuple(self._gone[process] for process in ways[0] if process in self._gone)
+        return gone + tuple(self._blocked[way] for way in ways if way in self._blocked)
 
     # ---- faults ------------------------------------------------------------------------------------------------------
 
@@ -200,6 +205,13 @@ class Network:
     def slow(self, source: Process, target: Process, seconds: float) -> None:
         """Let each message take so much longer; 0: not any more."""
         self._slow[source, target] = seconds
+
+    def vanish(self, process: Process) -> None:
+        """Let nothing pass to or from a process any more; what is under way is lost, and nobody is told."""
+        self._gone[process] = self.scheduler.now
+        for end in process.ends:
+            end.severed = end.other.severed = True
+            self.doubt(end.other, _SILENT_SECONDS)
 
     def troubled(self, among: Collection[Process]) -> bool:
         """Return whether some of these cannot reach each other, or only slowly."""

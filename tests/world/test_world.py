@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.core.nodes import deaths
 from coordinator.core.plans.promotion import Decision
 from elastic_ps.server.blocks.applied_batches import AppliedBatches
@@ -13,6 +14,7 @@ from tests.paths import ROOT
 from tests.world import cells as kinds
 from tests.world import gradients, results
 from tests.world.draw import Fault, JobDraw, drawn
+from tests.world.hunt import hunt
 from tests.world.shrink import shrunk
 
 pytestmark = pytest.mark.slow
@@ -56,6 +58,30 @@ def test_a_restore_after_a_single_fault_is_found(monkeypatch):
     kill = Fault(0, kinds.KILL, kinds.SERVER, after=0.3)
     result = results.play(JobDraw(2, workers=2, servers=3, epochs=16, replicas=1, apart=True, faults=(kill,)))
     assert "every block had a follower" in result.failures[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "role"),
+    [
+        (kinds.VANISH, kinds.SERVER),
+        (kinds.FULL, kinds.COORDINATOR),
+        (kinds.BROKEN, kinds.STORAGE),
+        (kinds.DELAY, kinds.STORAGE),
+        (kinds.JUMP, kinds.COORDINATOR),
+    ],
+)
+def test_machines_disks_and_clocks_that_fail(kind, role):
+    faults = tuple(Fault(number, kind, role, after=0.5, lasts=2.5, choice=9999 * number) for number in range(3))
+    job = {"workers": 2, "servers": 3, "epochs": 12, "pace": (0.1, 0.3), "checkpoint_interval": 0.5}
+    result = results.play(JobDraw(1, replicas=1, apart=True, faults=faults, **job))
+    assert result.failures == ()
+    assert result.watched == len(result.hits) == len(faults)
+
+
+def test_a_planted_bug_is_found_and_gone_afterwards():
+    real = Void.kept
+    assert hunt("voids_forgotten", range(20), 10, 1) == 0
+    assert Void.kept is real
 
 
 def test_some_seeds_are_good():
