@@ -53,6 +53,9 @@ CELLS: dict[str, tuple[str, ...]] = {
 }
 """Whom each kind may meet; "": the job."""
 
+ROWS = tuple((kind, role) for kind, roles in CELLS.items() for role in roles)
+"""Of the coverage table."""
+
 Cell = tuple[str, str, str]
 """Role, phase, kind."""
 
@@ -64,6 +67,5 @@ IMPOSSIBLE: dict[Cell, str] = {
 
 def possible() -> list[Cell]:
     """Return every cell that some seed can hit."""
-    pairs = [(role, kind) for kind, roles in CELLS.items() for role in roles]
-    every = [(role, phase, kind) for (role, kind), phase in product(pairs, PHASES)]
+    every = [(role, phase, kind) for (kind, role), phase in product(ROWS, PHASES)]
     return [cell for cell in every if cell not in IMPOSSIBLE]

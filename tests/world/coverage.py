@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tests.world.cells import CELLS, IMPOSSIBLE, PHASES, Cell, possible
+from tests.world.cells import IMPOSSIBLE, PHASES, ROWS, Cell, possible
 
 ENOUGH = 50
 """Hits of a cell, in a night's run."""
@@ -24,7 +24,7 @@ def table(hits: Iterable[Cell]) -> RenderableType:
     drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in ("of", "fault", *PHASES, "all"):
         drawn.add_column(column, justify="left" if column in ("of", "fault") else "right")
-    for role, kind in sorted((role, kind) for kind, roles in CELLS.items() for role in roles):
+    for role, kind in sorted((role, kind) for kind, role in ROWS):
         row = [(role, phase, kind) for phase in PHASES]
         counts = (_CANNOT if cell in IMPOSSIBLE else str(found[cell]) for cell in row)
         drawn.add_row(role or "the job", kind, *counts, str(sum(found[cell] for cell in row)))

@@ -6,7 +6,6 @@ from random import Random
 
 from tests.world.cells import (
     BROKEN,
-    CELLS,
     DEATH,
     DELAY,
     DROP,
@@ -20,6 +19,7 @@ from tests.world.cells import (
     PLAN_PHASES,
     REST,
     RESTORE,
+    ROWS,
     SCALE,
 )
 from tests.world.gradients import DENSE, KINDS
@@ -111,8 +111,8 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         faults: that the job meets; what its operator asks for comes beside them.
     """
     random = Random(f"job {seed}")
-    replicas = random.randint(0, 1)
-    apart = bool(replicas) and random.random() < 0.6
+    replicas = int(random.random() < 0.6)
+    apart = bool(replicas) and random.random() < 0.5
     mode = random.choice(("sync", "sync", "async", "ssp"))
     lease = random.choice(_LEASES)
     return JobDraw(
@@ -140,34 +140,33 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
     )
 
 
-def _lasts(random: Random, kind: str, lease: float) -> float:
-    """Return for how many seconds a fault lasts, where it does."""
+def _lasts(random: Random, kind: str, role: str, lease: float) -> float:
+    """Return for how many seconds a fault lasts, where it does: a launcher that never woke up would start nobody."""
     if kind not in (FREEZE, DROP, DELAY, FULL, BROKEN):
         return 0.0
-    if kind in (FREEZE, DROP) and random.random() < 0.2:
+    if kind in (FREEZE, DROP) and role != LAUNCHER and random.random() < 0.2:
         return FOR_EVER
     return random.choice((0.3, 1.0, 2.5)) * lease * random.random()
 
 
 def _faults(random: Random, count: int, lease: float, replicas: bool, apart: bool) -> Iterator[Fault]:
-    """Yield faults of the few kinds that this seed uses, among an operator's wishes."""
-    kinds = random.sample([kind for kind in CELLS if kind not in OPERATOR], random.randint(1, 4))
-    wishes = random.sample(OPERATOR, random.randint(0, 3))
+    """Yield faults of the few rows of the coverage table that this seed uses, among an operator's wishes."""
+    rows = random.sample([row for row in ROWS if row[0] not in OPERATOR], random.randint(1, 6))
+    asked = random.sample(OPERATOR, random.randint(0, 3))
+    wishes = [row for row in ROWS if row[0] in asked]
     rate = random.choice((0.1, 0.5, 1.5))
     number, made = 0, 0
     while made < count:
         wish = bool(wishes) and random.random() < 0.4
-        kind = random.choice(wishes if wish else kinds)
+        kind, role = random.choice(wishes if wish else rows)
         made += not wish
-        lasts = _lasts(random, kind, lease)
-        role = _role(random, kind, lasts)
         yield Fault(
             number,
             kind,
             role,
             random.choice(_phases(role, replicas, apart)),
             after=random.random() * rate,
-            lasts=lasts,
+            lasts=_lasts(random, kind, role, lease),
             choice=random.getrandbits(16),
             workers=random.randint(1, 3),
             servers=random.randint(1 + replicas, 3 + replicas),
@@ -176,14 +175,12 @@ def _faults(random: Random, count: int, lease: float, replicas: bool, apart: boo
 
 
 def _phases(role: str, replicas: bool, apart: bool) -> tuple[str, ...]:
-    """Return in which phases a fault may come: one that waits for rest is alone in its phase, too."""
+    """Return in which phases a fault may come, those more often that few jobs have.
+
+    One that waits for rest is alone in its phase, too.
+    """
     if role == MOVERS and not replicas:
         return MOVING
-    afterwards = () if apart else (DEATH, FILLING, RESTORE) if replicas else (DEATH, RESTORE)
-    return (REST, REST, *PLAN_PHASES, *afterwards)
-
-
-def _role(random: Random, kind: str, lasts: float) -> str:
-    """Return whom a fault meets: a launcher that is frozen for ever starts nobody any more."""
-    roles = CELLS[kind]
-    return random.choice([role for role in roles if role != LAUNCHER or lasts < FOR_EVER])
+    if apart:
+        return (REST, REST, *PLAN_PHASES)
+    return (REST, *PLAN_PHASES, DEATH, DEATH, RESTORE, RESTORE, *[FILLING] * (5 if replicas else 0))
