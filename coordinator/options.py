@@ -34,28 +34,31 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: all of this machine (%(default)s)")
     add("--advertise", default="", metavar="HOST", help="name or address that others reach it by (that of --host)")
     add("--port", type=_integer, default=0, help="port to listen on; 0: a free one (%(default)s)")
+    _add_counts(add)
+    add("--seed", type=_seed, help="seed of the data order (random)")
+    joining = "seconds that a plan waits for joining nodes (%(default)s)"
+    add("--join-timeout", type=_seconds, default=CoordinatorSettings.join_timeout, help=joining)
+    silent = "seconds that a node may be silent (%(default)s)"
+    add("--lease", type=_seconds, default=CoordinatorSettings.lease, help=silent)
+    modes, moving = list(MigrationMode), "how blocks move to other servers (%(default)s)"
+    add("--migration", type=MigrationMode, choices=modes, default=CoordinatorSettings.migration, help=moving)
+    _add_checkpoints(add)
+    add("--metrics", type=_integer, metavar="PORT", help="port to answer Prometheus at; 0: a free one (no metrics)")
+    _add_life(add)
+    return parser
+
+
+def _add_counts(add: Callable[..., object]) -> None:
+    """Add how many nodes the job has, and how its parameters are divided among servers."""
     add("--workers", type=_count, default=1, help="workers that the job starts with (%(default)s)")
     add("--servers", type=_count, default=1, help="servers that the job starts with (%(default)s)")
     copies = "servers that keep a copy of each block: with 1 any server may die and nothing is lost (%(default)s)"
     add("--replicas", type=_replicas, default=CoordinatorSettings.replicas, metavar="0|1", help=copies)
     add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="bytes of the largest block (%(default)s)")
-    add("--seed", type=_seed, help="seed of the data order (random)")
-    joining = "seconds that a plan waits for joining nodes (%(default)s)"
-    add("--join-timeout", type=_seconds, default=CoordinatorSettings.join_timeout, help=joining)
-    add(
-        "--lease",
-        type=_seconds,
-        default=CoordinatorSettings.lease,
-        help="seconds that a node may be silent (%(default)s)",
-    )
-    moving = "how blocks move to other servers (%(default)s)"
-    add(
-        "--migration",
-        type=MigrationMode,
-        choices=list(MigrationMode),
-        default=CoordinatorSettings.migration,
-        help=moving,
-    )
+
+
+def _add_checkpoints(add: Callable[..., object]) -> None:
+    """Add where checkpoints go and come from, and whose they are."""
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     saving = "seconds between checkpoints; 0: on demand only (%(default)s)"
     add(
@@ -64,9 +67,6 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
     mine = "name of this training run: checkpoints have it, and only its own are loaded or dropped"
     add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")
-    add("--metrics", type=_integer, metavar="PORT", help="port to answer Prometheus at; 0: a free one (no metrics)")
-    _add_life(add)
-    return parser
 
 
 def _add_life(add: Callable[..., object]) -> None:

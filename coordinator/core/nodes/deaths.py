@@ -85,29 +85,9 @@ def _enter_death(
     lost: frozenset[NodeId],
 ) -> None:
     job = context.job
-    number = ConfigId(job.term, job.number + 1)
-    configuration = replace(floor, id=number, workers=workers)
-    known = dict.fromkeys([*job.members, *floor.members, *(name for plan in absorbed for name in plan.audience)])
-    audience = tuple(name for name in known if name in job.nodes and not job.nodes[name].departing)
-    plan = Plan(
-        id=job.plans + 1,
-        kind=PlanKind.DEATH,
-        cause=_cause(job),
-        started=context.now,
-        base=job.configuration,
-        target=configuration,
-        number=number,
-        audience=audience,
-        joiners=tuple(name for name in audience if name in configuration.members and name not in job.members),
-        leavers=tuple(name for name in audience if name not in configuration.members),
-        dead=job.dead | lost,
-        clock=clock,
-        restore=job.restore if job.configuration is None else "",
-        absorbed=absorbed,
-        asks=bool(lost),
-    )
-    plan = replace(advance(plan, Trigger.COMPLETE, context.now), times=replace(plan.times, assigned=context.now))
-    context.durable(plan=plan, plans=plan.id, number=number.number)
+    configuration = replace(floor, id=ConfigId(job.term, job.number + 1), workers=workers)
+    plan = _death_plan(context, configuration, floor, absorbed, clock, lost)
+    context.durable(plan=plan, plans=plan.id, number=configuration.id.number)
     context.live(answers=PlanAnswers())
     if context.state.saving is not None and not context.state.saving.writing:
         context.live(saving=replace(context.state.saving, clock=None, saved={}))
@@ -118,7 +98,39 @@ def _enter_death(
         )
         context.log(lost_shares(context.job), warning=True)
     without = ", ".join(sorted(job.dead))
-    context.log(f"plan {plan.id} ASSIGNED: configuration {number} without {without}", bool(_died(job)))
+    context.log(f"plan {plan.id} ASSIGNED: configuration {configuration.id} without {without}", bool(_died(job)))
+
+
+def _death_plan(
+    context: StepContext,
+    configuration: Configuration,
+    floor: Configuration,
+    absorbed: tuple[Plan, ...],
+    clock: int | None,
+    lost: frozenset[NodeId],
+) -> Plan:
+    """Return the plan by which all that live adopt `configuration`; it is assigned from the beginning."""
+    job = context.job
+    known = dict.fromkeys([*job.members, *floor.members, *(name for plan in absorbed for name in plan.audience)])
+    audience = tuple(name for name in known if name in job.nodes and not job.nodes[name].departing)
+    plan = Plan(
+        id=job.plans + 1,
+        kind=PlanKind.DEATH,
+        cause=_cause(job),
+        started=context.now,
+        base=job.configuration,
+        target=configuration,
+        number=configuration.id,
+        audience=audience,
+        joiners=tuple(name for name in audience if name in configuration.members and name not in job.members),
+        leavers=tuple(name for name in audience if name not in configuration.members),
+        dead=job.dead | lost,
+        clock=clock,
+        restore=job.restore if job.configuration is None else "",
+        absorbed=absorbed,
+        asks=bool(lost),
+    )
+    return replace(advance(plan, Trigger.COMPLETE, context.now), times=replace(plan.times, assigned=context.now))
 
 
 def promote(context: StepContext) -> bool:

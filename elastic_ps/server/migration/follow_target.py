@@ -154,21 +154,22 @@ class FollowTarget:
             check_open()
             if frame.kind in (Kind.NOTICE, Kind.HANDOVER):
                 self._adopt(frame.configuration)
-            if sender in state.standing.dead or frame.kind is Kind.NOTICE:
-                return
+            if sender not in state.standing.dead and frame.kind is not Kind.NOTICE:
+                self._take_frame(sender, frame, data, answer)
 
-            def acknowledge(held: list[Run], version: int) -> None:
-                if held:
-                    answer(Frame(FollowedMeta(runs=tuple(held)), frame.configuration, version))
+    def _take_frame(self, sender: NodeId, frame: Frame, data: list[Raw], answer: Callable[[Frame], None]) -> None:
+        def acknowledge(held: list[Run], version: int) -> None:
+            if held:
+                answer(Frame(FollowedMeta(runs=tuple(held)), frame.configuration, version))
 
-            if isinstance(frame.meta, SnapshotMeta):
-                acknowledge(self._snapshot(frame, frame.meta, data[0]), frame.version)
-            elif isinstance(frame.meta, RecordMeta):
-                self._record(sender, frame, frame.meta, data, acknowledge)
-            elif isinstance(frame.meta, HandoverMeta):
-                self._take_over(sender, frame, empty=frame.meta.empty)
-            else:
-                raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
+        if isinstance(frame.meta, SnapshotMeta):
+            acknowledge(self._snapshot(frame, frame.meta, data[0]), frame.version)
+        elif isinstance(frame.meta, RecordMeta):
+            self._record(sender, frame, frame.meta, data, acknowledge)
+        elif isinstance(frame.meta, HandoverMeta):
+            self._take_over(sender, frame, empty=frame.meta.empty)
+        else:
+            raise ProtocolError(f"{sender} sent {frame.kind.name} on a follow stream")
 
     def _adopt(self, number: ConfigId) -> None:
         """Switch, since an old owner has; a server that is close to the clock itself first finishes its step."""
