@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from docs import draw
+from docs import mermaid_svg
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"(\]\()((?:\.\./)+[^)\s#]+)")
@@ -55,4 +55,4 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         there = CHANGELOG if path == "CHANGELOG.md" else f"source/{path}.txt"
         return match[1] + os.path.relpath(there, os.path.dirname(page.file.src_uri) or ".")
 
-    return MERMAID.sub(lambda match: draw.svg(match[1]), LINK.sub(link, markdown))
+    return MERMAID.sub(lambda match: mermaid_svg.svg(match[1]), LINK.sub(link, markdown))

@@ -13,11 +13,11 @@ from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.core.segments import Raw
 from elastic_ps.node.peer_watch import PeerView
 from elastic_ps.node.standing import Standing
+from elastic_ps.server.background_work import BackgroundWork
 from elastic_ps.server.checkpoints.restoring import Restorer
 from elastic_ps.server.checkpoints.saving import Saver
 from elastic_ps.server.commands import CommandRunner
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
-from elastic_ps.server.copy_pump import CopyPump
 from elastic_ps.server.copying.update_records import RECORDED_VERSIONS
 from elastic_ps.server.interfaces import Control
 from elastic_ps.server.migration.follow_connections import FollowStreams
@@ -81,7 +81,7 @@ class ServerNode:
     def start(self) -> None:
         """Accept peers, and run what runs beside training."""
         self.connections.start()
-        self._spawn("pump", CopyPump(self.state, self._ended).run)
+        self._spawn("background", BackgroundWork(self.state, self._ended).run)
 
     def wait(self, timeout: float | None = None) -> int | None:
         """Return the process's exit status once the job, or this server's part in it, has ended; None: not in `timeout`

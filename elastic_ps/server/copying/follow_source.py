@@ -4,8 +4,8 @@ It sends a SNAPSHOT of each block while training goes on, from then on a RECORD 
 new owner, at the switch, the HANDOVER (DL2 section 5, step 3; "A plan" in docs/reference/protocol.md). The follower
 applies the records by the same rule, and so holds equal bytes. What shadow workers are sent is in `shadows`.
 
-`next_piece` copies one piece under the lock; the service's pump calls it with pauses, and `SnapshotPace` spreads the
-whole, so that training feels little.
+`next_piece` copies one piece under the lock; the server's background work calls it with pauses, and `SnapshotPace`
+spreads the whole, so that training feels little.
 """
 
 import time

@@ -60,7 +60,7 @@ def switch(job: Job, new: Configuration) -> None:
 
 @contextmanager
 def nothing_streamed(monkeypatch: pytest.MonkeyPatch, job: Job) -> Iterator[None]:
-    """Inside, the owner sends no block: the pump has not come to it yet."""
+    """Inside, the owner sends no block: the background work has not come to it yet."""
     with monkeypatch.context() as patch:
         patch.setattr(FollowSource, "has_work", property(lambda _source: False))
         yield

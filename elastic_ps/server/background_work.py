@@ -1,4 +1,4 @@
-"""Followers and shadows are copied to, and memory is given back, beside training."""
+"""A server's background work: it copies blocks to followers and values to shadows, and gives memory back."""
 
 import threading
 import time
@@ -10,8 +10,8 @@ _DUTY = 3.0  # pause after copying a piece, in times of the copy: snapshots take
 _PACE_SECONDS = 0.05  # how often a stream that waits for its pace is looked at, between updates
 
 
-class CopyPump:
-    """A `CopyPump` does it one piece at a time, with pauses that leave the lock to the training.
+class BackgroundWork:
+    """`BackgroundWork` is done one piece at a time, with pauses that leave the lock to the training.
 
     Args:
         state: the server's.
@@ -23,7 +23,7 @@ class CopyPump:
         self._ended = ended
 
     def run(self) -> None:
-        """Copy until the end."""
+        """Work until the end."""
         state = self._state
         while not self._ended.is_set():
             with state.changed:
@@ -36,7 +36,7 @@ class CopyPump:
             self._ended.wait(took * _DUTY)
 
     def _is_due(self, asleep: bool) -> bool:
-        """Return whether there is something to do: for a pump that sleeps also to look from time to time."""
+        """Return whether there is something to do: for a thread that sleeps also to look from time to time."""
         return self._ended.is_set() or bool(self._streams()) or (asleep and self._is_paced())
 
     def _is_paced(self) -> bool:

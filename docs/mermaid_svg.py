@@ -1,7 +1,8 @@
-"""Draw the pages' small Mermaid graphs as SVG, so that the site needs no script from elsewhere.
+"""Draw the pages' Mermaid graphs as SVG, and nothing else: docs/pictures has what was drawn by hand.
 
-It knows the two kinds that `docs.generated_sections` writes, a state diagram and a flowchart from top to bottom, and
-lays them out in layers: an arrow leads from one layer to a lower one wherever the graph has no circle.
+Because of them the site needs no script from elsewhere. This module knows the two kinds that `docs.generated_sections`
+writes, a state diagram and a flowchart from top to bottom, and lays them out in layers: an arrow leads from one layer
+to a lower one wherever the graph has no circle.
 """
 
 import itertools
@@ -44,7 +45,7 @@ def parse(text: str) -> list[Arrow]:
     kind, *lines = text.strip().splitlines()
     found = [ARROW.fullmatch(line) for line in lines]
     if kind not in ("stateDiagram-v2", "flowchart TD") or not all(found):
-        raise ValueError(f"docs.draw cannot draw this Mermaid graph:\n{text}")
+        raise ValueError(f"docs.mermaid_svg cannot draw this Mermaid graph:\n{text}")
     arrows = [Arrow(match[1], match[2], match[3] or "") for match in found if match]
     return [arrow._replace(target="[end]") if arrow.target == "[*]" else arrow for arrow in arrows]
 
