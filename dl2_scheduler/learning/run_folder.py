@@ -6,12 +6,14 @@ learning.csv      one row an update of online learning
 tensorboard/      the same, for TensorBoard
 checkpoint.pt     all that the next update depends on
 policy.npz        the network for inference, without a framework
+lock              held by the process that learns in it
 """
 
 import csv
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.plain import read_plain, write_plain
+from dl2_scheduler.live.single_process import alone
 from dl2_scheduler.policies.learnt.dl2 import CHECKPOINT_FILE, POLICY_FILE, SETTINGS_FILE, interrupted, save
 from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
 from dl2_scheduler.policies.learnt.weights import Weights
@@ -43,8 +46,23 @@ class RunFolder:
         """The file of the latest checkpoint."""
         return self.path / CHECKPOINT_FILE
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder where there is none, and keep other processes from learning in it meanwhile.
+
+        Raises:
+            ClusterRefused: another one does.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        refusal = (
+            f"another process (dl2 bootstrap, dl2 learn, or dl2 serve --learn) learns in {self.path}: wait until it "
+            "ends, name another folder, or learn in a copy of this one"
+        )
+        with alone(self.path / "lock", refusal):
+            yield
+
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Make the folder of a new run; one that was interrupted before it had a policy gives way.
+        """Make the folder of a new run; one that was interrupted before it had a policy gives way. Hold it before.
 
         Raises:
             BadInput: there is a run in it.

@@ -1,12 +1,12 @@
 """This module lets one process at a time do something."""
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import ClusterRefused
+from elastic_ps.system.file_lock import try_lock
 
 
 @contextmanager
@@ -21,12 +21,10 @@ def alone(file: Path, refusal: str) -> Iterator[None]:
         ClusterRefused: another has it.
         OSError: the file cannot be used.
     """
-    lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = try_lock(file)
+    if lock is None:
+        raise ClusterRefused(refusal)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ClusterRefused(refusal) from None
         yield
     finally:
         os.close(lock)

@@ -12,6 +12,7 @@ import typer
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.launch import checks
+from elastic_ps.launch.checkpoint_lock import sole_saver
 from elastic_ps.launch.commands import JobCommands, JoinSettings, NodeCommands, ProcessCommands
 from elastic_ps.launch.job_agent import JobAgent, LauncherOutcome
 from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
@@ -95,7 +96,8 @@ def _train(program: ProgramOptions, job: JobOptions, nodes: NodesOptions) -> int
     named = replace(job, name=job.name or default_name(program.script), identity=job.identity or new_identity())
     settings = JobSettings(script, named, nodes)
     try:
-        return run_job(settings, JobCommands(settings), MergedStream(sys.stdout), jobs_folder()).status
+        with sole_saver(job.checkpoint, job.identity):
+            return run_job(settings, JobCommands(settings), MergedStream(sys.stdout), jobs_folder()).status
     except ConfigurationError as error:
         _refuse(str(error))
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -14,6 +13,7 @@ from typing import Any
 
 from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.file_lock import try_lock
 
 _RECORD = "job.json"
 _ROOM = 4096  # bytes that the record takes of the disk from the start, so that a job's end finds room
@@ -130,12 +130,9 @@ class JobFolder:
         return self._try_lock()
 
     def _try_lock(self) -> int:
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise self._refusal() from None
+        lock = try_lock(self.path / "lock")
+        if lock is None:
+            raise self._refusal()
         return lock
 
     def _refusal(self) -> ConfigurationError:

@@ -100,16 +100,21 @@ def patiently(act: Callable[[], _T], seconds: float, over: Callable[[], bool] = 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
+def local_folder(url: str) -> Path | None:
+    """Return the path of a folder of this machine, or of one that it has mounted; None: the URL is of elsewhere."""
+    system, path = fsspec.core.url_to_fs(url)
+    return Path(path) if isinstance(system, LocalFileSystem) else None
+
+
 def check_writable(url: str) -> None:
     """Make a folder of this machine, and write into it; one of elsewhere is left to those who write.
 
     Raises:
         OSError: it cannot be made or written.
     """
-    system, path = fsspec.core.url_to_fs(url)
-    if isinstance(system, LocalFileSystem):
-        Path(path).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
+    if (folder := local_folder(url)) is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
 
 

@@ -1,6 +1,7 @@
 """This module is `dl2 bootstrap`: it makes a policy that decides as an existing scheduler does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -124,26 +125,28 @@ class _Run:
         from dl2_scheduler.learning.bootstrap import bootstrap as bootstrap_shared
         from dl2_scheduler.learning.paper.bootstrap import bootstrap_paper
 
-        decides = make_policy(teacher, self.speeds)
-        self._begin(teacher=teacher)
-        common = decides, self.lessons, self.speeds, self.settings
-        if self.network is None:
-            return bootstrap_shared(*common, self.folder, tell)
-        return bootstrap_paper(*common, self.network, self.folder, tell)
+        common = make_policy(teacher, self.speeds), self.lessons, self.speeds, self.settings
+        with self._begun(teacher=teacher):
+            if self.network is None:
+                return bootstrap_shared(*common, self.folder, tell)
+            return bootstrap_paper(*common, self.network, self.folder, tell)
 
     def of_history(self, path: Path, tell: "Tell") -> Mapping[str, Sequence[float]]:
         from dl2_scheduler.learning.recorded import judged, learn_history, models_of
 
         history = read_history(path)
         models = sorted({*self.speeds.models, *models_of(history)})
-        self._begin(history=str(path))
-        learn_history(history, models, self.network, self.settings.epochs, self.lessons.seed, self.folder, tell)
-        policy = make_policy(f"{DL2}{self.folder.path}", self.speeds)
-        return {"policy": judged(policy, self.lessons, self.speeds, self.settings.validation)}
+        with self._begun(history=str(path)):
+            learn_history(history, models, self.network, self.settings.epochs, self.lessons.seed, self.folder, tell)
+            policy = make_policy(f"{DL2}{self.folder.path}", self.speeds)
+            return {"policy": judged(policy, self.lessons, self.speeds, self.settings.validation)}
 
-    def _begin(self, **source: str) -> None:
+    @contextmanager
+    def _begun(self, **source: str) -> Iterator[None]:
         of_network = asdict(self.network) if self.network else {}
-        self.folder.begin({**source, **self.told, **asdict(self.settings), **of_network})
+        with self.folder.held():
+            self.folder.begin({**source, **self.told, **asdict(self.settings), **of_network})
+            yield
 
 
 def _table(clusters: Sequence[str], times: Mapping[str, Sequence[float]]) -> Table:

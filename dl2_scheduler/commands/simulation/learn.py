@@ -39,7 +39,6 @@ def learn(
     updates: Annotated[int | None, typer.Option(min=1, help="In all; whichever comes first.")] = None,
 ) -> None:
     """Improve a policy by what its own decisions lead to, on simulated clusters."""
-    from dl2_scheduler.learning.enough import Stopwatch, at_rest
     from dl2_scheduler.learning.run_folder import RunFolder  # torch takes seconds to import
 
     before = RunFolder(start)
@@ -49,11 +48,23 @@ def learn(
         raise BadInput(f"{start} holds {'no' if resume else 'some'} learning: {wanted}")
     if resume and out is not None:
         raise BadInput("--resume goes on in the folder of the run: leave out --out")
-    run = _run(told, before, None) if resume else _begun(told, before, out)
+    if not resume:
+        before.checkpoint()  # what is wrong is told before anything is written
+    folder = before if out is None else RunFolder(out)
+    with folder.held():
+        run = _run(told, before, None) if resume else _begun(told, before, folder)
+        _improve(run, folder, 60 * minutes, updates)
+
+
+def _improve(run: "Online | PaperOnline", folder: "RunFolder", seconds: float, updates: int | None) -> None:
+    """Go on with a run, in its folder, which is held, and say what came of it."""
+    from dl2_scheduler.learning.enough import Stopwatch, at_rest
+
+    told = folder.settings()
     with new_progress() as progress:
         progress.tell(_JUDGED, 0, 2, {})
         first, made, watch = run.judge(), run.updates, Stopwatch()
-        run.run(60 * minutes, updates, progress.tell)
+        run.run(seconds, updates, progress.tell)
         lacking = watch.shortage(run.updates, updates, run.updates - made)
         progress.tell(_JUDGED, 1, 2, {})
         last = run.judge()
@@ -64,27 +75,23 @@ def learn(
     show(table)
     say(
         f"{run.updates} updates. Mean completion times in slots, on sequences it did not learn from. "
-        f"Use it as --policy dl2:{out or start}"
+        f"Use it as --policy dl2:{folder.path}"
     )
-    folder = RunFolder(out or start)
     if told["network"] == NetworkKind.PAPER or at_rest(folder.path / "learning.csv"):
         lacking = None
-    folder.write_settings({**folder.settings(), _SHORTAGE: lacking and lacking.as_dict()})
+    folder.write_settings({**told, _SHORTAGE: lacking and lacking.as_dict()})
     if lacking is not None:
         say(lacking.sentence(folder.path))
 
 
-def _begun(told: Mapping[str, Any], before: "RunFolder", out: Path | None) -> "Online | PaperOnline":
+def _begun(told: Mapping[str, Any], before: "RunFolder", folder: "RunFolder") -> "Online | PaperOnline":
     from dl2_scheduler.learning.online import OnlineSettings
     from dl2_scheduler.learning.paper.settings import PaperSettings
-    from dl2_scheduler.learning.run_folder import RunFolder
 
-    before.checkpoint()  # what is wrong is told before anything is written
     settings = PaperSettings() if told["network"] == NetworkKind.PAPER else OnlineSettings()
     whole = {**told, _LEARNING: asdict(settings)}
-    folder = before
-    if out is not None:
-        folder, whole["from"] = RunFolder(out), str(before.path)
+    if folder is not before:
+        whole["from"] = str(before.path)
         folder.begin(whole)
     run = _run(whole, folder, before)
     run.save()

@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 import sys
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -21,7 +21,6 @@ from dl2_scheduler.learning.live.learner import LiveLearner
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side_program import be_nice, told
-from dl2_scheduler.live.single_process import alone
 from elastic_ps.system.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
@@ -40,8 +39,9 @@ def learn(run: Path, folder: Path, rule: NodeRule) -> None:
     Raises:
         SchedulerError: it cannot.
     """
-    with held(run), closing(History.of_folder(folder)) as history:
-        learner = LiveLearner(RunFolder(run), history, str(folder.absolute()), rule)
+    run_folder = RunFolder(run)
+    with run_folder.held(), closing(History.of_folder(folder)) as history:
+        learner = LiveLearner(run_folder, history, str(folder.absolute()), rule)
         if not learner.updates:
             keep(run)
         for _ in told():
@@ -60,11 +60,6 @@ def keep(run: Path) -> None:
     for name in ("settings.json", "checkpoint.pt", "policy.npz"):
         shutil.copy2(run / name, partial / name)
     partial.rename(before)
-
-
-def held(run: Path) -> AbstractContextManager[None]:
-    """Hold the folder, so that nobody else learns in it meanwhile; entering raises an error where somebody does."""
-    return alone(run / "live.lock", f"another dl2 serve learns in {run}: copy the run, and use the copy")
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.commands.common import new_table, show
+from dl2_scheduler.live.single_process import alone
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.trace import read_trace, write_trace
 from tests.paths import ROOT
@@ -169,6 +170,17 @@ def test_learning_beside_the_run_that_it_is_from(bootstrapped: Path, tmp_path: P
     assert (status, f"{out} holds a run" in output) == (2, True), output
     status, output = invoke(f"learn --from {out} --resume --out {tmp_path / 'more'}")
     assert (status, "leave out --out" in output) == (2, True), output
+
+
+@pytest.mark.slow
+def test_a_folder_in_which_a_process_learns_is_refused(bootstrapped: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with alone(out / "lock", "held by this test already"):
+        for line in ("bootstrap --clusters 4x8cpu,8gpu --jobs 4", f"learn --from {bootstrapped}"):
+            status, output = invoke(f"{line} --out {out}")
+            assert (status, f"learns in {out}: wait until it ends" in output) == (1, True), output
+    assert [path.name for path in out.iterdir()] == ["lock"]
 
 
 @pytest.mark.parametrize(

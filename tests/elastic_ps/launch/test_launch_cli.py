@@ -12,6 +12,7 @@ from coordinator import options
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.launch import cli
+from elastic_ps.launch.checkpoint_lock import sole_saver
 from elastic_ps.launch.commands import JobCommands, JoinSettings
 from elastic_ps.launch.job_agent import LauncherOutcome
 from elastic_ps.launch.member_agent import MemberSettings
@@ -226,6 +227,16 @@ def test_what_cannot_be_is_refused_before_anything_starts(
 )
 def test_storages_that_can_be(jobs: list[tuple[JobSettings, JobCommands]], given: str) -> None:
     assert invoke(*given.format(here=Path.cwd()).split(), "train.py") == (3, "")
+
+
+def test_an_identity_whose_job_runs_is_refused(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
+    line = ["--checkpoint", "c", "--identity", "run-1", "train.py"]
+    with sole_saver("c", "run-1"):
+        status, output = invoke(*line)
+    assert status == 2
+    assert "a job that runs saves under this identity" in output
+    assert not jobs
+    assert invoke(*line) == (3, "")
 
 
 def test_a_name_that_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
