@@ -14,33 +14,22 @@ import signal
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish
 from tests.chaos import network
-from tests.chaos.cells import (
-    CUT,
-    EXCHANGE,
-    FOLLOWING,
-    FREEZE,
-    PLAN_PHASES,
-    RESET,
-    REST,
-    SERVER,
-    STOP,
-    WORKER,
-    Cell,
-    Fault,
-    JobDraw,
-)
+from tests.chaos.cells import Cell
+from tests.chaos.draw import Fault, JobDraw
 from tests.chaos.result import Result
 from tests.chaos.run import Run
 from tests.chaos.table import GOOD
+from tests.world.cells import DROP, FREEZE, MOVERS, MOVING, PLAN_PHASES, RESET, REST, SERVER, WORKER
 
 FOLDER = Path("build/bench/liveness")
 LEASE = 10.0
+_EXCHANGE = "worker-server"
 _FAULTS_OF_A_JOB = 4
 _THAWED_LEASES = 3.0
 
@@ -53,21 +42,25 @@ class Promise:
         name: what it is about.
         seconds: that it may take.
         which: the time of a `Result` that it is about.
-        faults: cell, whether it meets a node that joins, way of a link's.
+        faults: each once, not yet numbered.
     """
 
     name: str
     seconds: float
     which: str
-    faults: tuple[tuple[Cell, bool, str], ...]
+    faults: tuple[Fault, ...]
 
 
-def _plan_faults() -> tuple[tuple[Cell, bool, str], ...]:
+def _fault(role: str, phase: str, kind: str, joiner: bool = False, leases: float = 0.0, way: str = "") -> Fault:
+    return Fault(0, Cell(role, phase, kind), joiner, leases, way)
+
+
+def _plan_faults() -> tuple[Fault, ...]:
     """Return a reset or a freeze at every phase of a plan, of those who are there and of those who join."""
-    resets = [(Cell(EXCHANGE, phase, RESET), False, "both") for phase in PLAN_PHASES]
-    resets += [(Cell(FOLLOWING, phase, RESET), False, "both") for phase in ("SYNCING", "ARMED")]
+    resets = [_fault(_EXCHANGE, phase, RESET, way="both") for phase in PLAN_PHASES]
+    resets += [_fault(MOVERS, phase, RESET, way="both") for phase in MOVING]
     freezes = [
-        (Cell(role, phase, FREEZE), joiner, "")
+        _fault(role, phase, FREEZE, joiner)
         for role in (WORKER, SERVER)
         for phase in PLAN_PHASES
         for joiner in (False, True)
@@ -77,20 +70,20 @@ def _plan_faults() -> tuple[tuple[Cell, bool, str], ...]:
 
 
 PROMISES = (
-    Promise("one worker frozen for ever: the others train", 25, "trained", ((Cell(WORKER, REST, FREEZE), False, ""),)),
-    Promise("one server frozen for ever: back", 60, "trained", ((Cell(SERVER, REST, FREEZE), False, ""),)),
+    Promise("one worker frozen for ever: the others train", 25, "trained", (_fault(WORKER, REST, FREEZE),)),
+    Promise("one server frozen for ever: back", 60, "trained", (_fault(SERVER, REST, FREEZE),)),
     Promise(
         "worker and server cannot reach each other: one is out",
         30,
         "noticed",
-        tuple((Cell(EXCHANGE, REST, CUT), False, way) for way in ("out", "in", "both")),
+        tuple(_fault(_EXCHANGE, REST, DROP, way=way) for way in ("out", "in", "both")),
     ),
     Promise("reset or freeze in a plan: committed or cancelled", 45, "planned", _plan_faults()),
     Promise(
         "frozen, expelled, thawed: the job is whole, it has ended",
         _THAWED_LEASES * LEASE + 30,
         "whole",
-        ((Cell(WORKER, REST, STOP), False, ""), (Cell(SERVER, REST, STOP), False, "")),
+        tuple(_fault(role, REST, FREEZE, leases=_THAWED_LEASES) for role in (WORKER, SERVER)),
     ),
 )
 
@@ -98,16 +91,13 @@ PROMISES = (
 def faults(times: int) -> list[tuple[Promise, Fault]]:
     """Return every fault of every promise, as often as wanted: the whole list in turn, so that jobs mix them."""
     every = [(promise, fault) for _ in range(times) for promise in PROMISES for fault in promise.faults]
-    return [
-        (promise, Fault(number, cell, joiner, _THAWED_LEASES if cell.kind == STOP else 0.0, way, seed=number))
-        for number, (promise, (cell, joiner, way)) in enumerate(every)
-    ]
+    return [(promise, replace(fault, number=number, seed=number)) for number, (promise, fault) in enumerate(every)]
 
 
 def jobs_of(some: Sequence[Fault], lease: float) -> list[JobDraw]:
     """Cut a list of faults into jobs, under sync, so that weights are compared; TCP, whose packets can be dropped."""
     cut = [tuple(some[at : at + _FAULTS_OF_A_JOB]) for at in range(0, len(some), _FAULTS_OF_A_JOB)]
-    return [JobDraw(number, "sync", "tcp", lease, group) for number, group in enumerate(cut)]
+    return [JobDraw(number, "sync", "tcp", lease, faults=group) for number, group in enumerate(cut)]
 
 
 def goals(
@@ -145,9 +135,7 @@ def _rows(pairs: Sequence[tuple[Promise, Fault]], results: dict[int, Result]) ->
         for of, fault in pairs:
             if of is promise:
                 who = "joining " if fault.joiner else ""
-                what = f"{fault.cell.kind} {fault.way} of {who}{fault.cell.role} at {fault.cell.phase}".replace(
-                    "  ", " "
-                )
+                what = f"{fault.kind} {fault.way} of {who}{fault.cell.role} at {fault.cell.phase}".replace("  ", " ")
                 groups.setdefault(what, []).append(results[fault.number])
         rows += [_row(promise, what, some) for what, some in groups.items()]
     return rows

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks.support.report import BenchmarkGoal, machine
 from tests.chaos import network
-from tests.chaos.cells import Fault, JobDraw, draw
+from tests.chaos.draw import Fault, JobDraw, draw
 from tests.chaos.run import Run
 from tests.chaos.table import GOOD, TIMES, summary, table, times
 

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,23 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.client import ClientError
+from coordinator.core.plans.scale_goal import RESTORE
+from tests.chaos.cells import FULL
+from tests.chaos.draw import JobDraw
 from tests.chaos.network import NODE, End
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT
+from tests.world.cells import COORDINATOR, LAUNCHER, LOSE, SERVER, WORKER
 
-BASE, GROWN = (2, 2), (3, 3)
-"""Workers and servers at rest, and after the plan whose phases are hit."""
+WORKERS = 2
+"""Of a job at rest."""
 
-ROLES = {"worker": 1, "server": 2}
+ROLES = {WORKER: 1, SERVER: 2}
 MODES = {
     "sync": (),
     "async": ("--consistency", "async", "--rate", "0.01"),
     "ssp": ("--consistency", "ssp", "--staleness", "2", "--rate", "0.01"),
 }
 START_SECONDS = 90.0
-_PACE = ("--pace", "0.03")  # a plan's last phase lasts some steps: long enough to be met
+_PACE = ("--pace", "0.1")  # a plan's last phase lasts some steps: long enough to be met, and cheap
 _CHECKPOINT_SECONDS = 3.0
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.05
+_DISK = "64m"
 _CALL_SECONDS = 1.0
 _STEPS = 5  # of each worker, that prove that a job trains
 
@@ -46,7 +52,7 @@ class Node:
 
     Attributes:
         name: its id.
-        role: "worker" or "server".
+        role: "worker", "server", "coordinator" or "launcher".
         state: as `NodeStatus.state`.
         pid: of its process.
         port: that it listens at; 0 for workers.
@@ -70,13 +76,20 @@ class DisturbedJob:
     Args:
         job: under elasticrun.
         folder: of the script.
-        lease: seconds.
+        draw: what it is.
+
+    Attributes:
+        base: workers and servers at rest.
+        grown: those after the plan whose phases are hit.
     """
 
-    def __init__(self, job: jobs.Job, folder: Path, lease: float):
+    def __init__(self, job: jobs.Job, folder: Path, draw: JobDraw):
         self.job = job
         self.folder = folder
-        self.lease = lease
+        self.lease = draw.lease
+        self.replicas = draw.replicas
+        self.base = WORKERS, draw.servers
+        self.grown = WORKERS + 1, draw.servers + 1
         self._pids: dict[str, int] = {}  # of every node that was ever seen
 
     # ---- looking -----------------------------------------------------------------------------------------------
@@ -103,9 +116,12 @@ class DisturbedJob:
     def coordinator(self) -> Node:
         """Its process now."""
         told = jobs.described(self.job)
-        return Node(
-            "coordinator", "coordinator", "member", told["coordinator_pid"], int(told["coordinator"].split(":")[1])
-        )
+        return Node(COORDINATOR, COORDINATOR, "member", told["coordinator_pid"], int(told["coordinator"].split(":")[1]))
+
+    @property
+    def launcher(self) -> Node:
+        """Its process."""
+        return Node(LAUNCHER, LAUNCHER, "member", self.job.process.pid, 0)
 
     def beats(self) -> int:
         """Steps that workers have made, all together, those that are made again counted again."""
@@ -135,7 +151,28 @@ class DisturbedJob:
         """Whether the job is as it is wanted to be, and nothing is under way."""
         wanted = (status.wanted_workers, status.wanted_servers)
         quiet = status.phase == "running" and not status.plan.id and not status.queued
-        return quiet and jobs.counts(status) == wanted and status.version > 0
+        whole = quiet and jobs.counts(status) == wanted and status.version > 0
+        return whole and (not self.replicas or self.is_protected(status))
+
+    def is_protected(self, status: Any) -> bool:
+        """Whether the job trains, and each of its blocks has a follower."""
+        return (
+            bool(self.replicas)
+            and status is not None
+            and status.phase == "running"
+            and 0 < status.protection.blocks == status.blocks
+        )
+
+    def restores(self) -> dict[int, str]:
+        """Causes of the plans by which the job went on from its checkpoint, by their ids."""
+
+        def asked(_: Any) -> tuple[list[Any], ...]:
+            with suppress(ClientError):
+                return (self.job.client.plans(),)
+            return ()
+
+        (plans,) = self.until(asked, 30, "an answer about plans")
+        return {plan.id: plan.cause for plan in plans if plan.cause.startswith(RESTORE)}
 
     def settle(self, seconds: float) -> None:
         """Wait until the job is whole, trains, and nobody is left of those that it has lost."""
@@ -216,29 +253,35 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 @contextmanager
-def start(folder: Path, mode: str, transport: str, lease: float, network: bool) -> Iterator[DisturbedJob]:
-    """Run a job of two workers and two servers that has a checkpoint.
-
-    Args:
-        folder: its own.
-        mode: one of `MODES`.
-        transport: of tensors.
-        lease: seconds.
-        network: its links can be told apart, so that `network.rules` work.
-    """
-    wraps = [option for role in ROLES for option in (f"--wrap-{role}", str(NODE))] if network else []
-    every = ("--checkpoint-interval", str(_CHECKPOINT_SECONDS), "--max-restarts", "1000", "--grace", "10")
+def start(folder: Path, draw: JobDraw) -> Iterator[DisturbedJob]:
+    """Run a job at rest: where links are to be hit they can be told apart, so that `network.rules` work."""
+    if FULL in draw.kinds:
+        _own_disk(folder / "state")
+    wraps = [option for role in ROLES for option in (f"--wrap-{role}", str(NODE))] if draw.of_network else []
+    every = ("--max-restarts", "1000", "--grace", "10", "--replicas", str(draw.replicas))
     every += ("--join-timeout", "20")  # of a process that is frozen before it has registered
-    options = ("--transport", transport, "--lease", str(lease), *every, *wraps)
-    script = (SCRIPT, folder, *_PACE, *MODES[mode])
-    workers, servers = BASE
-    with jobs.run(
-        folder, *script, workers=workers, servers=servers, options=options, call_seconds=_CALL_SECONDS
-    ) as job:
-        disturbed = DisturbedJob(job, folder, lease)
+    if draw.checkpoints:
+        every += ("--checkpoint-interval", str(_CHECKPOINT_SECONDS))
+    how = {
+        "workers": WORKERS,
+        "servers": draw.servers,
+        "options": ("--transport", draw.transport, "--lease", str(draw.lease), *every, *wraps),
+        "call_seconds": _CALL_SECONDS,
+        "wrap": (str(NODE),) if draw.of_network else (),
+        "launcher": "tests.chaos.launcher" if LOSE in draw.kinds else jobs.LAUNCHER,
+    }
+    with jobs.run(folder, SCRIPT, folder, *_PACE, *MODES[draw.mode], **how) as job:
+        disturbed = DisturbedJob(job, folder, draw)
         disturbed.settle(START_SECONDS)
-        disturbed.until(lambda _: disturbed.has_checkpoint(), START_SECONDS, "a checkpoint")
+        if draw.checkpoints:
+            disturbed.until(lambda _: disturbed.has_checkpoint(), START_SECONDS, "a checkpoint")
         yield disturbed
+
+
+def _own_disk(path: Path) -> None:
+    """Put a small disk there, which ends with the room."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(path)], check=True)
 
 
 def chosen(nodes: list[Node], chance: random.Random) -> Node:

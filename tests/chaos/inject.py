@@ -1,18 +1,23 @@
 """What a fault does: to a process by signals, to a link by rules; and how one that passes is taken back."""
 
+import errno
 import os
 import random
 import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tests.chaos import cells, network
-from tests.chaos.cells import Fault
-from tests.chaos.disturbed import ROLES, DisturbedJob, Node, chosen, unregistered
+from tests.chaos import network
+from tests.chaos.cells import FULL
+from tests.chaos.disturbed import DisturbedJob, Node, chosen, unregistered
+from tests.chaos.draw import Fault
+from tests.world.cells import COORDINATOR, DELAY, FREEZE, KILL, LAUNCHER, LOSE, MOVERS, RESET, SERVER, WORKER
 
 _JOINS = ("joining", "shadow")
 _MEMBERS = ("member",)
+_JOURNAL = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "ledger.jsonl", "steps.jsonl")
 
 
 @dataclass
@@ -25,11 +30,13 @@ class Injection:
 
     Attributes:
         targets: whom it met, once `choose` was called.
+        protected: whether each block had a follower then.
     """
 
     job: DisturbedJob
     fault: Fault
     targets: list[Node] = field(default_factory=list)
+    protected: bool = False
     _chance: random.Random = field(init=False)
     _connections: list[network.Connection] = field(default_factory=list)
     _rules: list[network.Rule] = field(default_factory=list)
@@ -40,34 +47,28 @@ class Injection:
 
     def choose(self) -> tuple[list[Node], Callable[[], None]]:
         """Choose whom to meet, of those who are there now; returns them and what does it to them."""
-        role, joiner = self.fault.cell.role, self.fault.joiner
-        if role == cells.COORDINATOR:
-            self.targets = [self.job.coordinator]
-        elif role in (cells.WORKER, cells.SERVER):
-            self.targets = [self._one(role, joiner)]
-        elif role == cells.EXCHANGE:
-            met = (self.fault.cell.phase, self.fault.cell.kind) == (
-                "REGISTERED",
-                cells.RESET,
-            )  # joiners have no links yet
-            self.targets = [self._one("worker", not joiner and not met), self._one("server", joiner and not met)]
-        elif role == cells.FOLLOWING:  # what moves, moves to a server that joins, from any of the others
-            self.targets = [self._one("server", True), *self.job.nodes("server", _MEMBERS)]
+        self.protected = self.job.is_protected(self.job.status())
+        near, _, far = self.fault.cell.role.partition("-")
+        if not far:
+            self.targets = [self._one(near, self.fault.joiner)]
+        elif self.fault.cell.role == MOVERS:
+            self.targets = self._movers()
         else:
-            other = self._chance.choice([role for role in ROLES if self.job.nodes(role)])
-            self.targets = [self._one(other, joiner), self.job.coordinator]
-        if self.fault.cell.kind == cells.RESET:
+            here = not self._joins_late
+            self.targets = [self._one(near, self.fault.joiner and here), self._one(far, not self.fault.joiner and here)]
+        if self.fault.cell.kind == RESET:
             self._connections = self._open()  # looked for now: the phase may last less than that takes
         return self.targets, self._make
 
     def undo(self) -> None:
-        """Take back what can be: a stopped process goes on, a link's packets come through."""
-        if self.fault.cell.kind in (cells.STOP, cells.FREEZE):
+        """Take back what can be: a stopped process goes on, a link's packets come through, the disk has room."""
+        if self.fault.cell.kind == FREEZE:
             with suppress(ProcessLookupError):
                 os.kill(self.targets[0].pid, signal.SIGCONT)
         if self._rules:
             self._broken = network.lift(self._rules)
             self._rules = []
+        self._filler.unlink(missing_ok=True)
 
     @property
     def has_fired(self) -> bool:
@@ -82,27 +83,75 @@ class Injection:
         Args:
             names: of all nodes that it knows now.
         """
-        kind, coordinator = self.fault.cell.kind, self.targets[-1].role == "coordinator"
-        if kind in (cells.KILL, cells.FREEZE):
-            return self.job.coordinator.pid != self.targets[0].pid if coordinator else self.targets[0].name not in names
-        return kind != cells.CUT or any(node.role in ROLES and node.name not in names for node in self.targets)
+        if not self.fault.costs_a_process:
+            return True
+        if self.fault.cell.role == COORDINATOR:
+            return self.job.coordinator.pid != self.targets[0].pid
+        return any(node.role in (WORKER, SERVER) and node.name not in names for node in self.targets)
+
+    @property
+    def _joins_late(self) -> bool:
+        """Whether who joins has no links yet that could be reset."""
+        return (self.fault.cell.phase, self.fault.cell.kind) == ("REGISTERED", RESET)
+
+    @property
+    def _filler(self) -> Path:
+        return self.job.job.folder / "filler"
 
     def _one(self, role: str, joiner: bool) -> Node:
         """One of a role: who joins, where that is wanted; processes that have yet to, where there are no others."""
+        if role == LAUNCHER:
+            return self.job.launcher
+        if role == COORDINATOR:
+            return self.job.coordinator
         joining = self.job.nodes(role, _JOINS) if joiner else []
         known = joining or self.job.nodes(role, _MEMBERS) or self.job.nodes(role)
         return chosen(known or [unregistered(role, pid) for pid in self.job.waiting("hold-init")], self._chance)
 
+    def _movers(self) -> list[Node]:
+        """Return a server that joins and those that its blocks come from; else one and another."""
+        joining, members = self.job.nodes(SERVER, _JOINS), self.job.nodes(SERVER, _MEMBERS)
+        one = chosen(joining or members, self._chance)
+        others = [node for node in members if node.pid != one.pid]
+        return [one, *others] if joining else [one, chosen(others, self._chance)]
+
     def _make(self) -> None:
         kind = self.fault.cell.kind
-        if kind in (cells.KILL, cells.STOP, cells.FREEZE):
-            os.kill(self.targets[0].pid, signal.SIGKILL if kind == cells.KILL else signal.SIGSTOP)
-            return
-        if kind == cells.RESET:
+        if kind == LOSE:
+            self._lose_journal()
+        elif kind == FULL:
+            self._fill()
+        elif kind in (KILL, FREEZE):
+            os.kill(self.targets[0].pid, signal.SIGKILL if kind == KILL else signal.SIGSTOP)
+        elif kind == RESET:
             self._broken = network.reset(self._connections or self._open())
         else:
-            self._rules = [rule for one, other in self._links() for rule in network.rules(one, other, self.fault.way)]
+            share = network.HALF if kind == DELAY else network.ALL
+            self._rules = [
+                rule for one, other in self._links() for rule in network.rules(one, other, self.fault.way, share)
+            ]
             network.drop(self._rules)
+
+    def _lose_journal(self) -> None:
+        """Take the files of the coordinator away and kill it; what it writes in between goes with them."""
+        folder = self.job.job.folder
+        lost = folder / f"lost-{self.fault.number}"
+        lost.mkdir(exist_ok=True)
+        for name in _JOURNAL:
+            with suppress(FileNotFoundError):
+                (folder / name).rename(lost / name)
+        os.kill(self.targets[0].pid, signal.SIGKILL)
+
+    def _fill(self) -> None:
+        """Write until the disk has no room."""
+        with self._filler.open("wb", buffering=0) as filler:
+            for size in (1 << 20, 1 << 12, 1):
+                try:
+                    while True:
+                        filler.write(bytes(size))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
 
     def _open(self) -> list[network.Connection]:
         return [found for one, other in self._links() for found in network.connections(one, other)]
@@ -110,6 +159,6 @@ class Injection:
     def _links(self) -> list[tuple[network.End, network.End]]:
         """Of the first target to the others. A coordinator connects to nobody, and may come back at the same port."""
         one, *others = self.targets
-        if self.fault.cell.role == cells.CONTROL:
+        if others and others[0].role == COORDINATOR:
             return [(network.End(one.pid, 0), network.End(0, other.port)) for other in others]
         return [(one.end, other.end) for other in others]

@@ -16,6 +16,10 @@ _USER = re.compile(r"pid=(\d+)")
 Rule = tuple[str, ...]
 """What iptables appends or deletes, without the command."""
 
+ALL: Rule = ()
+HALF: Rule = ("-m", "statistic", "--mode", "random", "--probability", "0.5")
+"""Of a link's packets, by chance: TCP sends them again, later and later, so that all come, and late."""
+
 Connection = tuple[int, int]
 """Ports of who opened it, and of who listens."""
 
@@ -58,27 +62,29 @@ def refusal() -> str:
     return f"network faults need a network namespace of one's own with iptables, as root: {tried.stderr.strip()}"
 
 
-def rules(one: End, other: End, way: str) -> list[Rule]:
+def rules(one: End, other: End, way: str, share: Rule = ALL) -> list[Rule]:
     """Return what drops a link's packets on their way in.
 
     Args:
         one: end of the link.
         other: end of the link.
         way: "out": from `one` to `other`, "in": from `other` to `one`, or "both".
+        share: of the packets, `ALL` or `HALF`.
     """
     if way == "both":
-        return rules(one, other, "out") + rules(one, other, "in")
+        return rules(one, other, "out", share) + rules(one, other, "in", share)
     source, target = (one, other) if way == "out" else (other, one)
     found = []
     if source.pid and target.port:  # the connections that the source opened
-        found.append(_rule(source.pid, "--dport", target.port))
+        found.append(_rule(source.pid, "--dport", target.port, share))
     if target.pid and source.port:
-        found.append(_rule(target.pid, "--sport", source.port))
+        found.append(_rule(target.pid, "--sport", source.port, share))
     return found
 
 
-def _rule(pid: int, side: str, port: int) -> Rule:
-    return ("INPUT", "-p", "tcp", side, str(port), "-m", "connmark", "--mark", str(_MARK + pid), "-j", "DROP")
+def _rule(pid: int, side: str, port: int, share: Rule) -> Rule:
+    mark = ("-m", "connmark", "--mark", str(_MARK + pid))
+    return ("INPUT", "-p", "tcp", side, str(port), *mark, *share, "-j", "DROP")
 
 
 def drop(some: Sequence[Rule]) -> None:

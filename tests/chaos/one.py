@@ -9,20 +9,21 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from coordinator.client import ClientError
 from tests.chaos import disturbed
-from tests.chaos.cells import Fault, JobDraw
-from tests.chaos.disturbed import BASE, DisturbedJob, Ended, Hung
+from tests.chaos.disturbed import DisturbedJob, Ended, Hung
+from tests.chaos.draw import Fault, JobDraw
 from tests.chaos.inject import Injection
 from tests.chaos.phases import Missed, reached
 from tests.chaos.result import Result, blank, bound
 from tests.chaos.watch import Watch
 from tests.e2e.proofs import assert_undisturbed, finish
+from tests.world.cells import DEATH, FILLING, LOSE, REST, RESTORE
 
 _TRIES = 4
 _TAIL_LINES = 120  # with the stacks of a process's threads
@@ -30,6 +31,7 @@ _TAIL_LINES = 120  # with the stacks of a process's threads
 
 def disturb(job: DisturbedJob, fault: Fault, result: Result) -> Result:
     """Make one fault of a job at rest and see it come back. Raises Hung, Ended."""
+    restores = job.restores()
     for _ in range(_TRIES):
         injection = Injection(job, fault)
         try:
@@ -49,10 +51,25 @@ def disturb(job: DisturbedJob, fault: Fault, result: Result) -> Result:
             _rest(job)
             continue
         ended = next((found.phase for found in _plans(job) if found.id == plan), "") if plan else ""
-        result = replace(result, plan=ended.lower(), **times)
+        result = _judged(replace(result, plan=ended.lower(), **times), job, fault, injection, restores)
         _rest(job)
         return result
     return result
+
+
+def _judged(result: Result, job: DisturbedJob, fault: Fault, injection: Injection, restores: Container[int]) -> Result:
+    """Add whether the job was protected, and what it cost all the same."""
+    why = "; ".join(cause for plan, cause in job.restores().items() if plan not in restores)
+    alone = fault.cell.phase not in (DEATH, FILLING, RESTORE)
+    result = replace(result, restored=why, protected=alone and injection.protected)
+    if why and result.protected and not _may_restore(fault, result.mode):
+        return replace(result, outcome="restored", why=f"each block had a follower: {why}")
+    return result
+
+
+def _may_restore(fault: Fault, mode: str) -> bool:
+    """Whether one fault costs a protected job a restore by design: nodes do not know who was told which batch."""
+    return fault.cell.kind == LOSE and (mode != "sync" or fault.cell.phase != REST)
 
 
 def _plans(job: DisturbedJob) -> list:
@@ -64,14 +81,14 @@ def _plans(job: DisturbedJob) -> list:
 def _rest(job: DisturbedJob) -> None:
     """Back to the numbers that each fault begins with."""
     job.settle(bound(job.lease))
-    job.scale(BASE)
+    job.scale(job.base)
     job.settle(bound(job.lease))
 
 
 def prove(job: DisturbedJob, draw: JobDraw) -> str:
     """End the job; returns why its proof or its weights fail, or ""."""
     try:
-        weights = finish(job.job, job.folder, timeout=bound(job.lease))
+        weights = finish(job.job, job.folder, timeout=bound(job.lease), lost=LOSE in draw.kinds)
         if draw.mode == "sync":
             assert_undisturbed(weights)
     except AssertionError as error:
@@ -79,10 +96,10 @@ def prove(job: DisturbedJob, draw: JobDraw) -> str:
     return ""
 
 
-def run(draw: JobDraw, folder: Path, network: bool, tell: Callable[[Result], None]) -> bool:
+def run(draw: JobDraw, folder: Path, tell: Callable[[Result], None]) -> bool:
     """Disturb one job by its faults in turn; returns whether it came through all of them and proved itself."""
     done: list[Result] = []
-    with disturbed.start(folder, draw.mode, draw.transport, draw.lease, network) as job:
+    with disturbed.start(folder, draw) as job:
         for fault in draw.faults:
             result = blank(draw, fault)
             try:
@@ -106,7 +123,7 @@ def run(draw: JobDraw, folder: Path, network: bool, tell: Callable[[Result], Non
 
 def story(job: DisturbedJob, draw: JobDraw, done: list[Result]) -> str:
     """What a failing job's nodes last said, its status, and where each of their threads stands. The job is ended."""
-    parts = [f"job {draw.number}: {draw.mode}, {draw.transport}, lease {draw.lease:g} s"]
+    parts = [f"job {draw.number}: {draw}"]
     parts += [json.dumps(asdict(result)) for result in done]
     ctl = [sys.executable, "-c", "from coordinator.ctl.cli import main; main()", "status", "job"]
     state = {**os.environ, "XDG_STATE_HOME": str(job.folder / "state")}
@@ -126,10 +143,9 @@ def story(job: DisturbedJob, draw: JobDraw, done: list[Result]) -> str:
 
 def main() -> int:
     draw, folder = JobDraw.from_json(json.loads(Path(sys.argv[1]).read_text())), Path(sys.argv[2])
-    network = any(fault.cell.of_network for fault in draw.faults)
     with (folder / "results.jsonl").open("a", buffering=1) as results:
         try:
-            whole = run(draw, folder, network, lambda result: print(json.dumps(asdict(result)), file=results))
+            whole = run(draw, folder, lambda result: print(json.dumps(asdict(result)), file=results))
         except (Hung, Ended, AssertionError) as error:
             print(json.dumps({"job": draw.number, "unstarted": str(error)}), file=results)
             return 1

@@ -1,15 +1,20 @@
 """How a job is brought to a phase, and kept in it until it has been hit."""
 
+import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from tests.chaos.cells import PLAN_PHASES, REST, RESTORE
-from tests.chaos.disturbed import GROWN, DisturbedJob, Node, chosen, stopped
+from tests.chaos.disturbed import DisturbedJob, Node, chosen, stopped
+from tests.world.cells import DEATH, FILLING, PLAN_PHASES, REST, RESTORE, SERVER, WORKER
 
 _SECONDS = 30.0
 _INIT, _READY = "hold-init", "hold"
+_MEMBERS = ("member",)
+_CAUSES = {DEATH: "death of ", FILLING: "no follower"}
+"""What the cause of such a plan has in it."""
 
 Hit = Callable[[], None]
 
@@ -38,10 +43,13 @@ def reached(
         elif phase == RESTORE:
             _restoring(job, chance, held)
             targets, hit = choose()
+        elif phase in (DEATH, FILLING):
+            targets, hit = choose()
+            _mourning(job, phase, chance, held, targets)
         else:
             assert phase in PLAN_PHASES
             targets, hit = _planned(job, phase, chance, held, choose)
-        plan = _plan(job) if phase in PLAN_PHASES else 0
+        plan = _plan(job) if phase not in (REST, RESTORE) else 0
         hit()
     yield targets, plan
 
@@ -52,10 +60,11 @@ def _plan(job: DisturbedJob) -> int:
 
 
 def _restoring(job: DisturbedJob, chance: random.Random, held: ExitStack) -> None:
-    """A server is killed; its job restores, with its workers held before they join."""
-    victim = chosen(job.nodes("server", ("member",)), chance)
+    """A server is killed, or all where they follow each other; the job restores, its workers held before they join."""
+    servers = job.nodes(SERVER, _MEMBERS)
     held.enter_context(job.held(_INIT))
-    job.job.kill(victim.name)
+    for victim in servers if job.replicas else [chosen(servers, chance)]:
+        os.kill(victim.pid, signal.SIGKILL)
     job.until(
         lambda status: (
             status.phase in ("restoring", "starting")
@@ -72,12 +81,12 @@ def _planned(
 ) -> tuple[list[Node], Hit]:
     place = _INIT if phase in ("REGISTERED", "ASSIGNED") else _READY
     path = held.enter_context(job.held(place))
-    job.scale(GROWN)
+    job.scale(job.grown)
     approach = "REGISTERED" if place == _INIT else "SYNCING"
     job.until(lambda status: _joiners_wait(job, status, approach, place), _SECONDS, f"a plan in {approach}")
     targets, hit = choose()
     if phase == "ASSIGNED":
-        others = [node for node in job.nodes("", ("member",)) if node.pid not in {target.pid for target in targets}]
+        others = [node for node in job.nodes("", _MEMBERS) if node.pid not in {target.pid for target in targets}]
         held.enter_context(stopped(chosen(others, chance).pid))
     if phase in ("ASSIGNED", "ARMED"):
         path.unlink()
@@ -99,6 +108,29 @@ def _spin(job: DisturbedJob, phase: str) -> None:
 
     if (found := job.until(looked, _SECONDS, f"a plan in {phase}", pause=0.001)) != phase:
         raise Missed(f"the plan's phase was {found} when {phase} was to be hit")
+
+
+def _mourning(job: DisturbedJob, phase: str, chance: random.Random, held: ExitStack, targets: list[Node]) -> None:
+    """Kill a node that is not to be hit; wait for the plan without it, or that which makes followers. Raises Missed.
+
+    Another one is stopped for a moment, as a death's plan needs its answer.
+    """
+    met = {target.pid for target in targets}
+    others = [node for node in job.nodes("", _MEMBERS) if node.pid not in met]
+    role = SERVER if job.replicas else WORKER
+    victim = chosen([node for node in others if node.role == role] or others, chance)
+    if phase == DEATH and (left := [node for node in others if node.pid != victim.pid]):
+        held.enter_context(stopped(chosen(left, chance).pid))
+    os.kill(victim.pid, signal.SIGKILL)
+
+    def looked(status: Any) -> str:
+        if _CAUSES[phase] in status.plan.cause:
+            return phase
+        known = any(node.member.id == victim.name for node in status.nodes)
+        return "" if known or (phase == FILLING and status.plan.id) or not job.is_whole(status) else "over"
+
+    if job.until(looked, _SECONDS, f"a plan of the kind {phase}", pause=0.001) != phase:
+        raise Missed(f"the plan of the kind {phase} was over when it was to be hit")
 
 
 class Missed(Exception):

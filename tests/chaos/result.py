@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.chaos.cells import Fault, JobDraw
+from tests.chaos.draw import Fault, JobDraw
 
 
 @dataclass(frozen=True)
@@ -14,13 +14,18 @@ class Result:
         role: whose process or link.
         phase: when.
         kind: of fault.
+        lasting: one that could pass, and does not.
         job: its number.
         mode: of the job.
         transport: of the job.
         lease: of the job, seconds.
         fault: in words.
         met: whom.
-        outcome: "recovered", "hung", "ended", "unproved", or "missed": it could not be made.
+        replicas: of the job's blocks.
+        protected: each block had a follower when the fault came, and nothing else was wrong.
+        restored: why the job went back to its checkpoint, where it did.
+        outcome: "recovered", "restored" (a protected job, for one fault), "hung", "ended", "unproved", or "missed": it
+            could not be made.
         noticed: seconds from the fault until who is lost by it for good was out of the job; None: nobody is.
         trained: seconds from the fault until steps went on for good; 0: they never stood for a second.
         stood: the longest time without a step, seconds.
@@ -38,8 +43,12 @@ class Result:
     mode: str
     transport: str
     lease: float
+    replicas: int
     fault: str
+    lasting: bool = False
     met: str = ""
+    protected: bool = False
+    restored: str = ""
     outcome: str = "recovered"
     noticed: float | None = None
     trained: float | None = None
@@ -59,5 +68,15 @@ def blank(draw: JobDraw, fault: Fault) -> Result:
     """A result that is still to be had."""
     cell = fault.cell
     return Result(
-        fault.number, cell.role, cell.phase, cell.kind, draw.number, draw.mode, draw.transport, draw.lease, str(fault)
+        number=fault.number,
+        role=cell.role,
+        phase=cell.phase,
+        kind=cell.kind,
+        job=draw.number,
+        mode=draw.mode,
+        transport=draw.transport,
+        lease=draw.lease,
+        replicas=draw.replicas,
+        fault=str(fault),
+        lasting=fault.kind != cell.kind,
     )

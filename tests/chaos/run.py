@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.cells import JobDraw
+from tests.chaos.draw import JobDraw
 from tests.chaos.result import Result, blank, bound
 from tests.chaos.room import inside
 from tests.chaos.table import GOOD
@@ -144,7 +144,8 @@ class Run:
             if (value := getattr(result, name)) is not None
         )
         plan = f", plan {result.plan}" if result.plan else ""
-        where = f"[{result.mode} {result.transport} {result.lease:g} s]"
+        safe = ", protected" if result.protected else ", replicas" if result.replicas else ""
+        where = f"[{result.mode} {result.transport} {result.lease:g} s{safe}]"
         what = f"{result.fault} ({result.met})" if result.met else result.fault
         print(f"{len(self.results)}/{self._count} {result.outcome}: {what} {where}: {times}{plan}", flush=True)
         if result.outcome != GOOD:

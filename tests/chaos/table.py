@@ -9,8 +9,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from tests.chaos.cells import PHASES
 from tests.chaos.result import Result
+from tests.world.cells import PHASES
 
 GOOD = "recovered"
 """The one outcome that is no failure."""
@@ -56,10 +56,11 @@ def summary(results: Sequence[Result], goals: Sequence[Mapping[str, Any]]) -> di
     """For programs: counts by outcome, times by kind of fault, and every result."""
     kinds: dict[str, list[Result]] = defaultdict(list)
     for result in results:
-        kinds[f"{result.role} {result.kind}"].append(result)
+        kinds[f"{result.role} {result.kind}{' for ever' if result.lasting else ''}"].append(result)
     return {
         "goals": list(goals),
         "outcomes": dict(Counter(result.outcome for result in results)),
+        "protected": sum(result.protected for result in results),
         "kinds": {
             kind: {"faults": len(some), **{which: times(some, which) for which in TIMES}}
             for kind, some in sorted(kinds.items())

@@ -5,14 +5,14 @@ import sys
 import pytest
 
 from tests.chaos import run as running
-from tests.chaos.cells import draw
+from tests.chaos.draw import draw
 from tests.chaos.run import Run
 
 ROOM = """
 import json, sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from tests.chaos.cells import JobDraw
+from tests.chaos.draw import JobDraw
 from tests.chaos.result import blank
 draw, folder = JobDraw.from_json(json.loads(Path(sys.argv[1]).read_text())), Path(sys.argv[2])
 with (folder / "results.jsonl").open("a") as results:

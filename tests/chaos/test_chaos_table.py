@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from tests.chaos.cells import draw
+from tests.chaos.draw import draw
 from tests.chaos.result import blank
 from tests.chaos.table import summary, table
 
@@ -13,8 +13,7 @@ from tests.chaos.table import summary, table
 @pytest.fixture
 def results():
     """Three faults of one cell, of which one failed, and one of another."""
-    (job, *_) = draw(1, 5, False)
-    some = [blank(job, fault) for fault in job.faults[:4]]
+    some = [blank(job, fault) for job in draw(1, 8, False) for fault in job.faults][:4]
     cells = [("worker", "ARMED", "kill")] * 3 + [("server", "rest", "stop")]
     made = [
         replace(each, role=role, phase=phase, kind=kind) for each, (role, phase, kind) in zip(some, cells, strict=True)

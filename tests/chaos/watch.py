@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.chaos import cells
 from tests.chaos.disturbed import DisturbedJob, Hung
 from tests.chaos.inject import Injection
 from tests.chaos.result import bound
 
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.1
 _STALL_SECONDS = 1.0
 _WHOLE_SECONDS = 0.5
 _STEPS = 5  # of each worker, that prove that a job trains
@@ -79,7 +78,7 @@ class Watch:
         self._plan = plan
         self._began = time.monotonic()
         self._passes_at = self._began + injection.fault.leases * job.lease
-        self._passed = injection.fault.cell.kind not in cells.PASSING
+        self._passed = not injection.fault.leases
         self._steps = Steps(self._began, job.beats())
         self._planned: float | None = None
         self._noticed: float | None = None
@@ -112,7 +111,7 @@ class Watch:
         if self._plan and self._planned is None and status is not None and status.plan.id != self._plan:
             self._planned = now - self._began
         taken = status is not None and self._injection.has_taken_effect({node.member.id for node in status.nodes})
-        if taken and self._noticed is None and self._injection.fault.cell.kind in cells.LASTING:
+        if taken and self._noticed is None and self._injection.fault.costs_a_process:
             self._noticed = now - self._began
         if not taken or not self._is_whole(now, status):
             self._whole_since = None

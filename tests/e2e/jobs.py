@@ -18,6 +18,9 @@ POLL_SECONDS = 0.05
 SEED = 7
 """Of the order of the data in each of these jobs."""
 
+LAUNCHER = "elastic_ps.launch.cli"
+"""The module whose `main` is `elasticrun`."""
+
 
 class Job:
     """One running job; `call_seconds`: deadline of what its coordinator is asked."""
@@ -99,8 +102,32 @@ def counts(status):
 
 
 @contextmanager
-def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=(), **watched):
-    """A job under elasticrun; ended when the block ends. `watched`: further arguments of `Job`."""
+def run(
+    tmp_path,
+    script,
+    *arguments,
+    name="job",
+    workers=1,
+    servers=1,
+    options=(),
+    wrap=(),
+    launcher=LAUNCHER,
+    **watched,
+):
+    """A job under elasticrun; ended when the block ends.
+
+    Args:
+        tmp_path: folder of all that it leaves.
+        script: that its workers run.
+        arguments: of the script.
+        name: of the job.
+        workers: at the start.
+        servers: at the start.
+        options: further ones of elasticrun.
+        wrap: command that elasticrun's own follows.
+        launcher: module whose `main` is run.
+        watched: further arguments of `Job`.
+    """
     environment = {
         **os.environ,
         "XDG_STATE_HOME": str(tmp_path / "state"),
@@ -110,9 +137,10 @@ def run(tmp_path, script, *arguments, name="job", workers=1, servers=1, options=
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     command = [
+        *wrap,
         sys.executable,
         "-c",
-        "from elastic_ps.launch.cli import main; main()",
+        f"from {launcher} import main; main()",
         *("--workers", str(workers), "--servers", str(servers), "--name", name, "--seed", str(SEED)),
         *options,
         str(script),

@@ -27,12 +27,21 @@ def weights_in(folder):
         return {name: found[name] for name in found}
 
 
-def finish(job, folder, timeout=60.0):
-    """End the job at an epoch's end; returns its weights, proved to be made of every sample exactly once."""
+def finish(job, folder, timeout=60.0, lost=False):
+    """End the job at an epoch's end; returns its weights, proved to be made of every sample exactly once.
+
+    Args:
+        job: that trains.
+        folder: of the script.
+        timeout: seconds in which the job must end.
+        lost: its ledger was: the epochs that began since can be proved.
+    """
     (folder / "finish").touch()
     assert job.wait(timeout) == 0, job.tail()
     weights = weights_in(folder)
-    proof = audit(read_archive(job.folder).ledger, SAMPLES, BATCH, int(weights["epochs"]))
+    ledger = read_archive(job.folder).ledger
+    begin = 1 + min(entry.epoch for entry in ledger) if lost else 0
+    proof = audit(ledger, SAMPLES, BATCH, int(weights["epochs"]), begin=begin)
     assert proof.exactly_once, proof.problems
     return weights
 
