@@ -270,8 +270,8 @@ class FollowSources:
 
     @property
     def is_handing_over(self) -> bool:
-        """Return whether the hand-over of something has not been sent yet."""
-        return bool(self._leaving or self._sending)
+        """Return whether the hand-over of something has not been sent yet to a server that lives."""
+        return bool(self._leaving or self._sending - self._state.standing.dead)
 
     def take_back(self, blocks: NDArray[np.int64]) -> None:
         """Hand these blocks over to nobody, and to nobody again: a death's configuration has promoted their owners."""

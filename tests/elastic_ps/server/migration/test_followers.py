@@ -397,6 +397,24 @@ def test_an_owner_dies_in_a_plan_that_moves_its_blocks(jobs: Jobs, switched: boo
     assert np.all(job.servers["s2"].state.store.status[moving] == BlockStatus.PRIMARY)
 
 
+def test_a_new_owner_dies_before_the_clock(jobs: Jobs) -> None:
+    """Its death lets the armed plan stand: what was to be handed over to it is awaited by nobody."""
+    job = three(jobs)
+    job.check_step(0)
+    new = plan(job, *PLANS["move"])
+    for server in job.servers:
+        job.direct(server, arm=pb.Arm(configuration=config_id_to_pb(new.id), clock=5))
+        job.controls[server].await_answer(pb.ARMED, number=new.id)
+    die(job, "s2")
+    until(lambda: job.servers["s0"].state.sources["s2"].link.closed)
+    bury(job, "s2", OWNERS, OTHERS, ["s0", "s1"])
+    decide(job, [block for block in range(BLOCKS) if OWNERS[block] == 0])
+    job.check_step(1)
+    job.commit(["s0", "s1"])
+    job.check_step(2)
+    check_copies(job)
+
+
 def test_an_old_owner_dies_with_its_hand_overs_when_others_have_switched(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
