@@ -41,6 +41,9 @@ _PROCESSES = {
 _SERVERLESS = ("worker-server", MOVERS)
 """Links that are not there while a job restores: its new processes have yet to speak with each other."""
 
+_UNSPOKEN = ("worker-coordinator", RESET)
+"""Workers are held there before they speak with anybody."""
+
 _NEEDS_A_JOB = (LOSE,)
 """Nobody is left who knows the job, while it restores: its coordinator waits an hour."""
 
@@ -90,4 +93,6 @@ def cells(room: bool) -> list[Cell]:
 
 
 def _is_empty(cell: Cell) -> bool:
-    return cell.phase == RESTORE and (cell.role in _SERVERLESS or cell.kind in _NEEDS_A_JOB)
+    if cell.phase != RESTORE:
+        return False
+    return cell.role in _SERVERLESS or cell.kind in _NEEDS_A_JOB or (cell.role, cell.kind) == _UNSPOKEN

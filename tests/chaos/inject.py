@@ -13,7 +13,7 @@ from tests.chaos import network
 from tests.chaos.cells import FULL
 from tests.chaos.disturbed import DisturbedJob, Node, chosen, unregistered
 from tests.chaos.draw import Fault
-from tests.world.cells import COORDINATOR, DELAY, FREEZE, KILL, LAUNCHER, LOSE, MOVERS, RESET, SERVER, WORKER
+from tests.world.cells import COORDINATOR, DELAY, FREEZE, KILL, LAUNCHER, LOSE, MOVERS, MOVING, RESET, SERVER, WORKER
 
 _JOINS = ("joining", "shadow")
 _MEMBERS = ("member",)
@@ -110,7 +110,8 @@ class Injection:
 
     def _movers(self) -> list[Node]:
         """Return a server that joins and those that its blocks come from; else one and another."""
-        joining, members = self.job.nodes(SERVER, _JOINS), self.job.nodes(SERVER, _MEMBERS)
+        linked = self.fault.cell.kind != RESET or self.fault.cell.phase in MOVING
+        joining, members = self.job.nodes(SERVER, _JOINS) if linked else [], self.job.nodes(SERVER, _MEMBERS)
         one = chosen(joining or members, self._chance)
         others = [node for node in members if node.pid != one.pid]
         return [one, *others] if joining else [one, chosen(others, self._chance)]

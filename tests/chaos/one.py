@@ -51,13 +51,13 @@ def disturb(job: DisturbedJob, fault: Fault, result: Result) -> Result:
             _rest(job)
             continue
         ended = next((found.phase for found in _plans(job) if found.id == plan), "") if plan else ""
-        result = _judged(replace(result, plan=ended.lower(), **times), job, fault, injection, restores)
+        result = judged(replace(result, plan=ended.lower(), **times), job, fault, injection, restores)
         _rest(job)
         return result
     return result
 
 
-def _judged(result: Result, job: DisturbedJob, fault: Fault, injection: Injection, restores: Container[int]) -> Result:
+def judged(result: Result, job: DisturbedJob, fault: Fault, injection: Injection, restores: Container[int]) -> Result:
     """Add whether the job was protected, and what it cost all the same."""
     why = "; ".join(cause for plan, cause in job.restores().items() if plan not in restores)
     alone = fault.cell.phase not in (DEATH, FILLING, RESTORE)

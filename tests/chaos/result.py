@@ -58,6 +58,11 @@ class Result:
     planned: float | None = None
     why: str = ""
 
+    @property
+    def name(self) -> str:
+        """Of its kind: one that could pass and does not has one of its own."""
+        return f"{self.kind} for ever" if self.lasting else self.kind
+
 
 def bound(lease: float) -> float:
     """Seconds from a fault's end after which a job that is not whole is called hung."""

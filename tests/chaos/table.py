@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich import box
 from rich.table import Table
 
 from tests.chaos.result import Result
-from tests.world.cells import PHASES
+from tests.world.cells import PHASES, Cell
+from tests.world.coverage import grid
 
 GOOD = "recovered"
 """The one outcome that is no failure."""
@@ -21,22 +21,20 @@ TIMES = ("trained", "stood", "whole", "planned")
 
 def table(results: Sequence[Result]) -> Table:
     """One row for each role and fault, one column for each phase: how many came back of how many, and how fast."""
-    found: dict[tuple[str, str], dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Cell, list[Result]] = defaultdict(list)
     for result in results:
-        found[result.role, result.kind][result.phase].append(result)
-    drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for column in ("of", "fault", *PHASES, "all"):
-        drawn.add_column(column, justify="left" if column in ("of", "fault") else "right")
-    for (role, kind), by_phase in sorted(found.items()):
-        every = [result for some in by_phase.values() for result in some]
-        drawn.add_row(role, kind, *(_cell(by_phase[phase]) for phase in PHASES), _cell(every))
-    drawn.add_row(
-        "all", "", *(_cell([each for each in results if each.phase == phase]) for phase in PHASES), _cell(results)
-    )
+        found[result.role, result.phase, result.name].append(result)
+
+    def field(some: Sequence[Cell]) -> str:
+        return _field([result for cell in some for result in found.get(cell, ())])
+
+    drawn = grid({(role, name) for role, _, name in found}, field)
+    phases = ([result for result in results if result.phase == phase] for phase in PHASES)
+    drawn.add_row("all", "", *map(_field, phases), _field(results))
     return drawn
 
 
-def _cell(results: Sequence[Result]) -> str:
+def _field(results: Sequence[Result]) -> str:
     """As "3/3 1.2 4.5": that came back, of how many; median and longest seconds until the job trained."""
     if not results:
         return ""
@@ -56,7 +54,7 @@ def summary(results: Sequence[Result], goals: Sequence[Mapping[str, Any]]) -> di
     """For programs: counts by outcome, times by kind of fault, and every result."""
     kinds: dict[str, list[Result]] = defaultdict(list)
     for result in results:
-        kinds[f"{result.role} {result.kind}{' for ever' if result.lasting else ''}"].append(result)
+        kinds[f"{result.role} {result.name}"].append(result)
     return {
         "goals": list(goals),
         "outcomes": dict(Counter(result.outcome for result in results)),

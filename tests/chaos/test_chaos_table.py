@@ -1,5 +1,6 @@
 """What a run came to, for people and for programs."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from rich.console import Console
 from tests.chaos.draw import draw
 from tests.chaos.result import blank
 from tests.chaos.table import summary, table
+from tests.chaos.together import lines, results_of
 
 
 @pytest.fixture
@@ -18,7 +20,12 @@ def results():
     made = [
         replace(each, role=role, phase=phase, kind=kind) for each, (role, phase, kind) in zip(some, cells, strict=True)
     ]
-    times = [{"trained": 1.0, "whole": 2.0}, {"trained": 3.0, "whole": 4.0}, {"outcome": "hung"}, {"trained": 0.0}]
+    times = [
+        {"trained": 1.0, "whole": 2.0, "stood": 0.5, "protected": True},
+        {"trained": 3.0, "whole": 4.0, "stood": 0.5},
+        {"outcome": "hung"},
+        {"trained": 0.0},
+    ]
     return [replace(each, **more) for each, more in zip(made, times, strict=True)]
 
 
@@ -36,3 +43,10 @@ def test_a_summary_counts_by_outcome_and_kind(results):
     assert told["kinds"]["worker kill"]["faults"] == 3
     assert told["kinds"]["worker kill"]["trained"] == {"median": 2.0, "max": 3.0}
     assert [row["number"] for row in told["rows"]] == sorted(result.number for result in results)
+
+
+def test_runs_are_summed_up_together(results):
+    run = json.loads(json.dumps(summary(results, [])))
+    told = list(lines(results_of([run, run])))
+    assert "| worker | kill | 6 | 4 | 0.5 | 0.5 | 3.0 | 4.0 |" in told
+    assert "single faults of protected jobs: 2, of which 0 cost a restore; stood {'median': 0.5, 'max': 0.5}" in told

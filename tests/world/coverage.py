@@ -1,7 +1,7 @@
 """The coverage table says how often each role met each fault in each phase, and which cells nothing has hit."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -21,14 +21,28 @@ _FEW = 60
 def table(hits: Iterable[Cell]) -> RenderableType:
     """Return one row for each role and kind, one column for each phase; below it what is missing."""
     found = Counter(hits)
+
+    def field(some: Sequence[Cell]) -> str:
+        return _CANNOT if set(some) <= set(IMPOSSIBLE) else str(sum(found[cell] for cell in some))
+
+    drawn = grid([(role, kind) for kind, role in ROWS], field)
+    return Group(drawn, *(Text(line) for line in _missing(found)))
+
+
+def grid(rows: Iterable[tuple[str, str]], field: Callable[[Sequence[Cell]], str]) -> Table:
+    """Return a table of roles and kinds by phases.
+
+    Args:
+        rows: role and kind of each.
+        field: what stands for a cell, or for all cells of a row together.
+    """
     drawn = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column in ("of", "fault", *PHASES, "all"):
         drawn.add_column(column, justify="left" if column in ("of", "fault") else "right")
-    for role, kind in sorted((role, kind) for kind, role in ROWS):
+    for role, kind in sorted(rows):
         row = [(role, phase, kind) for phase in PHASES]
-        counts = (_CANNOT if cell in IMPOSSIBLE else str(found[cell]) for cell in row)
-        drawn.add_row(role or "the job", kind, *counts, str(sum(found[cell] for cell in row)))
-    return Group(drawn, *(Text(line) for line in _missing(found)))
+        drawn.add_row(role or "the job", kind, *(field([cell]) for cell in row), field(row))
+    return drawn
 
 
 def _missing(found: Counter[Cell]) -> Iterator[str]:
