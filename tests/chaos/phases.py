@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from tests.chaos.disturbed import DisturbedJob, Node, chosen, stopped
+from tests.chaos.disturbed import DisturbedJob, Hung, Node, chosen, stopped
 from tests.world.cells import DEATH, FILLING, PLAN_PHASES, REST, RESTORE, SERVER, WORKER
 
 _SECONDS = 30.0
@@ -23,7 +23,7 @@ Hit = Callable[[], None]
 def reached(
     job: DisturbedJob, phase: str, chance: random.Random, choose: Callable[[], tuple[list[Node], Hit]]
 ) -> Iterator[tuple[list[Node], int]]:
-    """Bring a job that is whole to a phase and hit it there.
+    """Bring a job that is whole to a phase and hit it there. Raises Missed where the phase does not come, or is over.
 
     Joining workers are held before they join, or before they are ready; a member that is not hit is stopped for a
     moment where a phase would be over as soon as it has answered.
@@ -65,7 +65,8 @@ def _restoring(job: DisturbedJob, chance: random.Random, held: ExitStack) -> Non
     held.enter_context(job.held(_INIT))
     for victim in servers if job.replicas else [chosen(servers, chance)]:
         os.kill(victim.pid, signal.SIGKILL)
-    job.until(
+    _come(
+        job,
         lambda status: (
             status.phase in ("restoring", "starting")
             and len(job.waiting(_INIT)) == status.wanted_workers
@@ -83,7 +84,7 @@ def _planned(
     path = held.enter_context(job.held(place))
     job.scale(job.grown)
     approach = "REGISTERED" if place == _INIT else "SYNCING"
-    job.until(lambda status: _joiners_wait(job, status, approach, place), _SECONDS, f"a plan in {approach}")
+    _come(job, lambda status: _joiners_wait(job, status, approach, place), _SECONDS, f"a plan in {approach}")
     targets, hit = choose()
     if phase == "ASSIGNED":
         others = [node for node in job.nodes("", _MEMBERS) if node.pid not in {target.pid for target in targets}]
@@ -92,6 +93,14 @@ def _planned(
         path.unlink()
         _spin(job, phase)
     return targets, hit
+
+
+def _come(job: DisturbedJob, look: Callable[[Any], Any], seconds: float, what: str, pause: float = 0.05) -> Any:
+    """As `DisturbedJob.until`. Raises Missed: processes that start slowly are given up, and a plan with them."""
+    try:
+        return job.until(look, seconds, what, pause)
+    except Hung as error:
+        raise Missed(str(error)) from error
 
 
 def _joiners_wait(job: DisturbedJob, status: Any, phase: str, place: str) -> bool:
@@ -106,7 +115,7 @@ def _spin(job: DisturbedJob, phase: str) -> None:
     def looked(status: Any) -> str | None:
         return (status.plan.phase or "none") if status.plan.phase in beyond else None
 
-    if (found := job.until(looked, _SECONDS, f"a plan in {phase}", pause=0.001)) != phase:
+    if (found := _come(job, looked, _SECONDS, f"a plan in {phase}", pause=0.001)) != phase:
         raise Missed(f"the plan's phase was {found} when {phase} was to be hit")
 
 
@@ -129,9 +138,9 @@ def _mourning(job: DisturbedJob, phase: str, chance: random.Random, held: ExitSt
         known = any(node.member.id == victim.name for node in status.nodes)
         return "" if known or (phase == FILLING and status.plan.id) or not job.is_whole(status) else "over"
 
-    if job.until(looked, _SECONDS, f"a plan of the kind {phase}", pause=0.001) != phase:
+    if _come(job, looked, _SECONDS, f"a plan of the kind {phase}", pause=0.001) != phase:
         raise Missed(f"the plan of the kind {phase} was over when it was to be hit")
 
 
 class Missed(Exception):
-    """A short phase was over before it could be hit."""
+    """A short phase was over before it could be hit, or did not come; whether the job is well is another question."""
