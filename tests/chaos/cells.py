@@ -9,6 +9,7 @@ from tests.world.cells import (
     DROP,
     FILLING,
     FREEZE,
+    FULL,
     KILL,
     LAUNCHER,
     LINKS,
@@ -19,11 +20,9 @@ from tests.world.cells import (
     RESET,
     RESTORE,
     SERVER,
+    STORAGE,
     WORKER,
 )
-
-FULL = "full"
-"""The disk with the job's folder is full for a while: its journal, ledger, checkpoints and logs."""
 
 PASSING = (DELAY, FULL)
 """Faults that always end by themselves, after `Fault.leases`."""
@@ -36,6 +35,7 @@ _PROCESSES = {
     SERVER: (KILL, FREEZE),
     COORDINATOR: (KILL, FREEZE, LOSE, FULL),
     LAUNCHER: (FREEZE,),
+    STORAGE: (FULL,),
 }
 
 _SERVERLESS = ("worker-server", MOVERS)
@@ -74,12 +74,12 @@ class Cell:
 
     @property
     def needs_checkpoint(self) -> bool:
-        """Whether it may send any job back to its checkpoint: it comes on top of a death, or the journal is lost."""
-        return self.phase in (DEATH, FILLING, RESTORE) or self.kind == LOSE
+        """Whether its job needs one: it comes on top of a death, or the journal is lost, or it is about checkpoints."""
+        return self.phase in (DEATH, FILLING, RESTORE) or self.kind == LOSE or self.role == STORAGE
 
 
 def cells(room: bool) -> list[Cell]:
-    """Return every cell that can be hit; room: links' and the disk's too, which need namespaces."""
+    """Return every cell that can be hit; room: links' and disks' too, which need namespaces."""
     found = [
         Cell(role, phase, kind)
         for role, kinds in _PROCESSES.items()

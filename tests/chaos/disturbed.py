@@ -13,12 +13,11 @@ from typing import Any
 
 from coordinator.client import ClientError
 from coordinator.core.plans.scale_goal import RESTORE
-from tests.chaos.cells import FULL
 from tests.chaos.draw import JobDraw
 from tests.chaos.network import NODE, End
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT
-from tests.world.cells import COORDINATOR, LAUNCHER, LOSE, SERVER, WORKER
+from tests.world.cells import COORDINATOR, FULL, LAUNCHER, LOSE, SERVER, STORAGE, WORKER
 
 WORKERS = 2
 """Of a job at rest."""
@@ -52,7 +51,7 @@ class Node:
 
     Attributes:
         name: its id.
-        role: "worker", "server", "coordinator" or "launcher".
+        role: "worker", "server", "coordinator", "launcher" or "storage".
         state: as `NodeStatus.state`.
         pid: of its process.
         port: that it listens at; 0 for workers.
@@ -122,6 +121,11 @@ class DisturbedJob:
     def launcher(self) -> Node:
         """Its process."""
         return Node(LAUNCHER, LAUNCHER, "member", self.job.process.pid, 0)
+
+    @property
+    def storage(self) -> Path:
+        """The folder of its checkpoints."""
+        return self.folder / STORAGE
 
     def beats(self) -> int:
         """Steps that workers have made, all together, those that are made again counted again."""
@@ -205,7 +209,7 @@ class DisturbedJob:
 
     def has_checkpoint(self) -> bool:
         """Whether a server's death can be mended."""
-        return any((self.job.folder / "checkpoints").glob("version-*/manifest.json"))
+        return any(self.storage.glob("version-*/manifest.json"))
 
     # ---- holding -----------------------------------------------------------------------------------------------
 
@@ -255,13 +259,15 @@ def stopped(pid: int) -> Iterator[None]:
 @contextmanager
 def start(folder: Path, draw: JobDraw) -> Iterator[DisturbedJob]:
     """Run a job at rest: where links are to be hit they can be told apart, so that `network.rules` work."""
-    if FULL in draw.kinds:
-        _own_disk(folder / "state")
+    for path in (folder / "state", folder / STORAGE):
+        path.mkdir()
+        if FULL in draw.kinds:
+            _own_disk(path)
     wraps = [option for role in ROLES for option in (f"--wrap-{role}", str(NODE))] if draw.of_network else []
     every = ("--max-restarts", "1000", "--grace", "10", "--replicas", str(draw.replicas))
     every += ("--join-timeout", "20")  # of a process that is frozen before it has registered
     if draw.checkpoints:
-        every += ("--checkpoint-interval", str(_CHECKPOINT_SECONDS))
+        every += ("--checkpoint-interval", str(_CHECKPOINT_SECONDS), "--checkpoint", str(folder / STORAGE))
     how = {
         "workers": WORKERS,
         "servers": draw.servers,
@@ -280,7 +286,6 @@ def start(folder: Path, draw: JobDraw) -> Iterator[DisturbedJob]:
 
 def _own_disk(path: Path) -> None:
     """Put a small disk there, which ends with the room."""
-    path.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(path)], check=True)
 
 

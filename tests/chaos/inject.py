@@ -10,10 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos import network
-from tests.chaos.cells import FULL
 from tests.chaos.disturbed import DisturbedJob, Node, chosen, unregistered
 from tests.chaos.draw import Fault
-from tests.world.cells import COORDINATOR, DELAY, FREEZE, KILL, LAUNCHER, LOSE, MOVERS, MOVING, RESET, SERVER, WORKER
+from tests.world.cells import (
+    COORDINATOR,
+    DELAY,
+    FREEZE,
+    FULL,
+    KILL,
+    LAUNCHER,
+    LOSE,
+    MOVERS,
+    MOVING,
+    RESET,
+    SERVER,
+    STORAGE,
+    WORKER,
+)
 
 _JOINS = ("joining", "shadow")
 _MEMBERS = ("member",)
@@ -96,13 +109,13 @@ class Injection:
 
     @property
     def _filler(self) -> Path:
-        return self.job.job.folder / "filler"
+        return (self.job.storage if self.fault.cell.role == STORAGE else self.job.job.folder) / "filler"
 
     def _one(self, role: str, joiner: bool) -> Node:
         """One of a role: who joins, where that is wanted; processes that have yet to, where there are no others."""
         if role == LAUNCHER:
             return self.job.launcher
-        if role == COORDINATOR:
+        if role in (COORDINATOR, STORAGE):
             return self.job.coordinator
         joining = self.job.nodes(role, _JOINS) if joiner else []
         known = joining or self.job.nodes(role, _MEMBERS) or self.job.nodes(role)
