@@ -168,6 +168,9 @@ class Membership:
         promoted = codec.runs_from_pb(adopt.promoted)
         with self._state.changed:
             self._state.standing = self._state.standing.decide(number, decided, promoted)
+            found = [known for known in self._state.standing.known if known.id == number]
+        for member in found[0].servers if found else ():  # a death may leave blocks with servers that were to go
+            self._state.peers.ensure(member)
         if number == self._state.standing.config_id:
             self._acknowledge(pb.SWITCHED, number)
         self.switch(number)

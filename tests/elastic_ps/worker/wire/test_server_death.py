@@ -55,6 +55,25 @@ def test_a_worker_tells_what_it_has_seen_and_pushes_the_open_step_to_who_goes_on
     play.check_completes(running, 1)
 
 
+def test_a_worker_connects_again_to_a_server_that_was_to_leave_and_goes_on(play):
+    """The one that all blocks went to has died before it had them."""
+    play.start(SPLIT)
+    s0 = play.servers["s0"]
+    running = play.exchange()
+    s0.await_push(S0, ONE)
+    moved = play.configuration(2, [0] * 6, servers=("s1",))
+    play.prepare(moved)
+    play.adopt(moved)
+    die(play, "s1")
+    play.prepare(play.configuration(3, [0] * 6, servers=("s1",)), dead=["s1"])
+    decided = play.configuration(3, [0] * 6, servers=("s0",))
+    number = codec.config_id_to_pb(decided.id)
+    play.direct(adopt=pb.Adopt(configuration=number, decided=codec.configuration_to_pb(decided)))
+    s0.await_push(ALL, decided.id)
+    s0.answer(1, ALL, decided.id)
+    play.check_completes(running, 1)
+
+
 def test_an_answer_is_waited_for_by_nobody_who_cannot_be_reached(play):
     """Else the death of two servers would wait for the second one's connection."""
     play.start(SPLIT)
