@@ -16,6 +16,9 @@ Raw = NDArray[np.uint8]
 def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
     """Yield [low, high) of the longest stretches of the last axis over which each of `arrays` stays the same."""
     length = arrays[0].shape[-1]
+    if length == 1:
+        yield 0, 1
+        return
     cut = np.zeros(max(length - 1, 0), dtype=bool)
     for array in arrays:
         differs = array[..., 1:] != array[..., :-1]
@@ -25,8 +28,15 @@ def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
 
 def runs_of(wanted: NDArray[np.bool_]) -> list[Run]:
     """Return the runs of the blocks, by id, that are wanted."""
-    edges = np.flatnonzero(np.diff(wanted.astype(np.int8), prepend=0, append=0)).tolist()
+    framed = np.zeros(len(wanted) + 2, dtype=bool)
+    framed[1:-1] = wanted
+    edges = (framed[1:] != framed[:-1]).nonzero()[0].tolist()
     return [(low, high - low) for low, high in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def grown(array: Array, size: int) -> Array:
+    """Return an array with zeros behind it, `size` long; the array itself where it is."""
+    return array if len(array) == size else np.pad(array, (0, size - len(array)))
 
 
 def scatter(data: Raw, parts: Iterable[Array]) -> None:

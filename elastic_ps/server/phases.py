@@ -28,6 +28,14 @@ class BlockStatus(IntEnum):
     LEAVING = 5  # by the configuration in force another's, to whom it has not been handed over yet
 
 
+def having(status: Bytes, *kinds: BlockStatus) -> NDArray[np.bool_]:
+    """Return where a status is one of `kinds`: numpy takes a plain number at four times the speed of an enum's."""
+    result: NDArray[np.bool_] = status == int(kinds[0])
+    for kind in kinds[1:]:
+        result |= status == int(kind)
+    return result
+
+
 class FrameVerdict(Enum):
     """A `FrameVerdict` says what a server does with a worker's frame, by its configuration and sender."""
 
@@ -45,6 +53,9 @@ class BlockVerdict(IntEnum):
     ANSWER = 1  # updated already: the worker gets the value
     HOLD = 2  # the block is not here yet, or behind
     FOREIGN = 3  # another server's
+
+
+_KEEP, _ANSWER, _HOLD, _FOREIGN = map(int, BlockVerdict)
 
 
 class Given(IntEnum):
@@ -163,11 +174,11 @@ def parts(status: Bytes, wanted: NDArray[np.bool_], known: NDArray[np.bool_]) ->
         wanted: the block, where it is here, can take the push.
         known: it has taken it before.
     """
-    primary = status == BlockStatus.PRIMARY
-    result = np.full(len(status), BlockVerdict.HOLD, dtype=np.int8)
-    result[primary & wanted] = BlockVerdict.KEEP
-    result[primary & known] = BlockVerdict.ANSWER
-    result[(status == BlockStatus.ABSENT) | (status == BlockStatus.FROZEN)] = BlockVerdict.FOREIGN
+    primary = having(status, BlockStatus.PRIMARY)
+    result = np.full(len(status), _HOLD, dtype=np.int8)
+    result[primary & wanted] = _KEEP
+    result[primary & known] = _ANSWER
+    result[having(status, BlockStatus.ABSENT, BlockStatus.FROZEN)] = _FOREIGN
     return result
 
 

@@ -19,7 +19,7 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.optimizers.gradient_sum import Contribution
-from elastic_ps.server.phases import BlockStatus, FrameVerdict, judge
+from elastic_ps.server.phases import BlockStatus, FrameVerdict, having, judge
 from elastic_ps.server.state.server_state import HeldFrame, ServerState
 from elastic_ps.server.updates import payloads
 from elastic_ps.server.updates.async_updates import AsyncUpdates
@@ -184,10 +184,10 @@ class WorkerFrames:
             return np.empty(0, dtype=np.int64)
         blocks = np.concatenate([np.arange(first, first + count) for first, count in frame.runs])
         status = state.store.status[blocks]
-        if ((status == BlockStatus.ABSENT) | (status == BlockStatus.FROZEN)).any():
+        if having(status, BlockStatus.ABSENT, BlockStatus.FROZEN).any():
             raise ProtocolError(f"{node} asked {state.node} for blocks that it does not own: {frame.runs}")
         told = state.acknowledged.told[blocks] >= state.store.versions[blocks] if state.acknowledged.guards else True
-        return blocks if ((status == BlockStatus.PRIMARY) & told).all() else None
+        return blocks if (having(status, BlockStatus.PRIMARY) & told).all() else None
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 

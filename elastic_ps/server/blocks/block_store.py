@@ -25,7 +25,7 @@ from elastic_ps.server.blocks.memory_release import UnusedMemory
 from elastic_ps.server.blocks.row_updates import RowUpdates
 from elastic_ps.server.blocks.state_arrays import StateArrays
 from elastic_ps.server.blocks.treatments import Treatment, Treatments
-from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.phases import BlockStatus, having
 
 
 class ServerBlockStore:
@@ -109,7 +109,7 @@ class ServerBlockStore:
         """Make room for the state arrays, and give first ones where an optimizer was set just now."""
         layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment], dtype=np.int64)
         for layout in self._states.grow(self.model.slab_bytes, self._treatments.layouts()):
-            mine = np.flatnonzero((layouts == layout) & (self.status == BlockStatus.PRIMARY))
+            mine = np.flatnonzero((layouts == layout) & having(self.status, BlockStatus.PRIMARY))
             for run in runs(mine.tolist()):
                 self.init_states(run)
 
@@ -138,7 +138,8 @@ class ServerBlockStore:
 
     def held(self, status: BlockStatus) -> NDArray[np.int64]:
         """Return the ids of the blocks of a status."""
-        return np.flatnonzero(self.status == status)
+        found: NDArray[np.int64] = having(self.status, status).nonzero()[0]
+        return found
 
     def span(self, runs_: Iterable[Run]) -> int:
         """Return how many bytes the values of runs have on the wire.

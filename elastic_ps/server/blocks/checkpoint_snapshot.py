@@ -14,7 +14,7 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Array
 from elastic_ps.server.blocks.block_store import ServerBlockStore
-from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.phases import BlockStatus, having
 
 _PIECE_BYTES = 4 << 20
 
@@ -91,7 +91,7 @@ class CheckpointSnapshot:
         return not self._at_once and bool((self._unsaved() & (self._store.versions > self.clock)).any())
 
     def _unsaved(self) -> NDArray[np.bool_]:
-        unsaved: NDArray[np.bool_] = ~self._saved & (self._store.status == BlockStatus.PRIMARY)
+        unsaved: NDArray[np.bool_] = ~self._saved & having(self._store.status, BlockStatus.PRIMARY)
         return unsaved
 
     def _ready(self) -> NDArray[np.bool_]:

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Array, runs_of
+from elastic_ps.core.segments import Array, grown, runs_of
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.copying.snapshot_pace import SnapshotPace
 from elastic_ps.server.copying.update_records import OpenRecord, UpdateRecords
-from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.phases import BlockStatus, having
 from elastic_ps.transport.frame_metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.meta_parts import Written
@@ -116,8 +116,8 @@ class FollowSource:
     def wants(self, standing: Mask, number: ConfigId) -> None:
         """Send these blocks by configuration `number`, which is in force: they wait for no pace."""
         self._standing, self._number = standing, number
-        self._streamed = np.pad(self._streamed, (0, len(standing) - len(self._streamed)))
-        self._planned = np.pad(self._planned, (0, len(standing) - len(self._planned)))
+        self._streamed = grown(self._streamed, len(standing))
+        self._planned = grown(self._planned, len(standing))
         self._streamed &= self._standing | self._planned
 
     def begin_plan(self, planned: Mask, plan: ConfigId, live: bool, announce: bool = True) -> None:
@@ -183,8 +183,7 @@ class FollowSource:
     def _pending(self, wanted: Mask) -> Mask:
         pending: Mask = wanted & ~self._streamed
         if pending.any():
-            status = self._store.status
-            pending &= (status == BlockStatus.PRIMARY) | (status == BlockStatus.LEAVING)
+            pending &= having(self._store.status, BlockStatus.PRIMARY, BlockStatus.LEAVING)
         return pending
 
     def next_piece(self) -> None:

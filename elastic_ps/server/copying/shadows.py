@@ -11,7 +11,7 @@ from elastic_ps.core.model import Run
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.copying.follow_source import BACKLOG_BYTES, next_run
 from elastic_ps.server.interfaces import Outbox
-from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.phases import BlockStatus, having
 from elastic_ps.transport.frame_metas import ValueMeta
 from elastic_ps.transport.frames import Frame
 
@@ -80,7 +80,7 @@ class Subscription:
 
     def _pending(self) -> NDArray[np.bool_]:
         """Return by block whether its value may be sent and has not been: its follower has it."""
-        pending: NDArray[np.bool_] = self._unsent & (self._store.status == BlockStatus.PRIMARY) & self._may_tell()
+        pending: NDArray[np.bool_] = self._unsent & having(self._store.status, BlockStatus.PRIMARY) & self._may_tell()
         return pending
 
     @property

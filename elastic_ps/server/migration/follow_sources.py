@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId
 from elastic_ps.core.model import Run, members
-from elastic_ps.core.segments import runs_of
+from elastic_ps.core.segments import grown, runs_of
 from elastic_ps.server.copying.follow_source import FollowSource, Frozen, Mask
 from elastic_ps.server.phases import BlockStatus, Moves
 from elastic_ps.server.state.server_state import ServerState
@@ -172,7 +172,7 @@ class FollowSources:
             self._want(target)
 
     def _grown(self, mask: Mask) -> Mask:
-        return np.pad(mask, (0, len(self._state.store.status) - len(mask)))
+        return grown(mask, len(self._state.store.status))
 
     def _add(self, target: NodeId, blocks: NDArray[np.int64]) -> None:
         self._wanted.setdefault(target, self._mask(()))[blocks] = True

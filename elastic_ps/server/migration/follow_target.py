@@ -13,7 +13,7 @@ from elastic_ps.core.segments import Raw, runs_of
 from elastic_ps.core.sparse_rows import Rows, payload_bytes, received
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
-from elastic_ps.server.phases import BlockStatus, Moves
+from elastic_ps.server.phases import BlockStatus, Moves, having
 from elastic_ps.server.state.acknowledged import NOTHING
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.transport.frame_kinds import Kind
@@ -86,7 +86,7 @@ class FollowTarget:
     def owing(self) -> list[NodeId]:
         """Return the old owners that have blocks to hand over yet."""
         status = self._state.store.status
-        return [peer for peer, blocks in self._moves.into.items() if (status[blocks] == BlockStatus.FOLLOWER).any()]
+        return [peer for peer, blocks in self._moves.into.items() if having(status[blocks], BlockStatus.FOLLOWER).any()]
 
     def await_configuration(self, sender: NodeId, number: ConfigId, closed: Callable[[], bool]) -> None:
         """Wait until a stream's configuration is known here, or the stream ends: it may be faster than the control
@@ -184,7 +184,7 @@ class FollowTarget:
         store, version = self._state.store, frame.version
         (run,) = frame.runs
         window = slice(run[0], sum(run))
-        takes = (store.status[window] == BlockStatus.FOLLOWER) & (store.versions[window] <= version)
+        takes = having(store.status[window], BlockStatus.FOLLOWER) & (store.versions[window] <= version)
         self.copied += data.nbytes
         if takes.all():
             store.load(run, data, version, snapshot.counts, snapshot.applied or {})
@@ -195,7 +195,7 @@ class FollowTarget:
     def _copies(self, run: Run) -> list[Run]:
         """Return which blocks of a run this server has whole copies of."""
         store, window = self._state.store, slice(run[0], sum(run))
-        held = (store.status[window] == BlockStatus.FOLLOWER) & (store.versions[window] > NOTHING)
+        held = having(store.status[window], BlockStatus.FOLLOWER) & (store.versions[window] > NOTHING)
         return [(run[0] + first, count) for first, count in runs_of(held)]
 
     def _record(
@@ -225,7 +225,7 @@ class FollowTarget:
             brought = [None] * len(record.runs)
         for run in record.runs:
             window = slice(run[0], sum(run))
-            copies = store.status[window] == BlockStatus.FOLLOWER
+            copies = having(store.status[window], BlockStatus.FOLLOWER)
             if (copies & (store.versions[window] < frame.version)).any():
                 raise ProtocolError(
                     f"{sender} sent an update of blocks {run} at version {frame.version}, but this follower "

@@ -17,7 +17,7 @@ from elastic_ps.server.migration.follow_sources import FollowSources
 from elastic_ps.server.migration.follow_target import GRACE_SECONDS, FollowTarget
 from elastic_ps.server.migration.promotion import holdings, promote
 from elastic_ps.server.migration.told_versions import ToldVersions
-from elastic_ps.server.phases import BlockStatus, Moves, due, moves
+from elastic_ps.server.phases import BlockStatus, Moves, due, having, moves
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.transport.frame_metas import NoticeMeta
 from elastic_ps.transport.send_queue import Link
@@ -246,7 +246,7 @@ class PlanSteps:
             self.sources.end_plan()
             self.sources.close_unused()
             copies = [block for block in self._moves.incoming + self._moves.copies if not state.is_named(block)]
-            is_copy = state.store.status == BlockStatus.FOLLOWER
+            is_copy = having(state.store.status, BlockStatus.FOLLOWER)
             state.release(sorted(self._moves.fresh + [block for block in copies if is_copy[block]]))
             if self._moves.feeders:
                 self.follow_target.begin(Moves(), False, number)

@@ -91,14 +91,14 @@ class Gathering:
     def complete(self, run: Run) -> Iterator[Run]:
         """Yield the parts of a run to which every worker has contributed."""
         first, count = run
-        ready = (self.given[:, first : first + count] != Given.NOTHING).all(axis=0)
+        ready = self.given[:, first : first + count].all(axis=0)  # `Given.NOTHING` is 0
         yield from runs((np.flatnonzero(ready) + first).tolist())
 
     def drop(self, run: Run) -> None:
         """Forget all contributions to a run: they were applied, or cannot be."""
         for rank in range(len(self.workers)):
             self._free(rank, run)
-        self.given[:, run[0] : run[0] + run[1]] = Given.NOTHING
+        self.given[:, run[0] : run[0] + run[1]] = 0  # `Given.NOTHING`
 
     def drop_worker(self, rank: int) -> None:
         """Forget a dead worker's contributions."""
@@ -128,7 +128,8 @@ class Gathering:
             hyper: the optimizer's values in the step.
             data: batch and loss, for the normalisation.
         """
-        ranks = np.flatnonzero(self.given[:, segment[0]] == Given.GRADIENT).tolist()
+        given = self.given[:, segment[0]].tolist()
+        ranks = [rank for rank, kind in enumerate(given) if kind == Given.GRADIENT]
         found = []
         for rank in ranks:
             kept = self._kept[int(self.source[rank, segment[0]])]

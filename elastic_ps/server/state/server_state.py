@@ -25,7 +25,7 @@ from elastic_ps.server.blocks.memory_release import UnusedMemory
 from elastic_ps.server.copying.follow_source import FollowSource
 from elastic_ps.server.copying.shadows import Subscription
 from elastic_ps.server.interfaces import Control, Outbox
-from elastic_ps.server.phases import BlockStatus, Given
+from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.state.acknowledged import NOTHING, AcknowledgedVersions
 from elastic_ps.server.state.followed_ledger import FollowedLedger
 from elastic_ps.server.state.gathering import Gathering, Share
@@ -183,9 +183,9 @@ class ServerState:
         given = self.gathering.given
         if not given.any():  # `Given.NOTHING` is 0
             return []
-        begun = (given != Given.NOTHING).any(axis=0)
+        begun = given.any(axis=0)
         what = f"its push of version {self.store.versions[begun].min()}"
-        lacking = np.flatnonzero((given[:, begun] == Given.NOTHING).any(axis=1)).tolist()
+        lacking = np.flatnonzero(~given[:, begun].all(axis=1)).tolist()
         workers = [self.gathering.workers[rank] for rank in lacking]
         return [Awaited(worker, what) for worker in workers if worker not in self.standing.dead]
 

@@ -16,7 +16,7 @@ from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
-from elastic_ps.server.phases import BlockStatus, BlockVerdict, Bytes, parts
+from elastic_ps.server.phases import BlockStatus, BlockVerdict, Bytes, having, parts
 from elastic_ps.server.state.gathering import Share, aggregated
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.updates.intake import Intake, Piece
@@ -97,7 +97,7 @@ class AsyncUpdates:
         """See `PushMode.tell`: who owns the blocks that have left meanwhile is asked for them again, and answers."""
         waiting, self._untold = self._untold, []
         for node, blocks, version in waiting:
-            mine = blocks[self._state.store.status[blocks] == BlockStatus.PRIMARY]
+            mine = blocks[having(self._state.store.status[blocks], BlockStatus.PRIMARY)]
             if len(mine) and node not in self._state.standing.dead:
                 self._send_values(node, mine, version)
 

@@ -58,12 +58,13 @@ class Intake:
             for low, high in stretches(judged):
                 raw = store.part(piece.run, piece.data, low, high) if piece.data is not None else None
                 part = Piece((first + low, high - low), piece.given, raw)
-                if judged[low] == BlockVerdict.HOLD:
+                verdict = BlockVerdict(judged.item(low))
+                if verdict is BlockVerdict.HOLD:
                     self._hold(node, frame, part)
-                elif judged[low] == BlockVerdict.FOREIGN:
+                elif verdict is BlockVerdict.FOREIGN:
                     raise ProtocolError(f"{node} pushed blocks {part.run} that {self._state.node} does not own")
                 else:
-                    yield BlockVerdict(judged[low]), part
+                    yield verdict, part
 
     def _pieces(self, frame: Frame, data: list[Contribution]) -> list[Piece]:
         pieces = [Piece(run, Given.GRADIENT, part) for run, part in zip(frame.runs, data, strict=True)]

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Array, Raw, joined, runs_of
+from elastic_ps.core.segments import Array, Raw, grown, joined, runs_of
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.copying.shadows import Subscription
-from elastic_ps.server.phases import BlockStatus, BlockVerdict, Bytes, Given, UpdateOutcome, due, outcome, parts
+from elastic_ps.server.phases import BlockStatus, BlockVerdict, Bytes, Given, UpdateOutcome, due, having, outcome, parts
 from elastic_ps.server.state.gathering import Share
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.updates.intake import Intake
@@ -188,7 +188,7 @@ class SyncUpdates:
 
     def _withhold(self, closed: _Closed) -> None:
         """Remember what workers are to be told once followers have it."""
-        self._untold = np.pad(self._untold, (0, len(self._state.store.status) - len(self._untold)))
+        self._untold = grown(self._untold, len(self._state.store.status))
         for first, count in closed.updated:
             self._untold[first : first + count] = True
         if self._rows_for != self._state.gathering.workers:
@@ -200,8 +200,8 @@ class SyncUpdates:
         state, store = self._state, self._state.store
         if not self._untold.any():
             return
-        self._untold = np.pad(self._untold, (0, len(store.status) - len(self._untold)))
-        self._untold &= store.status == BlockStatus.PRIMARY  # who owns the others tells of them
+        self._untold = grown(self._untold, len(store.status))
+        self._untold &= having(store.status, BlockStatus.PRIMARY)  # who owns the others tells of them
         if self._rows_for != state.gathering.workers:
             self._untold_rows = {}  # who has come since needs all of them
         ready = self._untold & state.may_tell()
