@@ -24,7 +24,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, NoReturn, TypeVar, get_type_hints
+from typing import Any, NamedTuple, NoReturn, TypeVar, get_type_hints
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.errors import ProtocolError
@@ -85,8 +85,7 @@ class Frame:
         return self.meta
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A `Header` is what the fixed part of a frame says."""
 
     kind: Kind
@@ -134,10 +133,9 @@ def decode_header(data: bytes | bytearray | memoryview) -> Header:
         raise ProtocolError(f"a frame has {meta_bytes} bytes of meta, more than {MAX_META_BYTES}")
     if version > MOST:
         raise ProtocolError(f"a frame is of version {version}, more than {MOST}")
-    try:
-        known = Kind(kind)
-    except ValueError as error:
-        raise ProtocolError(f"a frame is of unknown kind {kind}") from error
+    known = _KINDS.get(kind)
+    if known is None:
+        raise ProtocolError(f"a frame is of unknown kind {kind}")
     return Header(known, ConfigId(term, number), version, samples, meta_bytes, payload_bytes)
 
 
@@ -160,7 +158,11 @@ def _fields(meta: type[Meta]) -> Mapping[str, tuple[Check, Any]]:
     return {found.name: (hints[found.name].__metadata__[0], found.default) for found in fields(meta)}
 
 
+_KINDS = {int(kind): kind for kind in Kind}
 _FIELDS = {kind: _fields(meta) for kind, meta in METAS.items()}
+_NEEDED = {
+    kind: tuple(name for name, (_, default) in found.items() if default is MISSING) for kind, found in _FIELDS.items()
+}
 
 
 def _encode_meta(meta: Meta, at: tuple[SharedRange, ...]) -> bytes:
@@ -169,16 +171,25 @@ def _encode_meta(meta: Meta, at: tuple[SharedRange, ...]) -> bytes:
         value = getattr(meta, name)
         if value != default:
             told[name] = value
-    return json.dumps(told, separators=(",", ":"), default=_object).encode() if told else b""
+    return _WRITER.encode(told).encode() if told else b""
 
 
 def _object(value: Hyper | Encoded) -> dict[str, Any]:
     return value.to_dict()
 
 
+def _not_finite(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+_WRITER = json.JSONEncoder(separators=(",", ":"), default=_object)
+_READER = json.JSONDecoder(parse_constant=_not_finite)
+"""`json.dumps` and `json.loads` make such objects anew at each call that has options."""
+
+
 def _decode_meta(kind: Kind, data: bytes | bytearray | memoryview) -> tuple[Meta, tuple[SharedRange, ...]]:
     try:
-        told = json.loads(bytes(data), parse_constant=_not_finite) if data else {}
+        told = _READER.decode(str(data, "utf-8")) if data else {}
     except (ValueError, RecursionError) as error:  # no JSON, or JSON as deep as no frame's
         raise ProtocolError(f"{kind.name} with broken meta: {error}") from error
     if not isinstance(told, dict):
@@ -189,7 +200,7 @@ def _decode_meta(kind: Kind, data: bytes | bytearray | memoryview) -> tuple[Meta
         if name not in known:
             raise ProtocolError(f"{kind.name} with {short(name)}, which frames of this kind do not have")
         found[name] = _checked(kind, name, known[name][0], value)
-    if missing := [name for name, (_, default) in known.items() if default is MISSING and name not in found]:
+    if missing := [name for name in _NEEDED[kind] if name not in found]:
         raise ProtocolError(f"{kind.name} without {', '.join(missing)}")
     meta = METAS[kind](**found)
     if meta.fault:
@@ -202,7 +213,3 @@ def _checked(kind: Kind, name: str, check: Check, value: Any) -> Any:
         return check(value)
     except ValueError as error:
         raise ProtocolError(f"{kind.name} with {name} {short(value)}: {error}") from error
-
-
-def _not_finite(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
