@@ -25,7 +25,7 @@ class Link:
         connection: open.
         lost: called at most once, when sending (or what else `guard` runs) fails and the link has closed for it; never
             after `close`.
-        idle: called (from the sender's thread) whenever the queue has become empty.
+        idle: called (from the sender's thread) whenever the queue has become empty, but for a sign of life.
     """
 
     def __init__(
@@ -68,8 +68,12 @@ class Link:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether everything has been sent."""
-        return not self._queue
+        """Return whether everything has been sent, signs of life aside."""
+        with self._filled:
+            return self._holds_probes_alone()
+
+    def _holds_probes_alone(self) -> bool:
+        return not self._queue or all(frame.kind in _PROBES for frame, _, _ in self._queue)
 
     def oldest_version(self) -> int | None:
         """Return the version of the frame that has waited longest; None: none waits."""
@@ -138,7 +142,7 @@ class Link:
         while (item := self._next()) is not None:
             frame, payload, sent = item
             self.connection.send(frame, payload)
-            if self._done(payload):
+            if self._done(payload) and frame.kind not in _PROBES:
                 self._idle()
             if sent is not None:
                 sent()
@@ -155,4 +159,4 @@ class Link:
             self._backlog -= sum(part.nbytes for part in payload)
             if not self._queue:
                 self._filled.notify_all()
-            return not self._queue
+            return self._holds_probes_alone()

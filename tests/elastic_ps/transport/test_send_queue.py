@@ -104,6 +104,22 @@ def test_frames_go_in_order_and_their_sender_hears_of_it(owner: Owner) -> None:
     assert (owner.link.backlog, owner.link.oldest_version(), owner.link.is_idle) == (0, None, True)
 
 
+def test_a_sign_of_life_that_waits_or_has_gone_concerns_nobody(owner: Owner) -> None:
+    owner.link.probe()
+    owner.gate.let(1)
+    assert owner.link.flush(TIMEOUT)
+    owner.queue(1)
+    owner.link.probe()
+    owner.gate.await_begun(2)
+    assert not owner.link.is_idle
+    assert not owner.idle.is_set()
+    owner.gate.let(1)
+    assert owner.idle.wait(TIMEOUT)
+    owner.gate.await_begun(3)
+    assert owner.link.is_idle
+    assert not owner.link.flush(0)
+
+
 def test_what_has_not_begun_can_be_withdrawn(owner: Owner) -> None:
     owner.queue(1, 2, 3)
     owner.gate.await_begun(1)
