@@ -41,13 +41,17 @@ def fault(message: Message, path: str = "") -> str:
         path: of the field that holds it, for the sentence.
     """
     for field, value in message.ListFields():
-        named = f"{path}{field.name}"
-        if field.name in _OF_PAIRS and len(value) % 2:
-            return f"{named}: pairs are meant, not {len(value)} numbers"
+        if type(value) is bool:
+            continue
+        name = field.name
+        if name in _OF_PAIRS and len(value) % 2:
+            return f"{path}{name}: pairs are meant, not {len(value)} numbers"
         for each in _values(field, value):
-            found = fault(each, f"{named}.") if isinstance(each, Message) else _wrong(field, each)
-            if found:
-                return found if isinstance(each, Message) else f"{named}: {found}"
+            if isinstance(each, Message):
+                if found := fault(each, f"{path}{name}."):
+                    return found
+            elif found := _wrong(field, each):
+                return f"{path}{name}: {found}"
     return ""
 
 

@@ -14,6 +14,7 @@ from coordinator.core.plans.lifecycle import cancel
 from coordinator.core.plans.next_configuration import static_reason
 from coordinator.core.plans.plan import Phase, PlanKind, chain
 from coordinator.core.plans.promotion import survivable
+from coordinator.core.records import changed
 from coordinator.core.state import Vitals
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import Member, NodeId, Role
@@ -103,8 +104,8 @@ def heard(context: StepContext, name: NodeId, version: int | None = None) -> Non
     if (
         context.now - vitals.heard > lease / 2 and context.now - vitals.back > 2 * lease
     ):  # else there are gaps all the time
-        vitals = replace(vitals, back=context.now)
-    vitals = replace(vitals, heard=context.now, version=max(vitals.version, version or 0))
+        vitals = changed(vitals, back=context.now)
+    vitals = changed(vitals, heard=context.now, version=max(vitals.version, version or 0))
     context.live(vitals={**context.state.vitals, name: vitals})
 
 
@@ -124,7 +125,7 @@ def on_reported(context: StepContext, event: Reported) -> None:
     """Note a node's version and speed, and renew its lease."""
     heard(context, event.node, event.version)
     before = context.state.vitals[event.node]
-    vitals = replace(
+    vitals = changed(
         before,
         grew=context.now if (event.bytes, event.copied) != (before.bytes, before.copied) else before.grew,
         step_seconds=event.step_seconds,

@@ -71,8 +71,8 @@ def protect(context: StepContext) -> bool:
         return False
     assert job.configuration is not None
     lacking = _lacking(job.configuration)
-    followers = filled(job, job.configuration)
-    if not lacking or not followers:
+    followers = filled(job, job.configuration) if lacking else None
+    if not followers:
         return False
     _begin(context, job.configuration, followers, lacking)
     return True
