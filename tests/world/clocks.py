@@ -6,17 +6,15 @@ from tests.world import threads
 from tests.world.threads import here
 
 
-def _ahead() -> tuple[float, float]:
-    task = here.scheduler.current
-    return task.process.ahead if task is not None else (0.0, 0.0)
-
-
 def _monotonic() -> float:
-    return here.scheduler.now + _ahead()[0]  # type: ignore[no-any-return]
+    scheduler = here.scheduler
+    task = scheduler.current
+    return scheduler.now + task.process.ahead[0] if task is not None else scheduler.now  # type: ignore[no-any-return]
 
 
 def _unix() -> float:
-    return threads.time.time() + _ahead()[1]  # type: ignore[no-any-return]
+    task = here.scheduler.current
+    return threads.time.time() + (task.process.ahead[1] if task is not None else 0.0)  # type: ignore[no-any-return]
 
 
 time = SimpleNamespace(

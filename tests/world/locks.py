@@ -20,16 +20,16 @@ def leave(waiting: Any, who: Any) -> None:
 class Lock:
     """See `threading.Lock`."""
 
-    __slots__ = ("_owner", "_told", "_waiting")
+    __slots__ = ("_owner", "_waiting")
 
     def __init__(self) -> None:
         self._owner: Task | None = None
         self._waiting: list[Task] = []
-        self._told: list[tuple[Condition, _Waiter]] = []
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         scheduler = here.scheduler
-        scheduler.pause()
+        if scheduler.switches:
+            scheduler.pause()
         while self._owner is not None:
             if not blocking or scheduler.over:
                 return False
@@ -40,12 +40,16 @@ class Lock:
         self._owner = scheduler.current
         return True
 
-    def release(self) -> None:
-        if self._told:
-            self._judge()
+    def release(self, *_error: object) -> None:
         self._owner = None
+        if self._waiting:
+            self._pass_on()
+
+    __enter__, __exit__ = acquire, release
+
+    def _pass_on(self) -> None:
+        scheduler = here.scheduler
         while self._waiting:
-            scheduler = here.scheduler
             if scheduler.wake(self._waiting.pop(int(scheduler.random.random() * len(self._waiting)))):
                 break
 
@@ -56,59 +60,59 @@ class Lock:
         """Return whether the present task has it."""
         return self._owner is not None and self._owner is here.scheduler.current
 
-    def tell(self, condition: "Condition", waiter: "_Waiter") -> None:
-        """Look at what a waiter waits for before the lock is free again, and wake it where that is so."""
-        self._told.append((condition, waiter))
-
-    def _judge(self) -> None:
-        told, self._told = self._told, []
-        for condition, waiter in told:
-            condition.judge(waiter)
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self.release()
-
 
 class RLock(Lock):
     """See `threading.RLock`."""
 
-    __slots__ = ("_times",)
+    __slots__ = ("_times", "_told")
 
     def __init__(self) -> None:
         super().__init__()
         self._times = 0
+        self._told: list[_Waiter] = []  # of a condition: those that have been notified
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        if self._owner is not None and self._owner is here.scheduler.current:
+        scheduler = here.scheduler
+        if self._owner is None:
+            if not scheduler.switches:
+                self._owner, self._times = scheduler.current, 1
+                return True
+        elif self._owner is scheduler.current:
             self._times += 1
             return True
-        if super().acquire(blocking, timeout):
+        if Lock.acquire(self, blocking, timeout):
             self._times = 1
             return True
         return False
 
-    def release(self) -> None:
-        if self._told and self._times == 1:
+    def release(self, *_error: object) -> None:
+        if self._times > 1:
+            self._times -= 1
+            return
+        if self._told:
             self._judge()
-        self._times -= 1
-        if self._times <= 0:
-            super().release()
+        self._times, self._owner = 0, None
+        if self._waiting:
+            self._pass_on()
+
+    __enter__, __exit__ = acquire, release
 
     def let_go(self) -> int:
         """Release it whole; return how often it was taken."""
         if self._told:
             self._judge()
-        times, self._times = self._times, 0
-        super().release()
+        times, self._times, self._owner = self._times, 0, None
+        if self._waiting:
+            self._pass_on()
         return times
 
     def take_again(self, times: int) -> None:
         """Take it as often as `let_go` has said."""
-        super().acquire()
+        self.acquire()
         self._times = times
+
+    def _judge(self) -> None:
+        """See `Condition`."""
 
 
 class _Waiter:
@@ -121,41 +125,31 @@ class _Waiter:
         self.is_done = False
 
 
-class Condition:
-    """See `threading.Condition`.
+class Condition(RLock):
+    """See `threading.Condition`. It is its own lock: nobody in production shares one among conditions.
 
     Who waits for a predicate does not run only to find that it does not hold yet: whoever has notified looks, at the
     moment at which it lets go of the lock.
     """
 
-    __slots__ = ("_lock", "_waiting", "acquire", "release")
+    __slots__ = ("_waiters",)
 
-    def __init__(self, lock: Any = None):
-        self._lock = lock if lock is not None else RLock()
-        self._waiting: deque[_Waiter] = deque()
-        self.acquire, self.release = self._lock.acquire, self._lock.release
-
-    def __enter__(self) -> bool:
-        return self._lock.acquire()  # type: ignore[no-any-return]
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+    def __init__(self, lock: RLock | None = None):
+        super().__init__()
+        self._waiters: deque[_Waiter] = deque()
 
     def wait(self, timeout: float | None = None, predicate: Callable[[], Any] | None = None) -> bool:
-        scheduler, lock = here.scheduler, self._lock
-        times = lock.let_go() if isinstance(lock, RLock) else lock.release()
+        scheduler = here.scheduler
+        times = self.let_go()
         waiter = _Waiter(scheduler.current, predicate)
-        self._waiting.append(waiter)
+        self._waiters.append(waiter)
         try:
             woken = scheduler.park(timeout)
             if not woken:
                 waiter.is_done = True
-                leave(self._waiting, waiter)
+                leave(self._waiters, waiter)
         finally:
-            if isinstance(lock, RLock):
-                lock.take_again(times)
-            else:
-                lock.acquire()
+            self.take_again(times)
         return woken  # type: ignore[no-any-return]
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
@@ -168,31 +162,34 @@ class Condition:
         return result
 
     def notify(self, n: int = 1) -> None:
-        looks = self._lock.is_mine()
-        while n and self._waiting:
-            waiter = self._waiting.popleft()
+        looks = self.is_mine()
+        while n and self._waiters:
+            waiter = self._waiters.popleft()
             if waiter.predicate is not None and looks:
-                self._lock.tell(self, waiter)
+                self._told.append(waiter)
                 n -= 1
             else:
                 n -= here.scheduler.wake(waiter.task)
 
     def notify_all(self) -> None:
-        self.notify(len(self._waiting))
+        if self._waiters:
+            self.notify(len(self._waiters))
 
-    def judge(self, waiter: _Waiter) -> None:
-        """Wake a waiter that was notified, where what it waits for is so; else it waits on."""
-        if waiter.is_done:
-            return
-        assert waiter.predicate is not None
-        try:
-            holds = waiter.predicate()
-        except Exception:  # noqa: BLE001  # the waiter's own: it meets it when it looks itself
-            holds = True
-        if holds:
-            here.scheduler.wake(waiter.task)
-        else:
-            self._waiting.append(waiter)
+    def _judge(self) -> None:
+        """Wake those that were notified and for whom what they wait for is so, before the lock is free again."""
+        told, self._told = self._told, []
+        for waiter in told:
+            if waiter.is_done:
+                continue
+            assert waiter.predicate is not None
+            try:
+                holds = waiter.predicate()
+            except Exception:  # noqa: BLE001  # the waiter's own: it meets it when it looks itself
+                holds = True
+            if holds:
+                here.scheduler.wake(waiter.task)
+            else:
+                self._waiters.append(waiter)
 
 
 class Event:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Collection
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -55,8 +56,10 @@ class End:
 
     def _pass(self, item: Any, seconds: float) -> None:
         scheduler = self.network.scheduler
-        self._arrives = max(self._arrives, scheduler.now + seconds)
-        scheduler.call_at(self._arrives, lambda: self.other._arrive(item))
+        when = scheduler.now + seconds
+        if when > self._arrives:
+            self._arrives = when
+        scheduler.call_at(self._arrives, partial(self.other._arrive, item))
 
     def _arrive(self, item: Any) -> None:
         if self.open and self.process.state != DEAD and not self.severed:
@@ -112,13 +115,14 @@ class Network:
     def latency(self, source: Process, target: Process) -> float:
         """Return how long the next message takes."""
         low, high = self._latency
-        return low + self.random.random() * (high - low) + self._slow.get((source, target), 0.0)
+        drawn = low + self.random.random() * (high - low)
+        return drawn + self._slow.get((source, target), 0.0) if self._slow else drawn
 
     def is_blocked(self, source: Process, target: Process) -> bool:
         """Return whether nothing passes from one process to another."""
-        return (source, target) in self._blocked or (
-            bool(self._gone) and not self._gone.keys().isdisjoint((source, target))
-        )
+        if self._blocked and (source, target) in self._blocked:
+            return True
+        return bool(self._gone) and not self._gone.keys().isdisjoint((source, target))
 
     def listen(self, process: Process, port: int, came: Callable[[End], None]) -> int:
         """Let `came` take the connections that are made to a port of a process; return the port.

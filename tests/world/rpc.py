@@ -6,6 +6,7 @@ life after silence, as gRPC's keepalive does, and break the connection where non
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -71,7 +72,10 @@ class Live:
             act()
 
     def _arrived(self, item: Any) -> None:
-        self._later(lambda: self._take(item))
+        if self.end.process.state:
+            self._later(partial(self._take, item))
+        else:
+            self._take(item)
 
     def _take(self, item: Any) -> None:
         self._heard = here.scheduler.now

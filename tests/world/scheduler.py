@@ -58,7 +58,7 @@ class Process:
 class Task:
     """A `Task` is a greenlet, as a process's thread."""
 
-    __slots__ = ("greenlet", "loop", "parked", "process", "serial", "thread", "woken")
+    __slots__ = ("greenlet", "loop", "parked", "process", "serial", "switch", "thread", "woken")
 
     def __init__(self, process: Process, thread: Any):
         self.process, self.thread = process, thread
@@ -66,6 +66,7 @@ class Task:
         self.serial = 0  # how often it has been parked
         self.loop: asyncio.AbstractEventLoop | None = None  # that runs in it
         self.greenlet: greenlet
+        self.switch: Callable[[], Any]  # lets it go on
 
 
 class Scheduler:
@@ -84,12 +85,13 @@ class Scheduler:
         self.over = self.stopped = False
         self.steps = 0
         self.uncaught: Callable[[Task, BaseException], None] = lambda task, error: None
-        self._switches, self._slow = switches, slow
+        self.switches, self._slow = switches, slow
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Any, int]] = []
         self._numbers = count()
         self._tasks: list[Task] = []
         self._hub = getcurrent()
+        self._let_others = self._hub.switch
 
     # ---- for tasks ---------------------------------------------------------------------------------------------------
 
@@ -107,6 +109,7 @@ class Scheduler:
                     self.uncaught(task, error)
 
         task.greenlet = greenlet(run, self._hub)
+        task.switch = task.greenlet.switch
         self._tasks.append(task)
         self._ready.append(task)
         return task
@@ -120,13 +123,19 @@ class Scheduler:
         task.serial += 1
         task.parked, task.woken = True, False
         if timeout is not None:
-            heappush(self._timers, (self.now + max(timeout, 0.0), next(self._numbers), task, task.serial))
-        self._switch(task)
+            until = self.now + timeout if timeout > 0 else self.now
+            heappush(self._timers, (until, next(self._numbers), task, task.serial))
+        if task.loop is not None:
+            self._switch(task)
+            return task.woken
+        self._let_others()
+        if self.over:
+            raise GreenletExit
         return task.woken
 
     def pause(self) -> None:
         """Let others run, with some chance: a thread may lose its core anywhere."""
-        if self._switches and self.random.random() < self._switches:
+        if self.switches and self.random.random() < self.switches:
             task = self.current
             if task is None or self.over:
                 return
@@ -138,10 +147,10 @@ class Scheduler:
 
     def _switch(self, task: Task) -> None:
         if task.loop is None:
-            self._hub.switch()
+            self._let_others()
         else:  # which loop runs is known by thread, and all tasks share one
             asyncio._set_running_loop(None)
-            self._hub.switch()
+            self._let_others()
             asyncio._set_running_loop(task.loop)
         if self.over:
             raise GreenletExit
@@ -156,7 +165,7 @@ class Scheduler:
 
     def call_at(self, when: float, act: Callable[[], None]) -> None:
         """Call something at a time, in nobody's name; it must not wait."""
-        heappush(self._timers, (max(when, self.now), next(self._numbers), act, -1))
+        heappush(self._timers, (when if when > self.now else self.now, next(self._numbers), act, -1))
 
     # ---- for the world -----------------------------------------------------------------------------------------------
 
@@ -184,12 +193,11 @@ class Scheduler:
         ready, chance = self._ready, self.random.random
         idle = 0
         while not self.stopped:
-            if not self._ready:
+            if not ready:
                 idle = 0
                 if not self._fire():
                     return
                 continue
-            ready = self._ready
             idle += 1
             if idle > _MOST_AT_ONCE:
                 raise Stuck(f"tasks run on and on at {self.now:.3f} s, the last {self.current and self.current.thread}")
@@ -203,7 +211,7 @@ class Scheduler:
                 continue
             self.current = task
             self.steps += 1
-            task.greenlet.switch()
+            task.switch()
             self.current = None
 
     def _fire(self) -> bool:
@@ -211,8 +219,8 @@ class Scheduler:
         timers = self._timers
         if not timers:
             return False
-        self.now = timers[0][0]
-        while timers and timers[0][0] <= self.now:
+        self.now = now = timers[0][0]
+        while timers and timers[0][0] <= now:
             _, _, target, serial = heappop(timers)
             if serial < 0:
                 target()
