@@ -4,7 +4,7 @@ A record of an earlier program may lack fields that have been added since: those
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -18,6 +18,14 @@ _hints = cache(get_type_hints)  # a journal holds thousands of records of a few 
 
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
 _PLAIN = frozenset((str, int, float, bool, NoneType))
+
+_WRITTEN: dict[type, Callable[[Any], str]] = {
+    int: repr,
+    str: json.encoder.encode_basestring_ascii,
+    bool: lambda value: "true" if value else "false",
+    NoneType: lambda _value: "null",
+}
+"""What the encoder makes of most values, without a call of it for each."""
 
 
 @cache
@@ -40,12 +48,12 @@ def encode(value: Any) -> Any:
         return {name: encode(getattr(value, name)) for name in names}
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, Mapping):
-        return {str(encode(key)): encode(item) for key, item in value.items()}
-    if isinstance(value, frozenset):
-        return sorted(encode(item) for item in value)
     if isinstance(value, tuple):
         return [encode(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(encode(item) for item in value)
+    if isinstance(value, Mapping):
+        return {str(encode(key)): encode(item) for key, item in value.items()}
     return value
 
 
@@ -68,6 +76,8 @@ class Texts:
         return found
 
     def _text(self, value: Any) -> str:
+        if (written := _WRITTEN.get(type(value))) is not None:
+            return written(value)
         names = _names_of(value)
         if names is None:
             return self._of_many(value)
@@ -78,9 +88,10 @@ class Texts:
         return known[1]
 
     def _of_many(self, value: Any) -> str:
-        if type(value) is tuple and value and _names_of(value[0]) is not None:
-            return "[" + ",".join(map(self._text, value)) + "]"
-        if isinstance(value, Mapping) and any(_names_of(item) is not None for item in value.values()):
+        if isinstance(value, tuple):
+            if type(value) is tuple and value and _names_of(value[0]) is not None:
+                return "[" + ",".join(map(self._text, value)) + "]"
+        elif isinstance(value, Mapping) and any(_names_of(item) is not None for item in value.values()):
             items = (f"{json.dumps(str(encode(key)))}:{self._text(item)}" for key, item in value.items())
             return "{" + ",".join(items) + "}"
         return _COMPACT.encode(encode(value))
