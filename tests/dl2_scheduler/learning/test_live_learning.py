@@ -221,7 +221,7 @@ def test_a_run_is_kept_as_it_was_and_held_by_one(tmp_path):
     run.save(new_policy(("a",), 9).weights(), {})
     keep(run.path)
     assert same(arrays(RunFolder(run.path / "before-live")), before)
-    with run.held(), pytest.raises(ClusterRefused, match="another process .* learns"), run.held():
+    with run.held(), pytest.raises(ClusterRefused, match=r"another process .* learns"), run.held():
         pass
 
 
