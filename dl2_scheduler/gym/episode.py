@@ -11,9 +11,10 @@ from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.gym.reward import slot_reward
+from dl2_scheduler.policies.learnt.actions import ACTIONS
 from dl2_scheduler.policies.learnt.batched import Filling, row_width
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.fill import ACTIONS
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
@@ -173,5 +174,4 @@ class GymEpisode:
         counts = self._filling.counts.tolist()
         grants = {job.id: Grant(*given) for job, given in zip(self._jobs, counts, strict=True)}
         self.cluster.apply(Allocation(grants))
-        trained = {job.id: job.epochs for job in self.cluster.finish_slot().jobs}
-        self._unpaid += sum(trained[job.id] / job.epochs for job in self._jobs)
+        self._unpaid += slot_reward(self._jobs, self.cluster.finish_slot())

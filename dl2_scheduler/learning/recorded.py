@@ -17,8 +17,9 @@ from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.teacher import of_counts
+from dl2_scheduler.policies.learnt.actions import STOP, Ints
 from dl2_scheduler.policies.learnt.features import features, of_room
-from dl2_scheduler.policies.learnt.fill import STOP, Ints, filled
+from dl2_scheduler.policies.learnt.fill import filled
 from dl2_scheduler.policies.learnt.weights import Weights, share_of
 from dl2_scheduler.sim.history import Decision
 

@@ -13,8 +13,9 @@ from dl2_scheduler.cluster.jobs import Job, Node, resource_names
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.sequences import Slots
+from dl2_scheduler.policies.learnt.actions import ACTIONS, STOP, Ints, Tasks
 from dl2_scheduler.policies.learnt.features import SlotInputs, features, kinds, shares
-from dl2_scheduler.policies.learnt.fill import ACTIONS, NOT_FORCED, STOP, Ints, Tasks, filled
+from dl2_scheduler.policies.learnt.fill import NOT_FORCED, filled
 from dl2_scheduler.policies.learnt.weights import Weights, share_of
 from dl2_scheduler.sim.lanes import NO_COST, Lanes, ScalingCost, SlotProgress
 from dl2_scheduler.sim.simulator import outcome

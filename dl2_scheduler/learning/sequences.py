@@ -6,18 +6,18 @@ visit, and the softmax of each inference is over the present visits of all jobs:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.cluster.compiled import compiled, inlined
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.plain import numbers
-from dl2_scheduler.policies.learnt.fill import ACTIONS, STOP, Ints, Tasks, allowed, grant, may_stop
+from dl2_scheduler.policies.learnt.actions import ACTIONS, STOP, Ints, Tasks, allowed, grant, may_stop
 
 Floats = NDArray[np.float64]
 
@@ -198,17 +198,23 @@ def _log_shares(
     logs -= top + np.log(np.exp(logs - top).sum())
 
 
+class _Choices(NamedTuple):
+    """`_Choices` are what was chosen in slots, and among what; see `Slots`, whose arrays these are."""
+
+    least: Ints
+    most: Ints
+    runs: NDArray[np.bool_]
+    closed: Ints
+    first_job: Ints
+    actions: Ints
+    first_action: Ints
+
+
 @compiled
 def _walk(
     scores: NDArray[np.float32],
     stops: NDArray[np.float32],
-    least: Ints,
-    most: Ints,
-    runs: NDArray[np.bool_],
-    closed: Ints,
-    first_job: Ints,
-    actions: Ints,
-    first_action: Ints,
+    choices: _Choices,
     log_probability: Floats,
     by_probability: Floats,
     score_gradient: NDArray[np.float32],
@@ -219,41 +225,41 @@ def _walk(
     Args:
         scores: of visits, (visits, 3).
         stops: of slots.
-        least: see `Slots`, as the next six.
-        most: see there.
-        runs: see there.
-        closed: see there.
-        first_job: see there.
-        actions: see there.
-        first_action: see there.
+        choices: of the slots.
         log_probability: written, by action.
         by_probability: derivative of the loss by the log probability of each action; empty: go forth.
         score_gradient: added to.
         stop_gradient: added to.
     """
     visit = 0
-    for slot in range(len(first_job) - 1):
-        base = first_job[slot]
-        jobs = first_job[slot + 1] - base
-        counts = np.zeros((jobs, 2), dtype=np.int64)
-        at = visit + np.arange(jobs)
-        visit += jobs
-        logs = np.empty(jobs * ACTIONS + 1)
-        own = slice(base, base + jobs)
-        tasks = Tasks(np.zeros((0, 0)), closed[:0], least[own], most[own], runs[own])
-        shut = closed[base : base + jobs]
-        for number in range(first_action[slot], first_action[slot + 1]):
-            _log_shares(scores, stops[slot], at, tasks, counts, shut, number - first_action[slot], logs)
-            chosen = len(logs) - 1 if actions[number] == STOP else actions[number]
+    for slot in range(len(choices.first_job) - 1):
+        tasks, closed, actions = _of_slot(choices, slot)
+        counts, logs = np.zeros((len(closed), 2), dtype=np.int64), np.empty(closed.size + 1)
+        at = visit + np.arange(len(closed))
+        visit += len(closed)
+        for inference, action in enumerate(actions):
+            number = choices.first_action[slot] + inference
+            _log_shares(scores, stops[slot], at, tasks, counts, closed, inference, logs)
+            chosen = len(logs) - 1 if action == STOP else action
             if len(by_probability) == 0:
                 log_probability[number] = logs[chosen]
             else:
                 _add_slopes(logs, chosen, by_probability[number], at, score_gradient, stop_gradient[slot : slot + 1])
-            if actions[number] != STOP:
-                job = actions[number] // ACTIONS
-                grant(counts, tasks.least, job, actions[number] % ACTIONS)
+            if action != STOP:
+                job = action // ACTIONS
+                grant(counts, tasks.least, job, action % ACTIONS)
                 at[job] = visit
                 visit += 1
+
+
+@inlined
+def _of_slot(choices: _Choices, slot: int) -> tuple[Tasks, Ints, Ints]:
+    """Return what the jobs of a slot may get, what was closed to them, and what was done."""
+    jobs = slice(choices.first_job[slot], choices.first_job[slot + 1])
+    done = slice(choices.first_action[slot], choices.first_action[slot + 1])
+    no_demands, no_kinds = np.zeros((0, 0)), choices.closed[:0]
+    tasks = Tasks(no_demands, no_kinds, choices.least[jobs], choices.most[jobs], choices.runs[jobs])
+    return tasks, choices.closed[jobs], choices.actions[done]
 
 
 @compiled
@@ -301,13 +307,7 @@ def _call(scores: Tensor, stops: Tensor, slots: Slots, found: Floats, slopes: Fl
     _walk(
         scores.detach().numpy(),
         stops.detach().numpy(),
-        slots.least,
-        slots.most,
-        slots.runs,
-        slots.closed,
-        slots.first_job,
-        slots.actions,
-        slots.first_action,
+        _Choices(slots.least, slots.most, slots.runs, slots.closed, slots.first_job, slots.actions, slots.first_action),
         found,
         slopes,
         *written,

@@ -7,7 +7,7 @@ import numpy as np
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Grant, Snapshot
-from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
+from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER, Ints
 
 Least = Sequence[tuple[int, int]]
 """Workers and servers of each job's first grant: its minimum, which is one action."""

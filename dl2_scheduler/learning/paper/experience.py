@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.learning.plain import numbers, whole
-from dl2_scheduler.policies.learnt.fill import ACTIONS
+from dl2_scheduler.policies.learnt.actions import ACTIONS
 
 Floats = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.paper.networks import PaperPolicy
+from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER, Ints
 from dl2_scheduler.policies.learnt.batched import slot_of
-from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
 from dl2_scheduler.policies.learnt.paper import NO_DRAWS, fill, new_trail
 from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
 

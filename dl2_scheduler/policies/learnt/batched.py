@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.free_resources import NOWHERE, Amounts, FreeResources, fits_on, pick_node, take
+from dl2_scheduler.cluster.snapshot import JobState
+from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER, Ints
 from dl2_scheduler.policies.learnt.features import F32, kinds
-from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, WORKER, Ints
 from dl2_scheduler.policies.rules.minima import refuse_minima
 
 Mask = NDArray[np.bool_]
@@ -93,18 +94,11 @@ def slot_of(room: FreeResources, models: Sequence[str], minimum: bool = True) ->
     refuse_minima(room.snapshot)
     states = room.snapshot.jobs
     jobs = len(states)
-    number = {model: index for index, model in enumerate(models)}
-    fixed = np.zeros((jobs, len(models) + _OWN - CHANGING), dtype=np.float32)
-    for row, state in zip(fixed, states, strict=True):
-        if state.job.model in number:
-            row[number[state.job.model]] = 1.0
-        row[-2] = np.log1p(state.slots_run) / 4.0
-        row[-1] = state.remaining_epochs / state.job.estimate
     resources = room.capacity.shape[1]
     demand = np.array([*zip(*room.demands, strict=True)]).reshape(jobs, 2, resources)
     demands, kind = kinds(demand)
     slot = Slot(
-        fixed,
+        _fixed_features(states, models),
         demands,
         kind,
         np.array([(state.job.max_workers, state.job.max_servers) for state in states]).reshape(jobs, 2),
@@ -120,6 +114,18 @@ def slot_of(room: FreeResources, models: Sequence[str], minimum: bool = True) ->
     )
     _begin(slot, minimum)
     return slot
+
+
+def _fixed_features(states: Sequence[JobState], models: Sequence[str]) -> F32:
+    """Return what a slot's grants do not change in the jobs' rows."""
+    number = {model: index for index, model in enumerate(models)}
+    fixed = np.zeros((len(states), len(models) + _OWN - CHANGING), dtype=np.float32)
+    for row, state in zip(fixed, states, strict=True):
+        if state.job.model in number:
+            row[number[state.job.model]] = 1.0
+        row[-2] = np.log1p(state.slots_run) / 4.0
+        row[-1] = state.remaining_epochs / state.job.estimate
+    return fixed
 
 
 @compiled

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.free_resources import FreeResources
-from dl2_scheduler.policies.learnt.fill import Ints, Tasks
+from dl2_scheduler.policies.learnt.actions import Ints, Tasks
 
 Floats = NDArray[np.float64]
 F32 = NDArray[np.float32]

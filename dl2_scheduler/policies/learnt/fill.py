@@ -11,6 +11,20 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled, inlined
 from dl2_scheduler.cluster.free_resources import NOWHERE, Amounts
+from dl2_scheduler.policies.learnt.actions import (
+    ACTIONS,
+    BOTH,
+    NEVER,
+    NOTHING,
+    SERVER,
+    STOP,
+    WORKER,
+    Ints,
+    Tasks,
+    allowed,
+    grant,
+    next_waiting,
+)
 from dl2_scheduler.policies.learnt.scores import F32, Scores, score
 from dl2_scheduler.policies.rules.node_filling import (
     Nodes,
@@ -23,47 +37,6 @@ from dl2_scheduler.policies.rules.node_filling import (
     would_fit,
 )
 from dl2_scheduler.policies.rules.ranking import Ranking, changed, first_of, ranking
-
-Ints = NDArray[np.int64]
-
-WORKER, SERVER, BOTH = 0, 1, 2
-ACTIONS = 3
-STOP = -1
-NOTHING = -2  # there is room for nothing
-NEVER = np.iinfo(np.int64).max
-
-
-class Tasks(NamedTuple):
-    """These `Tasks` are what the jobs of a slot may get.
-
-    Attributes:
-        demands: of each kind of task, (kinds, resources).
-        kind: of each job's worker, server, and both together, (jobs, 3).
-        least: workers and servers that each job runs with, (jobs, 2): its first grant, as one action.
-        most: that it can use, (jobs, 2).
-        runs: whether a job had tasks in the slot before.
-    """
-
-    demands: Amounts
-    kind: Ints
-    least: Ints
-    most: Ints
-    runs: NDArray[np.bool_]
-
-
-@inlined
-def grant(counts: Ints, least: Ints, job: int, action: int) -> None:
-    """Count what an action gives: to a job that has nothing its minimum, otherwise a task or one of each role.
-
-    Args:
-        counts: workers and servers so far, (jobs, 2).
-        least: see `Tasks`.
-        job: whose.
-        action: WORKER, SERVER or BOTH.
-    """
-    first = counts[job, 0] == 0
-    counts[job, 0] += least[job, 0] if first else action != SERVER
-    counts[job, 1] += least[job, 1] if first else action != WORKER
 
 
 class _Alike(NamedTuple):
@@ -88,12 +61,14 @@ class _Offers(NamedTuple):
         action: with the highest score of those that are allowed, (jobs,).
         keys: the negative of that score; infinity where nothing is allowed, (jobs,).
         ranks: of the jobs by key: one question.
+        hidden: scratch of the network's two layers, (2, hidden).
     """
 
     logits: F32
     action: Ints
     keys: Amounts
     ranks: Ranking
+    hidden: F32
 
 
 class Filled(NamedTuple):
@@ -128,46 +103,35 @@ def filled(tasks: Tasks, scores: Scores, capacity: Amounts, rule: int, forced: I
     jobs = len(tasks.kind)
     actions = np.empty(int(tasks.most.sum()) + 1, dtype=np.int64)  # each task, and to stop
     closed, counts = np.full((jobs, ACTIONS), NEVER), np.zeros((jobs, 2), dtype=np.int64)
-    length = _fill(tasks, scores, capacity, rule, forced, actions, closed, counts)
-    return Filled(actions[:length], closed, counts)
+    slot = Filled(actions, closed, counts)
+    length = _fill(tasks, scores, capacity, rule, forced, slot)
+    return slot._replace(actions=actions[:length])
 
 
 @compiled
-def _fill(
-    tasks: Tasks,
-    scores: Scores,
-    capacity: Amounts,
-    rule: int,
-    forced: Ints,
-    actions: Ints,
-    closed: Ints,
-    counts: Ints,
-) -> int:
-    """Write what `Filled` has; the number of inferences."""
-    jobs, width = scores.base.shape
-    nodes, alike, offers = nodes_of(tasks.demands, capacity, rule), _alike(tasks.kind), _offers(jobs)
-    first, second = np.empty(width, dtype=np.float32), np.empty(width, dtype=np.float32)
-    for job in range(jobs):
-        score(scores, job, counts[job, 0], counts[job, 1], first, second, offers.logits[job])
+def _fill(tasks: Tasks, scores: Scores, capacity: Amounts, rule: int, forced: Ints, slot: Filled) -> int:
+    """Write the slot; return the number of inferences."""
+    actions, closed, counts = slot
+    nodes, alike, offers = nodes_of(tasks.demands, capacity, rule), _alike(tasks.kind), _offers(scores)
+    for job in range(len(counts)):
+        _rescore(offers, scores, counts, job)
         _offer(offers, tasks, counts, closed, job)
     # Of a literal number Numba knows the value, and compiles all that takes it for that value, too.
     last = int(np.int64(NOWHERE))  # node that was taken
     inference = int(np.int64(0))
-    cursor = inference  # in what is forced
-    waiting = inference  # see `_next_waiting`
+    cursor = waiting = inference  # in what is forced; see `next_waiting`
     recheck = True
     while inference < len(actions):
         if recheck:
             recheck = _close(nodes, alike, offers, tasks, counts, closed, inference)
-        choice = best = _best(offers)
+        best = _best(offers)
         if best == NOTHING:
             return inference
-        waiting = _next_waiting(tasks, counts, closed, inference, waiting)
+        waiting = next_waiting(tasks, counts, closed, inference, waiting)
+        choice = STOP if scores.stop > -offers.keys[best // ACTIONS] else best
         if len(forced) > 0:
             choice, cursor = _next_forced(forced, cursor, tasks, counts, closed, inference)
-        elif scores.stop > -offers.keys[choice // ACTIONS]:
-            choice = STOP
-        if choice == STOP and waiting < jobs:
+        if choice == STOP and waiting < len(counts):
             if not _has_room(nodes, tasks, last, waiting):
                 closed[waiting, BOTH] = inference
                 _offer(offers, tasks, counts, closed, waiting)
@@ -186,16 +150,24 @@ def _fill(
             last = placed
             inference += 1
             grant(counts, tasks.least, job, action)
-            score(scores, job, counts[job, 0], counts[job, 1], first, second, offers.logits[job])
+            _rescore(offers, scores, counts, job)
             recheck = advance(nodes) or recheck
         _offer(offers, tasks, counts, closed, job)
     return inference
 
 
 @inlined
-def _offers(jobs: int) -> _Offers:
+def _offers(scores: Scores) -> _Offers:
+    jobs, width = scores.base.shape
     logits, action = np.empty((jobs, ACTIONS), dtype=np.float32), np.empty(jobs, dtype=np.int64)
-    return _Offers(logits, action, np.empty(jobs), ranking(1, jobs))
+    hidden = np.empty((2, width), dtype=np.float32)
+    return _Offers(logits, action, np.empty(jobs), ranking(1, jobs), hidden)
+
+
+@inlined
+def _rescore(offers: _Offers, scores: Scores, counts: Ints, job: int) -> None:
+    """Ask the network about a job again: its counts are others."""
+    score(scores, job, counts[job, 0], counts[job, 1], offers.hidden[0], offers.hidden[1], offers.logits[job])
 
 
 @inlined
@@ -268,52 +240,6 @@ def _close(
                     closed[job, action] = inference
             _offer(offers, tasks, counts, closed, job)
     return hangs
-
-
-@inlined
-def allowed(tasks: Tasks, counts: Ints, closed: Ints, inference: int, job: int, action: int) -> bool:
-    """Return whether an action is allowed: a job's first grant is its minimum of both roles, and it has maxima.
-
-    Args:
-        tasks: of the jobs.
-        counts: workers and servers given so far, (jobs, 2).
-        closed: the inference from which on an action does not fit any more, (jobs, 3).
-        inference: the number of the present one.
-        job: its index.
-        action: WORKER, SERVER or BOTH.
-    """
-    if closed[job, action] <= inference:
-        return False
-    if counts[job, 0] == 0:
-        return action == BOTH
-    return (action == SERVER or counts[job, 0] < tasks.most[job, 0]) and (
-        action == WORKER or counts[job, 1] < tasks.most[job, 1]
-    )
-
-
-@inlined
-def may_stop(tasks: Tasks, counts: Ints, closed: Ints, inference: int) -> bool:
-    """Return whether the filling may stop: not while a job that runs, and has been given nothing yet, would fit.
-
-    Args:
-        tasks: of the jobs.
-        counts: workers and servers given so far, (jobs, 2).
-        closed: the inference from which on an action does not fit any more, (jobs, 3).
-        inference: the number of the present one.
-    """
-    return _next_waiting(tasks, counts, closed, inference, 0) == len(counts)
-
-
-@inlined
-def _next_waiting(tasks: Tasks, counts: Ints, closed: Ints, inference: int, start: int) -> int:
-    """Return the first job from `start` on that stopping has to wait for, or the count of jobs where there is none.
-
-    Jobs before it never have to be waited for again.
-    """
-    for job in range(start, len(counts)):
-        if tasks.runs[job] and counts[job, 0] == 0 and closed[job, BOTH] > inference:
-            return job
-    return len(counts)
 
 
 @inlined

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.cluster.compiled import compiled, inlined
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.policies.learnt.actions import ACTIONS, NOTHING, SERVER, STOP, WORKER, Ints
 from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, give, slot_of, whole, write_mask, write_row
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.fill import ACTIONS, NOTHING, SERVER, STOP, WORKER, Ints
 from dl2_scheduler.policies.learnt.paper_weights import Layers, PaperWeights
 
 Floats = NDArray[np.float64]
@@ -204,18 +204,24 @@ def _fill_batch(
             if len(draws) > 0 and draws[count, 1] < epsilon:
                 mended = repair(slot, low, high, view.mask)
                 action = mended if mended != NOTHING else action
-        trail.actions[count] = action
-        trail.batches[count] = low // places
-        trail.jobs[count] = low + action // ACTIONS if action != stop else STOP
-        if len(trail.states) > 0:
-            trail.states[count] = view.state
-            trail.masks[count] = view.mask
+        _note(trail, count, view, low, action)
         if action == stop:
             count += 1
         elif give(slot, low + action // ACTIONS, action % ACTIONS):
             count += 1
             _renew(slot, layers, low + action // ACTIONS, action // ACTIONS, view)
     return count
+
+
+@inlined
+def _note(trail: Trail, count: int, view: _View, low: int, action: int) -> None:
+    """Write what was seen and done in an inference of the batch whose first job is `low`."""
+    trail.actions[count] = action
+    trail.batches[count] = low // len(view.state)
+    trail.jobs[count] = low + action // ACTIONS if action != len(view.mask) - 1 else STOP
+    if len(trail.states) > 0:
+        trail.states[count] = view.state
+        trail.masks[count] = view.mask
 
 
 @compiled

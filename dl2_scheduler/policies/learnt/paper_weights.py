@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dl2_scheduler.policies.learnt.actions import ACTIONS
 from dl2_scheduler.policies.learnt.array_files import Shape
 from dl2_scheduler.policies.learnt.batched import row_width
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.fill import ACTIONS
 
 
 class Layers(NamedTuple):

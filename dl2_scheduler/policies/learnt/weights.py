@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dl2_scheduler.policies.learnt.actions import ACTIONS
 from dl2_scheduler.policies.learnt.array_files import Shape
 from dl2_scheduler.policies.learnt.features import F32, KNOTS, SLOT_FEATURES, SlotInputs, count_basis, width
-from dl2_scheduler.policies.learnt.fill import ACTIONS
 from dl2_scheduler.policies.learnt.scores import Scores
 
 _LINEAR = ("base", "hidden", "out", "rank", "slot", "stop")

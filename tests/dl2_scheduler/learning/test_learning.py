@@ -20,8 +20,8 @@ from dl2_scheduler.learning.online import Online, OnlineSettings
 from dl2_scheduler.learning.rollout import Clusters, roll_out
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.teacher import of_counts, of_grants
+from dl2_scheduler.policies.learnt.actions import BOTH, SERVER, WORKER
 from dl2_scheduler.policies.learnt.dl2 import Dl2, load
-from dl2_scheduler.policies.learnt.fill import BOTH, SERVER, WORKER
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.shipped import shipped_speeds

@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.rollout import Clusters, Episode, roll_out
 from dl2_scheduler.learning.sequences import Slots, probabilities
-from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, SERVER, STOP, WORKER
+from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, STOP, WORKER
 
 MODELS = ("a", "b")
 

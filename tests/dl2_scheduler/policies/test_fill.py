@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.free_resources import NOWHERE, NodeRule, pick_node, take
 from dl2_scheduler.policies.learnt import fill
+from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, NEVER, SERVER, STOP, WORKER, Tasks
 from dl2_scheduler.policies.learnt.features import kinds as distinct
-from dl2_scheduler.policies.learnt.fill import ACTIONS, BOTH, NEVER, SERVER, STOP, WORKER, Tasks
 from dl2_scheduler.policies.learnt.scores import Scores, score
 
 HIDDEN = 5
