@@ -46,16 +46,17 @@ class Actions:
         self._clock = clock
         self._saves: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
 
-    def give(self, record: JobRecord, report: JobReport | None, grant: Grant) -> None:
+    def give(self, record: JobRecord, report: JobReport | None, grant: Grant, silence: str) -> None:
         """Take a job to its counts by the difference to what it has; what it will not follow is noted.
 
         Args:
             record: the record of the job, neither ended nor about to be.
             report: what its coordinator just said; None: nobody answers.
             grant: the grant that it is to have.
+            silence: why nobody answers, for people.
         """
         try:
-            match decide.difference(record, report, grant):
+            match decide.difference(record, report, grant, silence):
                 case StartJob(workers, servers):
                     self._start(record, workers, servers)
                 case ScaleJob(workers, servers):

@@ -101,7 +101,8 @@ class LocalCluster:
         for record, grant in sorted(grants, key=lambda each: _growth(*each)):
             if not record.left_alone:
                 self._records.change(record.number, wanted_workers=grant.workers, wanted_servers=grant.servers)
-            self._actions.give(record, self._reports.get(record.number), grant)
+            report, silence = self._reports.get(record.number), self._coordinators.silence(record)
+            self._actions.give(record, report, grant, silence)
 
     def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
@@ -164,7 +165,8 @@ class LocalCluster:
             if not self._is_owned(record) or (record.workers, record.servers) == (wanted.workers, wanted.servers):
                 continue
             if _growth(record, wanted) <= 0 or not placed(active, self._nodes, self._rule).over:
-                self._actions.give(record, self._coordinators.report(record), wanted)
+                report = self._coordinators.report(record)
+                self._actions.give(record, report, wanted, self._coordinators.silence(record))
 
     def _idles(self) -> bool:
         decided = [record for record in self._records.active() if not record.left_alone]

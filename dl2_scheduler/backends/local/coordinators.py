@@ -20,17 +20,27 @@ class Coordinators:
 
     def __init__(self, runtime: JobRuntime):
         self._runtime = runtime
+        self._refusals: dict[int, str] = {}  # by record: what they said instead of a report
 
     def hear(self, record: JobRecord) -> JobReport | LauncherEnding | None:
         """Return what a job's coordinator says, or how the job ends where it is over and its launcher still runs."""
+        self._refusals.pop(record.number, None)
         if record.process is None:
             return None
         try:
             return self._runtime.report(record.name, record.process)
         except Over as over:
             return over.ending
-        except (Unreachable, Declined):
+        except Unreachable:
             return None
+        except Declined as refused:
+            self._refusals[record.number] = str(refused)
+            return None
+
+    def silence(self, record: JobRecord) -> str:
+        """Return why a job's coordinator said nothing when it was last asked, for people."""
+        refusal = self._refusals.get(record.number)
+        return f"its coordinator does not answer: {refusal}" if refusal else "its coordinator does not answer"
 
     def report(self, record: JobRecord) -> JobReport | None:
         """Return what a job's coordinator says; None also where the job is over."""

@@ -51,13 +51,14 @@ class LeaveJob:
 Action = StartJob | ScaleJob | SuspendJob | LeaveJob
 
 
-def difference(record: JobRecord, report: JobReport | None, grant: Grant) -> Action:
+def difference(record: JobRecord, report: JobReport | None, grant: Grant, silence: str) -> Action:
     """Return what takes a job from what it has to what it is granted.
 
     Args:
         record: the record of the job, neither ended nor about to be.
         report: what its coordinator just said; None: nobody answers.
         grant: for the slot.
+        silence: why nobody answers, for people.
     """
     counts = grant.workers, grant.servers
     match record.phase:
@@ -70,7 +71,7 @@ def difference(record: JobRecord, report: JobReport | None, grant: Grant) -> Act
         case LiveJobPhase.STARTING if report is None and counts == (record.wanted_workers, record.wanted_servers):
             return LeaveJob()  # it was started with them
         case _ if report is None:
-            return LeaveJob("its coordinator does not answer")
+            return LeaveJob(silence)
         case _ if not all(counts):
             return SuspendJob(save=report.has_trained)
         case _ if counts == (report.wanted_workers, report.wanted_servers):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dl2_scheduler.backends.local.runtime import Declined
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
@@ -149,3 +150,20 @@ def test_a_job_is_saved_while_it_trains_and_the_others_go_on(serve, runtime, clo
     assert runtime.saved == {1: pytest.approx(10.0)}  # it trained until it was saved
     slot(cluster, a=(1, 1), b=(1, 1))
     assert (phases(cluster)["a"], runtime.calls[-1]) == (LiveJobPhase.RUNNING, ("start", "a", 1, 1))
+
+
+def test_what_a_coordinator_says_instead_of_a_report_is_told(serve, runtime):
+    cluster = serve()
+    cluster.desk.submit(document(epochs=400), HERE)
+    slot(cluster, digits=(2, 1))
+    reports = runtime.report
+
+    def declined(name, process):
+        raise Declined("a coordinator of an earlier release answers there")
+
+    runtime.report = declined
+    told = "its coordinator does not answer: a coordinator of an earlier release answers there"
+    assert only(slot(cluster, digits=(4, 4))).note == told
+    runtime.report = reports
+    runtime.jobs["digits"].answers = False
+    assert only(slot(cluster, digits=(4, 4))).note == "its coordinator does not answer"

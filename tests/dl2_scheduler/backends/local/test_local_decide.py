@@ -38,7 +38,7 @@ NEW = replace(REPORT, trains=False, has_trained=False)
     ],
 )
 def test_only_differences_are_done(phase, report, grant, action):
-    assert decide.difference(replace(RECORD, phase=phase), report, Grant(*grant)) == action
+    assert decide.difference(replace(RECORD, phase=phase), report, Grant(*grant), "") == action
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_only_differences_are_done(phase, report, grant, action):
     ],
 )
 def test_what_cannot_be_done_is_noted(phase, grant, word):
-    action = decide.difference(replace(RECORD, phase=phase), None, Grant(*grant))
+    action = decide.difference(replace(RECORD, phase=phase), None, Grant(*grant), "it does not answer")
     assert isinstance(action, LeaveJob)
     assert word in action.note
 
