@@ -1,7 +1,8 @@
-"""This module is the last resort of a command: an error that nobody foresaw becomes one sentence too."""
+"""This module is the last resort of a command: an error that nobody foresaw becomes one sentence, Ctrl-C silence."""
 
 import errno
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,6 +42,22 @@ def one_sentence(program: str, environment: Mapping[str, str] = os.environ) -> I
             raise
         sys.stderr.write(f"{program}: {_sentence(error)}\n")
         sys.exit(_FAILED)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the process at once meanwhile, without a traceback, as it ends a program that handles no signals.
+
+    Around a program's imports, which may take seconds.
+    """
+    handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else somebody ignores it
+    if handled:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if handled:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def open_standard_streams() -> None:

@@ -1,13 +1,16 @@
 """An error that nobody foresaw is a sentence, unless its traceback is asked for."""
 
 import errno
+import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from elastic_ps.system.last_resort import TRACEBACK, one_sentence
+from elastic_ps.system.last_resort import TRACEBACK, interruptible, one_sentence
+from tests.paths import ROOT
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,7 @@ def test_a_closed_stream_is_none_that_a_file_gets(tmp_path: Path, closed: str) -
     journal = tmp_path / "journal"
     program = f"""
 import sys
+import tomllib
 from elastic_ps.system.last_resort import one_sentence
 with one_sentence("dl2"):
     journal = open({str(journal)!r}, "wb")
@@ -67,3 +71,39 @@ with one_sentence("dl2"):
     done = subprocess.run(["sh", "-c", shell, sys.executable, program], check=False, timeout=60)
     assert done.returncode == 0
     assert journal.read_bytes() == b""
+
+
+INTERRUPTED = """
+import time
+from elastic_ps.system.last_resort import interruptible
+with interruptible():
+    print("importing", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_ctrl_c_while_a_program_is_imported_leaves_no_traceback() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (-signal.SIGINT, "")
+
+
+def test_ctrl_c_is_pythons_again_after_the_imports() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interruptible():
+        pass
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_programs_are_started_by_is_light() -> None:
+    """So Ctrl-C meets `interruptible` from nearly the first moment on."""
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
+    modules = [script.partition(":")[0] for script in scripts]
+    look = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert len(modules) == 3
+    assert not {"grpc", "numpy", "typer", "rich"} & set(done.stdout.split())
