@@ -1,6 +1,7 @@
 """A run's checkpoint is data: nothing in it runs, and what compiled code indexes by is checked."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,15 +122,15 @@ def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
     assert [value for _, value in experience._finished] == [2.5]
 
 
-def changed(**of_slots: Any) -> dict[str, Any]:
-    state = state_of_all()
-    state["replay"] = [{**slots().state(), **of_slots}]
-    return state
+def changed(**of_slots: Any) -> Callable[[], dict[str, Any]]:
+    return lambda: {**state_of_all(), "replay": [{**slots().state(), **of_slots}]}
 
 
-def part(name: str, **values: Any) -> dict[str, Any]:
-    state = state_of_all()
-    state[name] = {**state[name], **values}
+def part(name: str, **values: Any) -> Callable[[], dict[str, Any]]:
+    def state() -> dict[str, Any]:
+        whole = state_of_all()
+        return {**whole, name: {**whole[name], **values}}
+
     return state
 
 
@@ -155,12 +156,12 @@ def part(name: str, **values: Any) -> dict[str, Any]:
         (part("critic", top=np.ones(3)), "top speeds"),
         (part("critic", progress={}), "damaged"),
         (part("policy", share=np.zeros(3, np.float32)), "damaged"),
-        ({**state_of_all(), "optimizer": {"state": {0: {}}}}, "it has no 'exp_avg'"),
+        (lambda: {**state_of_all(), "optimizer": {"state": {0: {}}}}, "it has no 'exp_avg'"),
     ],
 )
-def test_what_is_wrong_is_refused(tmp_path: Path, state: dict[str, Any], problem: str) -> None:
+def test_what_is_wrong_is_refused(tmp_path: Path, state: Callable[[], dict[str, Any]], problem: str) -> None:
     path = tmp_path / "checkpoint.pt"
-    write_plain(state, path)
+    write_plain(state(), path)
     with pytest.raises(BadInput, match=problem):
         restore(path)
 

@@ -22,6 +22,7 @@ def test_it_is_refuted_without_a_rule(rules):
     assert f"\n{outcome.actions:3d} " in outcome.text, "the trace has as many lines as it says"
 
 
+@pytest.mark.slow
 def test_an_unknown_option_is_refused():
     with pytest.raises(RuntimeError, match="no such rule: nonsense"):
         explore("without=nonsense")

@@ -5,6 +5,7 @@ While all blocks are protected a server may die at any moment, whatever else is 
 
 import re
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -107,3 +108,4 @@ ReplicatedCluster.TestCase.settings = settings(
     max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 TestReplicatedCluster = ReplicatedCluster.TestCase
+TestReplicatedCluster.pytestmark = [pytest.mark.slow]

@@ -39,6 +39,7 @@ def test_nodes_are_picked_as_the_rules_say(data: st.DataObject, rule: NodeRule, 
     assert ours == slow_pick(free, used, demand, rule, last)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(snapshots(), RULES, st.lists(st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 4)), max_size=30))
 def test_a_grant_is_given_whole_or_not_at_all(now: Snapshot, rule: NodeRule, asks: list[tuple[int, int, int]]) -> None:

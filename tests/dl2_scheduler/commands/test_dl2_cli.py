@@ -102,6 +102,7 @@ def test_simulated(trace: Path) -> None:
     assert f"completion time, slots  {mean:.2f}" in " ".join(lines).replace("   ", "  ")
 
 
+@pytest.mark.slow
 def test_speeds_of_ones_own(trace: Path) -> None:
     rows = [f"{model},{count},{count},{100 * count}" for model in ("dssm", "resnext-110") for count in (1, 16)]
     Path("speeds.csv").write_text("\n".join(["model,servers,workers,samples_per_second", *rows]))

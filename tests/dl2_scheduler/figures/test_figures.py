@@ -87,6 +87,7 @@ def test_picture_numbers_and_settings(number: str, folder: Path) -> None:
     assert all(0 < float(row.get("jct_slots", 1)) < 1001 for row in rows)
 
 
+@pytest.mark.slow
 def test_drawn_again_trains_nothing(folder: Path) -> None:
     first = lab_in(folder)
     path = draw("reward", first, folder).with_suffix(".csv")

@@ -62,6 +62,7 @@ def test_the_checker_finds_nothing(settings):
     check_env(made.unwrapped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_an_episode_is_what_the_simulator_makes_of_its_actions(seed):
     env = of()
@@ -130,6 +131,7 @@ def test_it_is_cut_off():
         env.step(9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"most_slots": 3}, {"cluster": "3x2cpu+1x8cpu,8gpu", "minimum": False}])
 def test_many_at_once_have_the_numbers_of_single_ones(settings):
     options = {**SMALL, "jobs": 2, **settings}
@@ -195,6 +197,7 @@ def test_wrong_calls_are_told():
         ours.ClusterVectorEnv(0)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_runs(capsys):
     page = (ROOT / "docs" / "reference" / "gym.md").read_text()
     example = re.search(r"^```python\n(.*?)^```", page, re.M | re.S)

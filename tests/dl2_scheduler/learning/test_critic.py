@@ -117,6 +117,7 @@ def test_it_learns_both(trained):
     assert value[1, 3] == pytest.approx(value[1, 1], rel=0.1)
 
 
+@pytest.mark.slow
 def test_its_decisions_follow(trained):
     critic, _ = trained
     room = FreeResources(at(0, JobState(job(1, epochs=1000.0)), JobState(job(2, model="flat", epochs=1000.0))))

@@ -51,6 +51,7 @@ def test_it_decides_as_its_teacher(taught):
     assert losses[-1] < losses[0] / 2
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_run(taught):
     folder, _, _ = taught
     found = json.loads((folder.path / "settings.json").read_text())

@@ -70,6 +70,7 @@ def test_it_decides_as_its_teacher(taught: tuple[RunFolder, dict[str, list[float
     assert folder.checkpoint()["network"] == "paper"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -115,6 +116,7 @@ def test_agents_learn_from_weights_as_old_as_their_last_turn(
     assert first.agent.cluster is not second.agent.cluster
 
 
+@pytest.mark.slow
 def test_it_improves_within_seconds(tmp_path: Path) -> None:
     """From nothing, on jobs that are alike, of which a few fill the cluster; each slot learns from itself."""
     start, folder = RunFolder(tmp_path / "start"), RunFolder(tmp_path / "run")

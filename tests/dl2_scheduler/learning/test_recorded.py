@@ -44,6 +44,7 @@ def test_what_was_recorded_is_what_was_decided(history: Path) -> None:
         assert [decided[state.job.id] for state in now.jobs] == list(grants)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "kind"), [("shared", Weights), ("paper", PaperWeights)])
 def test_both_networks_learn_from_it(history: Path, tmp_path: Path, network: str, kind: type) -> None:
     line = (
@@ -74,6 +75,7 @@ def test_counts_are_reached_by_the_shared_network(history: Path) -> None:
     assert given == pytest.approx(workers, abs=1), "but for what another order has no room for"
 
 
+@pytest.mark.slow
 def test_from_a_teacher(tmp_path: Path) -> None:
     line = f"bootstrap --network paper --places 8 --clusters {CLUSTER} --jobs 8 --episodes 2 --warm-up 0 --epochs 2"
     status, output = invoke(f"{line} --out {tmp_path / 'run'}")

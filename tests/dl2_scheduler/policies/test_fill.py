@@ -1,6 +1,7 @@
 """The compiled loop of the learnt policy, against a slow one."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -215,6 +216,7 @@ class SlowSlot:
         return False
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(demand, demand), min_size=1, max_size=3),

@@ -60,6 +60,7 @@ def test_the_best_is_taken_each_time(now: Snapshot, seed: int, minimum: bool) ->
     assert (filling.slot.counts == slot.counts).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(snapshots(), st.integers(0, 99), st.booleans(), st.sampled_from(NodeRule))
 def test_contract(now: Snapshot, seed: int, minimum: bool, rule: NodeRule) -> None:

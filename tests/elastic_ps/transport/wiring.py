@@ -97,7 +97,9 @@ class _Gathered:
     @staticmethod
     def _is_part(connection: Connection) -> bool:
         sock = connection.detached()
-        start = sock.recv(8, socket.MSG_PEEK) if select.select([sock], [], [], 0.5)[0] else b""
+        ready = select.poll()
+        ready.register(sock, select.POLLIN)
+        start = sock.recv(8, socket.MSG_PEEK) if ready.poll(500) else b""
         return start[6:] == Kind.JOIN.to_bytes(2, "little")
 
 

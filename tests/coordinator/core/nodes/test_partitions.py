@@ -2,6 +2,7 @@
 
 from itertools import chain, combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def remains_whole(pairs, gone):
     return all(pair & gone for pair in pairs)
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None)
 @given(st.sets(st.sampled_from(PAIRS), max_size=12), st.lists(st.integers(1, 9), min_size=7, max_size=7))
 def test_the_cut_is_the_cheapest_of_all_sets_that_leave_nobody_apart(pairs, weights):

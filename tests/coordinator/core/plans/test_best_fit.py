@@ -48,6 +48,7 @@ def optimum(sizes: list[int], before: list[int | None], servers: int) -> int:
     return min(moved(sizes, before, owners) for owners in legal)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(cases())
 def test_bounds(case: Case) -> None:

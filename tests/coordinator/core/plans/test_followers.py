@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def loads_of(sizes: list[int], machines: list[str], *columns) -> list[int]:
     return loads
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(cases())
 def test_followers_are_elsewhere_and_balanced(case: Case) -> None:
@@ -53,6 +55,7 @@ def test_followers_are_elsewhere_and_balanced(case: Case) -> None:
             assert loads[follower] - min(loads[server] for server in may) <= max(sizes)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_placed_followers_are_left_alone(case: Case) -> None:
@@ -61,6 +64,7 @@ def test_placed_followers_are_left_alone(case: Case) -> None:
     assert place(sizes, owners, machines, after, former) == after
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(cases())
 def test_filling_changes_none_that_is_there(case: Case) -> None:

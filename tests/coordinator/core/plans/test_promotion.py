@@ -131,6 +131,7 @@ def test_survivable_is_what_somebody_is_named_for():
     assert not survivable([Configuration(ConfigId(1, 1), (), (Member("s1", Role.SERVER, "h"),), (0,))], {"s1"})
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.permutations(SERVERS), min_size=1, max_size=3),

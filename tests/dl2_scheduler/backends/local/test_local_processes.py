@@ -112,6 +112,7 @@ def test_commands_that_cannot_be_run_here(runtime, tmp_path):
             runtime.start(order(tmp_path, command=("python", text)), lambda process: None)
 
 
+@pytest.mark.slow
 def test_a_script_that_is_not_there_is_told_by_the_log(tmp_path):
     over = threading.Event()
     runtime = ElasticrunRuntime(tmp_path, over.set, TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0))

@@ -128,6 +128,7 @@ def test_rows_reach_the_followers(jobs: Jobs, transport: Transport, lazy: bool) 
         check_copies(job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
 def test_a_storm_of_plans_deaths_and_resets_changes_no_bit(jobs: Jobs, transport: Transport, seed: int) -> None:
