@@ -28,7 +28,7 @@ MODES = {
     "async": ("--consistency", "async", "--rate", "0.01"),
     "ssp": ("--consistency", "ssp", "--staleness", "2", "--rate", "0.01"),
 }
-START_SECONDS = 90.0
+START_SECONDS = 180.0
 _PACE = ("--pace", "0.1")  # a plan's last phase lasts some steps: long enough to be met, and cheap
 _CHECKPOINT_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
