@@ -65,16 +65,14 @@ def main() -> int:
     count = sum(len(job.faults) for job in draws)
     began = time.monotonic()
     run = Run(draws, FOLDER, arguments.lanes, room=not refusal)
-    run.run()
-    results, goals = list(run.results.values()), _goals(run, count)
-    document = {
-        "seed": arguments.seed,
-        "seconds": round(time.monotonic() - began),
-        "refused": refusal,
-        "machine": machine(),
-        **summary(results, [asdict(goal) for goal in goals]),
-    }
-    (FOLDER / "summary.json").write_text(json.dumps(document, indent=2) + "\n")
+    try:
+        run.run()
+    finally:  # what has been made counts, though the run is ended
+        results, goals = list(run.results.values()), _goals(run, count)
+        seconds = round(time.monotonic() - began)
+        document = {"seed": arguments.seed, "seconds": seconds, "refused": refusal, "machine": machine()}
+        document |= summary(results, [asdict(goal) for goal in goals])
+        (FOLDER / "summary.json").write_text(json.dumps(document, indent=2) + "\n")
     console = Console(width=None if sys.stdout.isatty() else 180, markup=False, highlight=False)
     console.print(table(results))
     console.print(
@@ -84,7 +82,7 @@ def main() -> int:
         console.print(f"{which}: {times(results, which)}")
     for goal in goals:
         console.print(f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.value:g} (goal: {goal.goal})")
-    console.print(f"{document['seconds']} s; written to {FOLDER / 'summary.json'}; folders of failed jobs beside it")
+    console.print(f"{seconds} s; written to {FOLDER / 'summary.json'}; folders of failed jobs beside it")
     return 0 if all(goal.met for goal in goals) else 1
 
 

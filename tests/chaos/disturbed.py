@@ -265,7 +265,7 @@ def start(folder: Path, draw: JobDraw) -> Iterator[DisturbedJob]:
             _own_disk(path)
     wraps = [option for role in ROLES for option in (f"--wrap-{role}", str(NODE))] if draw.of_network else []
     every = ("--max-restarts", "1000", "--grace", "10", "--replicas", str(draw.replicas))
-    every += ("--join-timeout", "20")  # of a process that is frozen before it has registered
+    every += ("--join-timeout", "40")  # of a process that is frozen before it has registered
     if draw.checkpoints:
         every += ("--checkpoint-interval", str(_CHECKPOINT_SECONDS), "--checkpoint", str(folder / STORAGE))
     how = {

@@ -10,7 +10,7 @@ from typing import Any
 from tests.chaos.disturbed import DisturbedJob, Hung, Node, chosen, stopped
 from tests.world.cells import DEATH, FILLING, PLAN_PHASES, REST, RESTORE, SERVER, WORKER
 
-_SECONDS = 30.0
+_SECONDS = 50.0
 _INIT, _READY = "hold-init", "hold"
 _MEMBERS = ("member",)
 _CAUSES = {DEATH: "death of ", FILLING: "no follower"}
