@@ -111,7 +111,7 @@ class DurableJob:
         unread: how often servers could not read one, by folder, since the job trained.
         begun: folder of the checkpoint that the job began from; "": from nothing.
         saves: the highest number in a checkpoint's name.
-        voids: restores so far.
+        voids: restores so far, but those that a later one has undone.
         expelled: nonces of the latest nodes that the job goes on without though nobody saw them end.
         evicted: those of them that a person wanted to go.
     """

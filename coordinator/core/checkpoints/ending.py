@@ -130,7 +130,11 @@ def restored(job: DurableJob, url: str, saved: Manifest, term: int) -> DurableJo
         saved: its manifest.
         term: that begins.
     """
-    void = Void(term, saved.version) if saved.book is None else Void(term, 0, saved.floors)
+    latest = saved.configuration.id.term
+    void = Void(
+        term, saved.version if saved.book is None else 0, saved.floors if saved.book is not None else (), latest
+    )
+    before = tuple(void for void in job.voids if void.term <= latest)  # else it was saved when that did not stand yet
     again = [batch.origin for batch in saved.book.named] if saved.book is not None else []
     workers = max([job.registered.get(Role.WORKER, 0), *(int(origin[1:]) + 1 for origin in again)])
     return replace(
@@ -143,7 +147,7 @@ def restored(job: DurableJob, url: str, saved: Manifest, term: int) -> DurableJo
         restore=url,
         saves=max(job.saves, saved.version),
         registered={**job.registered, Role.WORKER: workers},  # a new worker is none whose batches blocks know
-        voids=(*job.voids, void),
+        voids=(*before, void),
     )
 
 

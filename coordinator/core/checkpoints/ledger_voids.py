@@ -16,11 +16,15 @@ class Void:
         version: of the checkpoint's blocks; without a common version 0.
         floors: without a common version: first block, count, and the version that the checkpoint has these blocks at.
             Blocks that are in none of them are not in it.
+        latest: the last term whose updates the checkpoint may hold. It may be an older one than that of the void
+            before, where the job goes back to a checkpoint that it had gone back behind. None: in a void of before
+            this was noted, any.
     """
 
     term: int
     version: int
     floors: tuple[tuple[int, int, int], ...] = ()
+    latest: int | None = None
 
     def kept(self, term: int, version: int, runs: Sequence[BlockRun]) -> Sequence[BlockRun]:
         """Return those of some blocks for which an update that took them to their next version still counts.
@@ -32,6 +36,8 @@ class Void:
         """
         if term >= self.term:
             return runs
+        if self.latest is not None and term > self.latest:
+            return ()
         if not self.floors:
             return runs if version < self.version else ()
         return tuple(self._overlaps(version, runs))

@@ -290,6 +290,16 @@ def test_a_restore_voids_what_came_after_its_checkpoint(tmp_path):
     ledger.close()
 
 
+def test_a_restore_from_a_checkpoint_of_an_older_term_voids_all_terms_behind_it(tmp_path):
+    """A job went back to version 5, and then, once more, to what it had saved at version 6 before that."""
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    for server, term, versions in (("s0", 1, (4, 5, 6)), ("s1", 2, (5,)), ("s2", 3, (6,))):
+        ledger.store(server, 0, [entry(version, term=term) for version in versions])
+    found = [(e.term, e.version, e.voided) for e in ledger.entries([Void(3, 6, latest=1)])]
+    assert found == [(1, 4, False), (1, 5, False), (1, 6, True), (2, 5, True), (3, 6, False)]
+    ledger.close()
+
+
 def test_a_restore_without_a_common_version_voids_what_each_block_did_not_have(tmp_path):
     """The checkpoint has blocks 0 and 1 at version 9, block 2 at 11, and block 3 not at all."""
     ledger = loaded(tmp_path / "ledger.jsonl")

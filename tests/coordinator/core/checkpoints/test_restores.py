@@ -133,6 +133,26 @@ def test_a_checkpoint_that_is_written_again_is_whole_again():
     assert not world.state.job.damaged
 
 
+def test_a_checkpoint_that_the_job_had_gone_back_behind_brings_back_its_updates():
+    """It came to be whole when the job had gone back to one before it, and then that job was lost too."""
+    world = World(2, 2, checkpoint="/ck")
+    world.turn()
+    world.ask(ev.CheckpointAsked)
+    older = world.saved()
+    world.ask(ev.CheckpointAsked)
+    slow = world.saved()
+    term = world.state.job.term
+    for found in (older, slow):
+        world.kill(next(node for node in world.alive if node.role is Role.SERVER))
+        world.launcher()
+        world.post(ev.CheckpointFound(world.now, found.url, found.manifest))
+        world.settle()
+    between = slow.manifest.version - 1
+    assert older.manifest.version <= between
+    kept = [all(void.kept(old, between, ((0, 1),)) for void in world.state.job.voids) for old in (term, term + 1)]
+    assert kept == [True, False]
+
+
 # ---- from time to time -----------------------------------------------------------------------------------------------
 
 

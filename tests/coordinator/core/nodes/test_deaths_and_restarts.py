@@ -120,7 +120,7 @@ def test_a_dead_server_sends_the_job_back_to_its_checkpoint():
     assert not old & set(world.state.job.nodes)
     assert world.state.job.model.tensors == TENSORS
     assert world.state.job.data == DATA
-    assert world.state.job.voids[-1] == Void(term + 1, saved)
+    assert world.state.job.voids[-1] == Void(term + 1, saved, latest=term)
     assert world.sent(ef.Prepare)[-1].restore == manifest.url
     assert world.state.job.restore == "", "a server that joins later takes its blocks from the others"
 
