@@ -1,7 +1,6 @@
 """`python -m tests.world --seed N` runs one world and tells its story; `--seeds A-B` runs many, on all cores."""
 
 import argparse
-import gc
 import os
 import re
 import sys
@@ -32,7 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mutation", choices=("", *MUTATIONS, ALL), default="", help="plant a bug, and find it")
     parser.add_argument("--shrink", action="store_true", help="leave out faults as long as the world fails without")
     options = parser.parse_args(arguments)
-    gc.freeze()  # what is loaded stays
     if options.seed is None:
         seeds = [*options.seeds, *many.fresh(options.fresh)]
         if not seeds:

@@ -28,7 +28,7 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         scheduler = here.scheduler
-        if scheduler.switches:
+        if scheduler.left:
             scheduler.pause()
         while self._owner is not None:
             if not blocking or scheduler.over:
@@ -74,7 +74,10 @@ class RLock(Lock):
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         scheduler = here.scheduler
         if self._owner is None:
-            if not scheduler.switches:
+            left = scheduler.left
+            if left != 1:
+                if left:
+                    scheduler.left = left - 1
                 self._owner, self._times = scheduler.current, 1
                 return True
         elif self._owner is scheduler.current:

@@ -1,5 +1,6 @@
 """What a seed came to."""
 
+import gc
 import time
 from dataclasses import dataclass
 
@@ -43,6 +44,8 @@ class Result:
 def play(draw: JobDraw) -> Result:
     """Run one world."""
     began = time.process_time()
+    gc.collect()  # the world before
+    gc.freeze()  # what is left stays, and need not be looked through again
     oracle = Oracle(draw)
     ran = world.run(draw, oracle)
     return Result(

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from math import log
 from random import Random
 from typing import Any
 
@@ -85,7 +86,8 @@ class Scheduler:
         self.over = self.stopped = False
         self.steps = 0
         self.uncaught: Callable[[Task, BaseException], None] = lambda task, error: None
-        self.switches, self._slow = switches, slow
+        self._switches, self._slow = switches, slow
+        self.left = self._draw_left()  # how often `pause` is called before it switches; 0: it never does
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Any, int]] = []
         self._numbers = count()
@@ -135,7 +137,10 @@ class Scheduler:
 
     def pause(self) -> None:
         """Let others run, with some chance: a thread may lose its core anywhere."""
-        if self.switches and self.random.random() < self.switches:
+        if self.left > 1:
+            self.left -= 1
+        elif self.left:
+            self.left = self._draw_left()
             task = self.current
             if task is None or self.over:
                 return
@@ -144,6 +149,12 @@ class Scheduler:
                 return
             self._ready.append(task)
             self._switch(task)
+
+    def _draw_left(self) -> int:
+        """Draw once what a draw at each call would come to."""
+        if not self._switches:
+            return 0
+        return 1 + int(log(1.0 - self.random.random()) / log(1.0 - self._switches))
 
     def _switch(self, task: Task) -> None:
         if task.loop is None:

@@ -36,7 +36,7 @@ class Storage:
         return SimpleNamespace(**{**vars(fsspec), "core": core})
 
     def _located(self, url: str) -> tuple[Any, str]:
-        return self, fsspec.core.url_to_fs(url)[1]
+        return self, self._files._strip_protocol(url)
 
     def _asked(self, act: Any) -> Any:
         def ask(*arguments: Any, **named: Any) -> Any:

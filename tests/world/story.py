@@ -46,6 +46,8 @@ class Story(logging.Handler):
         handlers, level = root.handlers[:], root.level
         root.handlers[:] = [self]
         root.setLevel(logging.INFO)
+        found = logging._srcfile  # type: ignore[attr-defined]
+        logging._srcfile = None  # type: ignore[attr-defined]  # nobody asks from which line something was logged
         asyncio_level = logging.getLogger("asyncio").level
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         try:
@@ -53,4 +55,5 @@ class Story(logging.Handler):
         finally:
             root.handlers[:] = handlers
             root.setLevel(level)
+            logging._srcfile = found  # type: ignore[attr-defined]
             logging.getLogger("asyncio").setLevel(asyncio_level)

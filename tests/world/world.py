@@ -285,6 +285,5 @@ def run(draw: JobDraw, watch: Any) -> World:
         try:
             world.run()
         finally:
-            gc.collect()
             gc.enable()
         return world
