@@ -207,4 +207,5 @@ def test_who_was_expelled_fails_no_job_that_has_finished_without_it() -> None:
     """Found by the simulated world: a frozen worker woke up when the others had finished, and ended."""
     worker = LocalProcess("w", Role.WORKER, "w0")
     assert is_failure(worker, 1)
-    assert not is_failure(replace(worker, expelled=True), 1)
+    for without in ("expelled", "evicted", "leaving"):
+        assert not is_failure(replace(worker, **{without: True}), 1)
