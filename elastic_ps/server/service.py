@@ -303,7 +303,7 @@ class ServerNode:
             self.state.changed.notify_all()
             concerned = node in self._apart()
         if concerned and not self._ended.is_set():
-            log.warning("lost %s: %s", node, reason)
+            log.warning("the connection to %s has ended: %s", node, reason)
         self._feeds.ensure(reason)
 
     def seen(self) -> PeerView:

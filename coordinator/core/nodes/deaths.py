@@ -31,7 +31,7 @@ def retire(context: StepContext) -> bool:
         context.node(name, left=True)
     goal = replace(job.goal, workers=max(1, job.goal.workers - len(over)))
     context.durable(dead=context.job.dead | over, goal=goal)
-    context.log(f"{', '.join(sorted(over))} ended while others train: they go on alone")
+    context.log(f"{', '.join(sorted(over))} ended while others train: the others go on alone")
     return True
 
 
@@ -146,7 +146,8 @@ def promote(context: StepContext) -> bool:
     if decision.lost:
         count = len(decision.lost)
         blocks = f"block {decision.lost[0]}" if count == 1 else f"{count} blocks"
-        collapse(context, f"{_cause(job)}: nobody has {blocks} as a worker has seen {'it' if count == 1 else 'them'}")
+        newest = f"as new as a worker has seen {'it' if count == 1 else 'them'}"
+        collapse(context, f"{_cause(job)}: nobody has {blocks} {newest}")
         return True
     decided = decision.configuration
     context.replan(

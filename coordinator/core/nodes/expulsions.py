@@ -80,7 +80,9 @@ def _doubt_ourselves(context: StepContext) -> None:
         context.live(doubted_since=context.now)
         expected = waited_for(context.job)
         count = len(silent(context.state, context.now) & expected)
-        context.log(f"{count} of {len(expected)} leases ran out together: the fault may be here, waiting", True)
+        seconds = SUSPICION * context.state.settings.lease
+        together = f"{count} of {len(expected)} leases ran out together"
+        context.log(f"{together}: the fault may be the coordinator's, so nobody is expelled for {seconds:g} s", True)
 
 
 def _tell(context: StepContext, found: Sequence[Suspicion]) -> None:

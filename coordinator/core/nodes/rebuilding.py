@@ -44,7 +44,9 @@ def begin(context: StepContext) -> None:
     lease = context.state.settings.lease
     context.live(rebuilding=_waiting(context, Rebuilding(0.0, 0.0, 0.0, context.now + lease + ALONE_SECONDS)))
     if context.job.phase is not JobPhase.REBUILDING:
-        context.log(f"term {context.job.term} without a journal: the state is put together from the nodes'")
+        context.log(
+            f"term {context.job.term} without a journal: the job's state is put together from what its nodes know"
+        )
     context.durable(phase=JobPhase.REBUILDING, reason="the coordinator lost its journal and asks its nodes")
 
 
@@ -182,7 +184,9 @@ def _put_together(context: StepContext, known: Mapping[NodeId, Introduction], en
     )
     context.durable(goal=goal, phase=JobPhase.RUNNING if context.job.configuration is not None else JobPhase.STARTING)
     context.log(
-        f"put together from {len(known)} nodes: configuration {found.target.id}, term {context.job.term}", warning=True
+        f"the job's state is put together from {len(known)} nodes: configuration {found.target.id}, "
+        f"term {context.job.term}",
+        warning=True,
     )
 
 

@@ -107,7 +107,11 @@ class FollowTarget:
                 lambda: closed() or not self._state.standing.is_new(number), _UNKNOWN_SECONDS
             )
             if not known:
-                log.warning("%s streams by configuration %s, of which nobody has told this server", sender, number)
+                log.warning(
+                    "%s sends blocks of configuration %s, of which the coordinator has not told this server in %g s: "
+                    "they are dropped, and sent again when it has",
+                    *(sender, number, _UNKNOWN_SECONDS),
+                )
                 self._missed[sender] = number
 
     def payload_bytes(self, frame: Frame) -> list[int]:
