@@ -5,7 +5,7 @@ from typing import Any
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import PlanKind, chain
 from coordinator.core.plans.protection import protection
-from tests.world.cells import LOSE
+from tests.world.cells import COORDINATOR, FREEZE, JUMP, LOSE
 from tests.world.draw import Fault
 from tests.world.scheduler import RUNS, Process
 
@@ -28,7 +28,8 @@ class Guarantee:
         self.single: Fault | None = None
         self.watched = 0
         self._of_one_worker = self._planned = False  # is, by the last state; was a plan under way at the fault
-        self._restores = 0
+        self._expelled: frozenset[str] = frozenset()  # before the fault
+        self._voided, self._loading = 0, False  # the term of the last restore; is a checkpoint looked for
         self._highest = 0  # version at which a worker has begun a step that was started since the last restore
         self._floors: dict[Process, int] = {}  # by such a worker: at which version its first step may be
 
@@ -38,6 +39,8 @@ class Guarantee:
         job: DurableJob = injector.state.job
         found = protection(job)
         if job.phase is not JobPhase.RUNNING or job.dead or not 0 < found.blocks == found.all_blocks:
+            return False
+        if injector.state.suspected:  # what the last fault costs may be to come
             return False
         if injector.lasting or (job.plan is not None and job.plan.kind is PlanKind.DEATH):
             return False
@@ -62,19 +65,29 @@ class Guarantee:
             job: DurableJob = self._world.injector.state.job
             self.watched += 1
             self._planned = job.plan is not None
+            self._expelled = frozenset(job.expelled)
 
     def saw(self, job: DurableJob) -> None:
         """Take note of a new state of the coordinator: that of the job."""
-        restores = len(job.voids) + job.loading
-        if restores > self._restores:
+        self._check_own_silence(job)
+        voided = job.voids[-1].term if job.voids else 0
+        if (job.loading or voided != self._voided) and not self._loading:
             self._highest, self._floors = 0, {}
             if self.single is not None and not self._is_excused(job.reason):
                 self._world.fail(f"every block had a follower, and a single fault ({self.single}): {job.reason}")
             self.single = None
-        self._restores = restores
+        self._voided, self._loading = voided, job.loading
         self._of_one_worker = any(
             len(each.ranks.keys() - job.finished) == 1 for each in chain(job.plan, job.configuration)
         )
+
+    def _check_own_silence(self, job: DurableJob) -> None:
+        """A coordinator that has not run, or whose clock has jumped, blames nobody for it."""
+        single = self.single
+        if single is None or single.role != COORDINATOR or single.kind not in (FREEZE, JUMP):
+            return
+        if not self._expelled.issuperset(job.expelled):
+            self._world.fail(f"a single fault of the coordinator ({single}), and nodes were expelled: {job.expelled}")
 
     def _is_excused(self, reason: str) -> bool:
         """Return whether a fault costs a restore by design."""

@@ -72,8 +72,8 @@ def _unsynced_journal(real: Any) -> Any:
     return begin
 
 
-def _one_later(real: Any) -> Any:
-    return lambda standing, versions: len(versions) > 0 and standing.due(int(versions.min()) + 1)
+def _one_more(real: Any) -> Any:
+    return lambda self, follower, runs, version: real(self, follower, runs, version + 1)
 
 
 def _takes_all(real: Any) -> Any:
@@ -115,13 +115,6 @@ def _first_copy(real: Any) -> Any:
         return next((name for name in sorted(copies, reverse=True) if name in survey.living), None)
 
     return best
-
-
-def _never_late(real: Any) -> Any:
-    def arm(self: Any, number: Any, clock: int, version: int) -> Any:
-        return real(self, number, clock, min(version, clock))
-
-    return arm
 
 
 def _left_undone(real: Any) -> Any:
@@ -186,6 +179,12 @@ MUTATIONS = {
     "told_at_once": Mutation(
         "versions are told before followers have them", acknowledged.AcknowledgedVersions, "_tell", _told_at_once
     ),
+    "acknowledged_early": Mutation(
+        "what followers have acknowledged is taken for one version more",
+        acknowledged.AcknowledgedVersions,
+        "heard",
+        _one_more,
+    ),
     "hand_over_early": Mutation(
         "a hand-over waits for no follower", follow_sources.FollowSources, "_next_followers", _always([])
     ),
@@ -193,6 +192,9 @@ MUTATIONS = {
         "a stream that begins again sends no snapshots", follow_source.FollowSource, "again", _no_snapshot_again
     ),
     "first_copy": Mutation("any copy is promoted, not the highest", promotion, "_best_copy", _first_copy),
+    "synced_unawaited": Mutation(
+        "a plan is armed before copies of its blocks are there", directives, "awaited_to_sync", _always(frozenset())
+    ),
     "arrived_unawaited": Mutation(
         "a plan is committed while hand-overs are under way", directives, "awaited_arrivals", _always(frozenset())
     ),
@@ -210,8 +212,6 @@ MUTATIONS = {
     "no_push_again": Mutation(
         "workers do not push again on a new connection", worker_node.WorkerNode, "connected", _no_generation
     ),
-    "clock_early": Mutation("servers switch one version early", phases, "due", _one_later),
-    "never_late": Mutation("a clock in the past is taken", standing.Standing, "arm", _never_late),
     "batch_forgotten": Mutation(
         "blocks forget which batches they have taken", applied_batches.AppliedBatches, "take", _always(None)
     ),

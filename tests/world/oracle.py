@@ -17,8 +17,8 @@ from tests.world.draw import JobDraw
 from tests.world.programs import Watch
 
 BEYOND_THE_LEASE = 30.0
-"""Seconds, after a lease, within which a job goes on after the last fault, or its coordinator's last start: that of
-one that ends again and again comes after ever longer pauses, of 30 s at most."""
+"""Seconds, after a lease, within which a job goes on after the last fault, or its coordinator's last start or end: one
+that ends again and again is started after ever longer pauses, of 30 s at most."""
 
 MOST_THREADS, MOST_CONNECTIONS = 80, 60
 """Of a process of a job this small."""
@@ -142,7 +142,7 @@ class Oracle(Watch):
         """Look whether the job goes on, again and again."""
         scheduler = self.world.scheduler
         injector = self.world.injector
-        waited = scheduler.now - max(self._progress, injector.last, self.world.coordinator_began)
+        waited = scheduler.now - max(self._progress, injector.last, self.world.coordinator_changed)
         asked = BEYOND_THE_LEASE + self._draw.lease if injector.journal_lost else 0.0  # nodes, for who does not come
         if waited > self._draw.lease + BEYOND_THE_LEASE + asked:
             self._wrong(f"no step for {waited:.0f} s after the last fault and the last step")

@@ -77,7 +77,7 @@ class World:
         watch.world = self
         self.guarantee = Guarantee(self)
         self.injector = Injector(self)
-        self.coordinator_began = 0.0
+        self.coordinator_changed = 0.0
         self.address, self.token = "", bytes.fromhex(_TOKEN)
         self.secrets = self._secrets(Random(f"secrets {draw.seed}"))
         self.folder = folder
@@ -163,7 +163,7 @@ class World:
             process.arguments = [*command[3:], *self._term(role)]
             run = programs.run_coordinator if role == "coordinator" else programs.run_server
             if role == "coordinator":
-                self.coordinator_began = self.scheduler.now
+                self.coordinator_changed = self.scheduler.now
             program = lambda: run(process)  # noqa: E731
         self.processes.append(process)
         self._start(process, program)
@@ -195,6 +195,8 @@ class World:
         self.story.tell(process.name, f"ends with status {status}")
         process.state = DEAD
         process.held.clear()
+        if process.role == "coordinator":
+            self.coordinator_changed = self.scheduler.now
         self.injector.lost(process, status)
         self.network.died(process)
         if process is self.launcher:
