@@ -15,6 +15,7 @@ from coordinator.client import ClientError
 from coordinator.core.plans.scale_goal import RESTORE
 from tests.chaos.draw import JobDraw
 from tests.chaos.network import NODE, End
+from tests.chaos.result import bound
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT
 from tests.world.cells import COORDINATOR, FULL, LAUNCHER, LOSE, SERVER, STORAGE, WORKER
@@ -29,6 +30,7 @@ MODES = {
     "ssp": ("--consistency", "ssp", "--staleness", "2", "--rate", "0.01"),
 }
 START_SECONDS = 180.0
+PROMPT_SECONDS = 20.0
 _PACE = ("--pace", "0.1")  # a plan's last phase lasts some steps: long enough to be met, and cheap
 _CHECKPOINT_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
@@ -80,6 +82,7 @@ class DisturbedJob:
     Attributes:
         base: workers and servers at rest.
         grown: those after the plan whose phases are hit.
+        slowness: how many times longer the job took to start than it may on a machine that is not overloaded.
     """
 
     def __init__(self, job: jobs.Job, folder: Path, draw: JobDraw):
@@ -89,6 +92,7 @@ class DisturbedJob:
         self.replicas = draw.replicas
         self.base = WORKERS, draw.servers
         self.grown = WORKERS + 1, draw.servers + 1
+        self.slowness = 1.0
         self._pids: dict[str, int] = {}  # of every node that was ever seen
 
     # ---- looking -----------------------------------------------------------------------------------------------
@@ -143,6 +147,11 @@ class DisturbedJob:
             if time.monotonic() > deadline:
                 raise Hung(f"{what} did not come within {seconds:.0f} s")
             time.sleep(pause)
+
+    @property
+    def bound(self) -> float:
+        """Seconds from a fault's end after which it is called hung, if it is not whole."""
+        return bound(self.lease) * self.slowness
 
     # ---- at rest -----------------------------------------------------------------------------------------------
 
@@ -278,7 +287,9 @@ def start(folder: Path, draw: JobDraw) -> Iterator[DisturbedJob]:
     }
     with jobs.run(folder, SCRIPT, folder, *_PACE, *MODES[draw.mode], **how) as job:
         disturbed = DisturbedJob(job, folder, draw)
+        began = time.monotonic()
         disturbed.settle(START_SECONDS)
+        disturbed.slowness = max(1.0, (time.monotonic() - began) / PROMPT_SECONDS)
         if draw.checkpoints:
             disturbed.until(lambda _: disturbed.has_checkpoint(), START_SECONDS, "a checkpoint")
         yield disturbed

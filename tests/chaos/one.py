@@ -20,7 +20,7 @@ from tests.chaos.disturbed import DisturbedJob, Ended, Hung
 from tests.chaos.draw import Fault, JobDraw
 from tests.chaos.inject import Injection
 from tests.chaos.phases import Missed, reached
-from tests.chaos.result import Result, blank, bound
+from tests.chaos.result import Result, blank
 from tests.chaos.watch import Watch
 from tests.e2e.proofs import assert_undisturbed, finish
 from tests.world.cells import DEATH, FILLING, LOSE, REST, RESTORE
@@ -80,15 +80,15 @@ def _plans(job: DisturbedJob) -> list:
 
 def _rest(job: DisturbedJob) -> None:
     """Back to the numbers that each fault begins with."""
-    job.settle(bound(job.lease))
+    job.settle(job.bound)
     job.scale(job.base)
-    job.settle(bound(job.lease))
+    job.settle(job.bound)
 
 
 def prove(job: DisturbedJob, draw: JobDraw) -> str:
     """End the job; returns why its proof or its weights fail, or ""."""
     try:
-        weights = finish(job.job, job.folder, timeout=bound(job.lease), lost=LOSE in draw.kinds)
+        weights = finish(job.job, job.folder, timeout=job.bound, lost=LOSE in draw.kinds)
         if draw.mode == "sync":
             assert_undisturbed(weights)
     except AssertionError as error:

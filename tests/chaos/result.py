@@ -65,7 +65,7 @@ class Result:
 
 
 def bound(lease: float) -> float:
-    """Seconds from a fault's end after which a job that is not whole is called hung."""
+    """Seconds from a fault's end after which a job that is not whole is called hung, where the machine is not slow."""
     return 60.0 + 6 * lease
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.disturbed import PROMPT_SECONDS, START_SECONDS
 from tests.chaos.draw import JobDraw
 from tests.chaos.result import Result, blank, bound
 from tests.chaos.room import inside
@@ -108,7 +109,8 @@ class Run:
         command = [sys.executable, "-m", "tests.chaos.one", str(folder / "draw.json"), str(folder)]
         with (folder / "harness.log").open("wb") as log:
             process = subprocess.Popen(inside(command, self._room), stdout=log, stderr=log)
-        each = [_PREPARING_SECONDS + fault.leases * job.lease + 3 * bound(job.lease) for fault in job.faults]
+        most = START_SECONDS + 3 * bound(job.lease) * START_SECONDS / PROMPT_SECONDS
+        each = [_PREPARING_SECONDS + fault.leases * job.lease + most for fault in job.faults]
         return Running(job, folder, process, time.monotonic() + sum(each) + _PROOF_SECONDS)
 
     def _look(self, job: Running) -> None:

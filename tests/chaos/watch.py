@@ -8,7 +8,6 @@ from typing import Any
 
 from tests.chaos.disturbed import DisturbedJob, Hung
 from tests.chaos.inject import Injection
-from tests.chaos.result import bound
 
 _LOOK_SECONDS = 0.1
 _STALL_SECONDS = 1.0
@@ -88,7 +87,7 @@ class Watch:
     def back(self) -> dict[str, float | None]:
         """Wait until the job is whole; returns the times of the result. Raises Hung."""
         with seen(self._steps, self._job.beats):
-            return self._back(self._passes_at + bound(self._job.lease))
+            return self._back(self._passes_at + self._job.bound)
 
     def _back(self, deadline: float) -> dict[str, float | None]:
         while True:
