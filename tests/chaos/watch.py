@@ -109,6 +109,8 @@ class Watch:
     def _look(self, now: float, status: Any) -> None:
         if self._plan and self._planned is None and status is not None and status.plan.id != self._plan:
             self._planned = now - self._began
+        if status is not None and status.phase == "running" and self._is_short_of_servers(status):
+            self._job.scale(self._job.base)
         taken = status is not None and self._injection.has_taken_effect({node.member.id for node in status.nodes})
         if taken and self._noticed is None and self._injection.fault.costs_a_process:
             self._noticed = now - self._began
@@ -116,6 +118,13 @@ class Watch:
             self._whole_since = None
         elif self._whole_since is None:
             self._whole_since = now, self._steps.count
+
+    def _is_short_of_servers(self, status: Any) -> bool:
+        """Whether a job with replicas wants so few that nobody could follow; an operator asks again, as the docs say.
+
+        A coordinator without a journal wants what is in force; one whose servers start too slowly settles for less.
+        """
+        return bool(self._job.replicas) and status.wanted_servers < self._job.base[1] and not status.plan.id
 
     def _is_whole(self, now: float, status: Any) -> bool:
         if not (self._passed and self._job.is_whole(status)):
