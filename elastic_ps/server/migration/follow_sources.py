@@ -236,9 +236,11 @@ class FollowSources:
         return [(node, np.asarray(ids, dtype=np.int64)) for node, ids in found.items()]
 
     def _hand_over(self) -> None:
-        """Hand over what the next followers have."""
+        """Hand over what the next followers have; nothing to the dead: this server has told that it has it."""
         acknowledged, store = self._state.acknowledged, self._state.store
         for target, frozen in list(self._leaving.items()):
+            if target in self._state.standing.dead:
+                continue
             lacking = (
                 (acknowledged.of(follower)[ids] < store.versions[ids]).any()
                 for follower, ids in self._next_followers(frozen.held)
@@ -271,7 +273,7 @@ class FollowSources:
     @property
     def is_handing_over(self) -> bool:
         """Return whether the hand-over of something has not been sent yet to a server that lives."""
-        return bool(self._leaving or self._sending - self._state.standing.dead)
+        return bool((self._leaving.keys() | self._sending) - self._state.standing.dead)
 
     def take_back(self, blocks: NDArray[np.int64]) -> None:
         """Hand these blocks over to nobody, and to nobody again: a death's configuration has promoted their owners."""
