@@ -68,6 +68,7 @@ class Injector:
         job, self.state = state.job, state
         if job.ended:
             self._coming.clear()
+            self.late |= self._is_cut_off()
         self._rebuilding &= not state.rebuilt
         self._guarantee.saw(job)
         phase = _phase_of(job)
@@ -82,6 +83,18 @@ class Injector:
         """Take note of a process's end: a server that is killed at the job's end keeps its last ledger entries."""
         ending = bool(self._world.watch.scripts_ended) or (self.state is not None and self.state.job.ended)
         self.late |= process.role == kinds.SERVER and status != 0 and ending
+
+    def _is_cut_off(self) -> bool:
+        """Return whether a server has no way to the coordinator, or back: its last ledger entries stay with it."""
+        running = [process for process in self._world.processes if process.state != DEAD]
+        coordinators = [process for process in running if process.role == kinds.COORDINATOR]
+        return any(
+            self._network.is_blocked(*way)
+            for server in running
+            if server.role == kinds.SERVER
+            for other in coordinators
+            for way in ((server, other), (other, server))
+        )
 
     def _next(self) -> None:
         if self._coming:
