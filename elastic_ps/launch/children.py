@@ -142,6 +142,7 @@ class Children:
                     child.kill_at = now
             if child.kill_at is not None and now >= child.kill_at:
                 child.kill_at = None
+                child.local = replace(child.local, signalled=True)
                 child.process.kill()
                 killed.append(child.local.name)
         return killed

@@ -70,6 +70,20 @@ def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_j
     assert job.outcome() == LauncherOutcome(0, "finished", "all done")
 
 
+def test_who_a_restore_was_to_end_fails_no_job_that_has_finished_meanwhile(start_job: StartJob) -> None:
+    job, (frozen,) = running(start_job, max_restarts=0, grace=2.0)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    job.fake.want(workers=1, nodes={frozen.name: "w0"}, restarting=[frozen.name], starting_workers=1)
+    (new,) = job.workers(1)
+    job.fake.want(workers=1, nodes={new.name: "w1"})
+    job.transcript.wait_for("w1 has joined")
+    new.tell("exit 0")
+    assert job.exit_of(new) == 0
+    job.fake.want(ended=True, reason="all done")
+    assert job.outcome() == LauncherOutcome(0, "finished", "all done")
+    assert job.exit_of(frozen) == 128 + signal.SIGKILL
+
+
 def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob) -> None:
     """There is no moment between them: a process of another launcher takes its time over the first one."""
     job, (old,) = running(start_job, max_restarts=0, grace=0.0)
