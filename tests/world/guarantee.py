@@ -71,7 +71,7 @@ class Guarantee:
         """Take note of a new state of the coordinator: that of the job."""
         self._check_own_silence(job)
         voided = job.voids[-1].term if job.voids else 0
-        if (job.loading or voided != self._voided) and not self._loading:
+        if (job.loading or voided > self._voided) and not self._loading:
             self._highest, self._floors = 0, {}
             if self.single is not None and not self._is_excused(job.reason):
                 self._world.fail(f"every block had a follower, and a single fault ({self.single}): {job.reason}")
