@@ -11,7 +11,7 @@ from coordinator.core.job import JobPhase, RegisteredNode, StopOrder
 from coordinator.core.nodes.failure_detection import is_member, owes_copies
 from coordinator.core.operator_requests import drain
 from coordinator.core.plans.lifecycle import cancel
-from coordinator.core.plans.next_configuration import static_reason
+from coordinator.core.plans.next_configuration import static_reason, too_many_servers
 from coordinator.core.plans.plan import Phase, PlanKind, chain
 from coordinator.core.plans.promotion import survivable
 from coordinator.core.records import changed
@@ -64,7 +64,10 @@ def _unwelcome(context: StepContext, event: Joined) -> str:
 
 
 def _unexpected(context: StepContext, node: RegisteredNode) -> None:
-    """Want a node that is beyond the wanted number, unless a launcher started it for a request since withdrawn."""
+    """Want a node that is beyond the wanted number.
+
+    Not so where a launcher started it for a request since withdrawn, or where it would be a server without blocks.
+    """
     job, role = context.job, node.role
     present = sum(n.role is role and not n.departing and n.id not in job.goal.drains for n in job.nodes.values())
     if present <= job.goal.count(role):
@@ -73,6 +76,9 @@ def _unexpected(context: StepContext, node: RegisteredNode) -> None:
     if count and context.now < until and job.configuration is not None:
         context.live(surplus={**context.state.surplus, role: (count - 1, until)})
         context.node(node.id, stop=StopOrder("not wanted any more: the request that started this node was withdrawn"))
+        return
+    if role is Role.SERVER and (why := too_many_servers(job, present)):
+        context.node(node.id, stop=StopOrder(why))
         return
     goal = replace(job.goal, cause=f"{node.id} registered")
     context.durable(goal=replace(goal, **{f"{role}s": present}))  # type: ignore[arg-type]

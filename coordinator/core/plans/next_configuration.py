@@ -87,7 +87,7 @@ def refusal(job: DurableJob, goal: ScaleGoal) -> str:
         if goal.count(role) < 1:
             return f"a job needs at least 1 {role}, not {goal.count(role)}; `elasticctl stop` ends a job"
     asked = change(job, goal)
-    if asked.servers and (why := _too_many_servers(job, goal.servers)):
+    if asked.servers and (why := too_many_servers(job, goal.servers)):
         return why
     if job.configuration is None:
         return ""
@@ -107,7 +107,8 @@ def refusal(job: DurableJob, goal: ScaleGoal) -> str:
     return ""
 
 
-def _too_many_servers(job: DurableJob, servers: int) -> str:
+def too_many_servers(job: DurableJob, servers: int) -> str:
+    """Say why a job cannot have so many servers; "": it can, or nobody knows its blocks yet."""
     blocks = len(job.model.blocks)
     if not blocks or servers <= blocks:
         return ""
@@ -136,7 +137,7 @@ def target(
     workers = tuple(member for member in roster if member.role is Role.WORKER)
     servers = tuple(member for member in roster if member.role is Role.SERVER)
     blocks = len(job.model.blocks)
-    if any(joiner.role is Role.SERVER for joiner in joiners) and (why := _too_many_servers(job, len(servers))):
+    if any(joiner.role is Role.SERVER for joiner in joiners) and (why := too_many_servers(job, len(servers))):
         raise ConfigurationError(why)
     if old is not None and servers == old.servers:
         same = Configuration(number, workers, servers, old.assignment)

@@ -237,3 +237,25 @@ def test_a_job_that_began_with_more_servers_than_blocks_goes_back_with_as_many_a
     world.settle()
     assert world.state.job.phase is JobPhase.RUNNING
     assert world.counts == (1, 1)
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_a_server_that_no_block_is_left_for_is_sent_home(restores):
+    """Found by the simulated world (seed 192): it was wanted, as it had come, and the restored job failed for that."""
+    world = World(1, 1, declare=False, checkpoint="/ck")
+    world.settle()
+    world.declare(world.node("w0"), TENSORS[:1], DATA, optimizer=OPTIMIZER)
+    world.settle()
+    world.turn()
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    if restores:
+        world.kill(world.node("s0"))
+        world.launcher()
+        world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
+        assert world.state.job.configuration is None
+    servers = [world.spawn(Role.SERVER) for _ in range(2)]
+    world.settle()
+    assert servers[-1].exited == 0
+    assert world.state.job.phase is JobPhase.RUNNING
+    assert world.counts == (1, 1)
