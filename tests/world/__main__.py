@@ -32,12 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shrink", action="store_true", help="leave out faults as long as the world fails without")
     options = parser.parse_args(arguments)
     if options.seed is None:
-        seeds = [*options.seeds, *many.fresh(options.fresh)]
+        fresh = many.fresh(options.fresh)
+        seeds = [*options.seeds, *fresh]
         if not seeds:
             parser.error("which seeds? --seed N, --seeds A-B or --fresh N")
         if options.mutation:
             return hunt(options.mutation, seeds, options.faults, options.processes)
-        return many.play(seeds, options.faults, options.each, options.processes)
+        return many.play(seeds, options.faults, options.each, options.processes, fresh)
     with planted(options.mutation):
         return _one(drawn(options.seed, options.faults).without(options.without), options.node, options.shrink)
 
