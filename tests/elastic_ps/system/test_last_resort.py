@@ -74,8 +74,10 @@ with one_sentence("dl2"):
 
 
 INTERRUPTED = """
+import signal
 import time
 from elastic_ps.system.last_resort import interruptible
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts in the background ignores it
 with interruptible():
     print("importing", flush=True)
     time.sleep(60)
