@@ -35,8 +35,8 @@ demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and b
 # One more than cores: some of the slow tests always wait for processes.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 PARALLEL = -n $(WORKERS) --dist worksteal
-test-fast: setup  ## what takes no second: the pure tests, under a minute
-	$(BIN)/python -m pytest -n $$(nproc) --dist worksteal -m "not (slow or mxnet or kube)" $(TESTS)
+test-fast: setup  ## the pure tests that take little each: a minute and a half
+	$(BIN)/python -m pytest -n $$(( 2 * $$(nproc) )) --dist worksteal -m "not (slow or mxnet or kube)" $(TESTS)
 
 # Each test runs once, and in the first environment too where numpy's version can change what it finds.
 test: setup $(STAMP_NUMPY2)  ## all tests but those on Kubernetes: with numpy 2 and no MXNet, then with MXNet

@@ -6,7 +6,7 @@ from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.transport.frame_kinds import Kind
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.migration.test_async_moves import DATA, check_exchange, check_settled, push
-from tests.elastic_ps.server.migration.test_broken_connections import reset, until
+from tests.elastic_ps.server.migration.test_broken_connections import reset
 from tests.elastic_ps.server.migration.test_followers import (
     BLOCKS,
     OTHERS,
@@ -22,6 +22,7 @@ from tests.elastic_ps.server.migration.test_followers import (
 from tests.elastic_ps.server.server_harness import Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, SGD
+from tests.elastic_ps.waiting import until
 
 SPECS = pytest.mark.parametrize("spec", [SGD, ADAM])
 

@@ -2,8 +2,7 @@
 
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,16 +24,9 @@ from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, SGD, TENSORS
+from tests.elastic_ps.waiting import until
 
 TRANSPORTS = pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
-
-
-def until(ready: Callable[[], Any]) -> None:
-    """Wait for what nobody is notified of."""
-    deadline = time.monotonic() + TIMEOUT
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def reset(job: Job) -> None:

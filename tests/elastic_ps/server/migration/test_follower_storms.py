@@ -16,7 +16,6 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.test_broken_connections import until
 from tests.elastic_ps.server.migration.test_followers import (
     BLOCKS,
     Hold,
@@ -30,6 +29,7 @@ from tests.elastic_ps.server.migration.test_followers import (
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, HYPER, SGD, TENSORS
+from tests.elastic_ps.waiting import until
 
 
 def test_first_values_reach_the_followers_of_new_blocks(jobs: Jobs) -> None:

@@ -21,10 +21,11 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.test_broken_connections import reset, until
+from tests.elastic_ps.server.migration.test_broken_connections import reset
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, SGD, TENSORS
+from tests.elastic_ps.waiting import until
 
 BLOCKS = len(Job(TENSORS).model.blocks)
 OWNERS = [block * 2 // BLOCKS for block in range(BLOCKS)]

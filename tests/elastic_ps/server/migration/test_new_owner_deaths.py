@@ -3,10 +3,10 @@
 import pytest
 
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.test_broken_connections import until
 from tests.elastic_ps.server.migration.test_followers import BLOCKS, OWNERS, Hold, bury, decide, die, plan, three
 from tests.elastic_ps.server.server_harness import Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
+from tests.elastic_ps.waiting import until
 
 MOVING = [block for block in range(BLOCKS) if OWNERS[block] == 0]
 

@@ -19,11 +19,11 @@ from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.migration import test_async_moves as moves
-from tests.elastic_ps.server.migration.test_broken_connections import until
 from tests.elastic_ps.server.migration.test_follower_storms import push_rows
 from tests.elastic_ps.server.migration.test_followers import BLOCKS, OTHERS, OWNERS, bury, decide, die, pair
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_reference import ADAM, HYPER, SGD, TENSORS
+from tests.elastic_ps.waiting import until
 
 THEIRS = [block for block in range(BLOCKS) if OWNERS[block] == 0]
 

@@ -12,6 +12,7 @@ from elastic_ps.transport.frame_metas import NoticeMeta
 from elastic_ps.worker.wire.parameters import enter, follow
 from elastic_ps.worker.wire.worker_node import WorkerNode
 from protos import elastic_pb2 as pb
+from tests.elastic_ps.waiting import until
 from tests.elastic_ps.worker.played_server import ALL, S0, S1, SPLIT, TIMEOUT
 from tests.elastic_ps.worker.worker_harness import ONE, THREE, TWO, Aside, Play
 
@@ -88,8 +89,7 @@ def test_a_shadow_reports_what_it_copies_until_it_holds_a_version(joiner):
     Aside(follow, node)
     for server, blocks in ((s0, S0), (s1, S1)):
         server.answer(9, blocks, ONE)
-    with node.changed:
-        assert node.changed.wait_for(lambda: node.version == 9, TIMEOUT)
+    until(lambda: node.version == 9)
     assert node.report().copied == copied[-1]
 
 
