@@ -7,7 +7,7 @@ import pytest
 
 from elastic_ps.launch import coordinator_link, job_agent
 from elastic_ps.launch.job_agent import LauncherOutcome
-from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, over, running, wait_gone
+from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, Puppet, StartJob, over, running, wait_gone
 
 
 @pytest.mark.slow
@@ -56,18 +56,23 @@ def test_a_silent_leaver_that_may_be_busy_has_the_grace(start_job: StartJob) -> 
     assert job.outcome() == LauncherOutcome(0, "finished", "all done")
 
 
-def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_job: StartJob) -> None:
-    job, (frozen,) = running(start_job, max_restarts=0, grace=0.0)
-    os.kill(frozen.pid, signal.SIGSTOP)
-    job.fake.want(workers=1, nodes={frozen.name: "w0"}, restarting=[frozen.name], starting_workers=1)
-    (new,) = job.workers(1)
-    assert job.exit_of(frozen) == 128 + signal.SIGKILL
+def finish(job: Job, new: Puppet) -> None:
+    """The process that came for another one joins and ends, and so does the job."""
     job.fake.want(workers=1, nodes={new.name: "w1"})
     job.transcript.wait_for("w1 has joined")
     new.tell("exit 0")
     assert job.exit_of(new) == 0
     job.fake.want(ended=True, reason="all done")
     assert job.outcome() == LauncherOutcome(0, "finished", "all done")
+
+
+def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_job: StartJob) -> None:
+    job, (frozen,) = running(start_job, max_restarts=0, grace=0.0)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    job.fake.want(workers=1, nodes={frozen.name: "w0"}, restarting=[frozen.name], starting_workers=1)
+    (new,) = job.workers(1)
+    assert job.exit_of(frozen) == 128 + signal.SIGKILL
+    finish(job, new)
 
 
 def test_who_a_restore_was_to_end_fails_no_job_that_has_finished_meanwhile(start_job: StartJob) -> None:
@@ -75,12 +80,7 @@ def test_who_a_restore_was_to_end_fails_no_job_that_has_finished_meanwhile(start
     os.kill(frozen.pid, signal.SIGSTOP)
     job.fake.want(workers=1, nodes={frozen.name: "w0"}, restarting=[frozen.name], starting_workers=1)
     (new,) = job.workers(1)
-    job.fake.want(workers=1, nodes={new.name: "w1"})
-    job.transcript.wait_for("w1 has joined")
-    new.tell("exit 0")
-    assert job.exit_of(new) == 0
-    job.fake.want(ended=True, reason="all done")
-    assert job.outcome() == LauncherOutcome(0, "finished", "all done")
+    finish(job, new)
     assert job.exit_of(frozen) == 128 + signal.SIGKILL
 
 

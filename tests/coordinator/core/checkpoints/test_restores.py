@@ -222,15 +222,20 @@ def test_a_server_that_loads_for_long_is_waited_for_as_long_as_blocks_come():
     assert slow not in world.state.job.nodes
 
 
-def test_a_job_that_began_with_more_servers_than_blocks_goes_back_with_as_many_as_hold_something():
-    """Found by the simulated world: nobody knew at its start how few blocks there would be."""
-    world = World(1, 3, declare=False, checkpoint="/ck")
+def saved_with_one_block(servers):
+    """A job of which nobody knew at its start how few blocks there would be, and its checkpoint."""
+    world = World(1, servers, declare=False, checkpoint="/ck")
     world.settle()
     world.declare(world.node("w0"), TENSORS[:1], DATA, optimizer=OPTIMIZER)
     world.settle()
     world.turn()
     world.ask(ev.CheckpointAsked)
-    saved = world.saved()
+    return world, world.saved()
+
+
+def test_a_job_that_began_with_more_servers_than_blocks_goes_back_with_as_many_as_hold_something():
+    """Found by the simulated world."""
+    world, saved = saved_with_one_block(servers=3)
     world.kill(world.node(world.state.job.configuration.primary(0)))
     world.launcher()
     world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
@@ -242,13 +247,7 @@ def test_a_job_that_began_with_more_servers_than_blocks_goes_back_with_as_many_a
 @pytest.mark.parametrize("restores", [False, True])
 def test_a_server_that_no_block_is_left_for_is_sent_home(restores):
     """Found by the simulated world (seed 192): it was wanted, as it had come, and the restored job failed for that."""
-    world = World(1, 1, declare=False, checkpoint="/ck")
-    world.settle()
-    world.declare(world.node("w0"), TENSORS[:1], DATA, optimizer=OPTIMIZER)
-    world.settle()
-    world.turn()
-    world.ask(ev.CheckpointAsked)
-    saved = world.saved()
+    world, saved = saved_with_one_block(servers=1)
     if restores:
         world.kill(world.node("s0"))
         world.launcher()

@@ -20,16 +20,21 @@ def test_server_dies_with_the_journal():
     assert world.counts == (2, 3)
 
 
+def go_on(world, times):
+    """So often a node hears one directive, or says one thing."""
+    for _ in range(times):
+        node = next((node for node in world.alive if node.inbox or node.outbox), None)
+        if node is not None:
+            (world.hear if node.inbox else world.speak)(node)
+
+
 @pytest.mark.parametrize("answers", range(0, 40, 3))
 def test_journal_is_lost_in_a_servers_death(answers):
     """Undecided it is decided anew; decided it is what somebody has adopted."""
     world = replicated()
     world.kill(world.node("s1"))
     world.launcher()
-    for _ in range(answers):
-        node = next((node for node in world.alive if node.inbox or node.outbox), None)
-        if node is not None:
-            (world.hear if node.inbox else world.speak)(node)
+    go_on(world, answers)
     lost(world)
     world.settle()
     check_survived(world, term=2)
@@ -104,10 +109,7 @@ def test_leaver_dies_and_somebody_else_does_not_come(answers, absent):
     world.until(Phase.ARMED)
     world.kill(world.node("s2"))
     world.launcher()
-    for _ in range(answers):
-        node = next((node for node in world.alive if node.inbox or node.outbox), None)
-        if node is not None:
-            (world.hear if node.inbox else world.speak)(node)
+    go_on(world, answers)
     lost(world)
     world.node(absent).frozen = True
     wait_in_vain(world)
