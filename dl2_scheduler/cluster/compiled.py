@@ -1,8 +1,10 @@
 """This module compiles functions with Numba, and keeps a cache that a new version of the sources never reads."""
 
-import fcntl
 import hashlib
+import logging
+import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +14,19 @@ import numba
 import numpy
 from numba.core.compiler_lock import global_compiler_lock
 
+from elastic_ps.system.file_lock import try_lock
+
+log = logging.getLogger(__name__)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PACKAGE = Path(__file__).parents[1]
 _PREFIX = f"compiled-numba{numba.__version__}-numpy{numpy.__version__}-"
 """Environments with other versions beside this one keep what they have compiled."""
+
+_LOCK_SECONDS = 60.0
+"""How long a process waits for one that compiles the same function: it may be frozen, and the longest takes 12 s."""
+_LOOK_SECONDS = 0.02
 
 
 def compiled(function: F) -> F:
@@ -43,17 +53,30 @@ def _by_one_process(dispatcher: Any) -> Any:
 
 @contextmanager
 def _lock(name: str) -> Iterator[None]:
-    """Keep other processes from the lock of this name; where the cache cannot be written, there is none."""
+    """Keep other processes from the lock of this name, unless one has had it for too long, or there are no locks."""
+    lock = _taken(name)
     try:
-        folder = Path(_config.CACHE_DIR)
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _taken(name: str) -> int | None:
+    """Return a descriptor that holds the lock; None: the cache cannot be written or locked, or its holder stands."""
+    folder, until = Path(_config.CACHE_DIR), time.monotonic() + _LOCK_SECONDS
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / f"{name}.lock").open("ab")
+        while (lock := try_lock(folder / f"{name}.lock")) is None and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
     except OSError:
-        yield
-        return
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        return None
+    if lock is None:
+        log.warning(
+            "another process has compiled %s for more than %g s, or has stopped: this one does it, too",
+            *(name, _LOCK_SECONDS),
+        )
+    return lock
 
 
 def cache_folder(sources: Iterable[Path], parent: Path) -> Path:

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from dl2_scheduler.cluster import compiled
 from dl2_scheduler.cluster.compiled import cache_folder
+from elastic_ps.system.file_lock import try_lock
 
 COMPILES = """
 import numpy as np
@@ -37,3 +39,22 @@ def test_of_processes_that_need_a_function_at_once_one_compiles_it(tmp_path):
     said = [process.communicate()[0] for process in started]
     assert [process.returncode for process in started] == [0, 0, 0]
     assert sorted(map(int, said)) == [0, 0, 1]
+
+
+def test_who_has_stopped_while_it_compiled_is_not_waited_for_without_end(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compiled, "_LOCK_SECONDS", 0.1)
+    stopped = try_lock(tmp_path / "fill.lock")
+    assert stopped is not None
+    with compiled._lock("fill"):
+        assert "another process has compiled fill for more than 0.1 s, or has stopped" in caplog.text
+    os.close(stopped)
+    with compiled._lock("fill"):
+        assert try_lock(tmp_path / "fill.lock") is None
+
+
+def test_a_cache_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path / "file"))
+    with compiled._lock("fill"):
+        pass
