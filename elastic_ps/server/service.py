@@ -264,7 +264,10 @@ class ServerNode:
         """See `Receiver`."""
         link = peer.link
         if peer.lane == EXCHANGE:
-            return self.worker_frames.buffers(peer.node, frame, peer.memory, link.check_open)
+            # Memory that is shared is the worker's to write to. It may have the values already that this push asks for,
+            # and be writing its next gradients there.
+            lands = peer.memory if link.connection.lying() or not link.connection.shared else None
+            return self.worker_frames.buffers(peer.node, frame, lands, link.check_open)
         follow_target = self.plan_steps.follow_target
         follow_target.await_configuration(peer.node, frame.configuration, lambda: link.closed or self._ended.is_set())
         sizes = follow_target.payload_bytes(frame)

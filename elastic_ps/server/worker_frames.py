@@ -109,19 +109,15 @@ class WorkerFrames:
             elif self._state.standing.decided(frame.configuration):
                 self._switch()
 
-    def buffers(self, node: NodeId, frame: Frame, gradients: Image, check_open: Callable[[], None]) -> list[Raw]:
+    def buffers(self, node: NodeId, frame: Frame, gradients: Image | None, check_open: Callable[[], None]) -> list[Raw]:
         """Return where the payload that a worker's frame must bring is received: an array for each run.
-
-        A push that will be served lands in `gradients`, the sender's own memory, and stays there until it is applied.
-        `check_open`: see `arrived`.
 
         Args:
             node: the worker.
             frame: without its payload.
             gradients: memory of the worker's own, where a push that will be served lands, and stays until it is
-                applied.
+                applied; None: it lands in new memory.
             check_open: see `arrived`.
-
 
         Raises:
             ProtocolError: blocks that the model does not have.
@@ -137,9 +133,11 @@ class WorkerFrames:
             spans = [state.store.model.span(run) for run in frame.runs]
             if (sizes := payloads.sizes(frame, state.store)) is not None:
                 return [np.empty(size, dtype=np.uint8) for size in sizes]
-            if frame.kind is Kind.INIT or self._verdict(node, frame) is not FrameVerdict.SERVE:
+            serves = frame.kind is Kind.PUSH and self._verdict(node, frame) is FrameVerdict.SERVE
+            if serves:
+                state.gathering.withdraw(node, frame.runs)
+            if gradients is None or not serves:
                 return [np.empty(span.stop - span.start, dtype=np.uint8) for span in spans]
-            state.gathering.withdraw(node, frame.runs)
             return [gradients.array[span] for span in spans]
 
     def tell(self) -> None:

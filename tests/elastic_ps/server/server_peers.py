@@ -15,6 +15,7 @@ from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, PullMeta
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 
@@ -174,6 +175,11 @@ class FakeWorker:
                 self.values.setdefault(frame.version, {})[block] = data[start : start + size].tobytes()
                 start += size
         assert start == data.nbytes
+
+    def shared(self, server: str) -> NDArray[np.uint8]:
+        """The memory in which a server reads this worker's gradients."""
+        image: Image = self._connections[server].shared[0]
+        return image.array
 
     def send(self, server: str, frame: Frame, payload: Sequence[Any] = ()) -> None:
         self._connections[server].send(frame, payload)

@@ -10,8 +10,10 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.transport.frame_metas import PushMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_memory import Image
+from elastic_ps.transport.shm_transport import ShmTransport
 from tests.elastic_ps.server.server_desk import FIRST, Desk, travelled
-from tests.elastic_ps.server.server_reference import HYPER, TENSORS
+from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
+from tests.elastic_ps.server.server_reference import HYPER, SGD, TENSORS
 
 
 @pytest.fixture
@@ -110,3 +112,18 @@ def test_populated_memory_holds_what_it_held() -> None:
     seen = Image.attached(image.read_only(), writable=False)
     seen.populate(0, 1 << 20)
     assert np.flatnonzero(seen.array).tolist() == [5000]
+
+
+def test_a_late_push_is_not_received_where_the_worker_writes_its_next_gradients(jobs: Jobs) -> None:
+    """It had asked this server for values which another has sent it meanwhile."""
+    job = jobs.begin(Job(TENSORS, SGD, transport=ShmTransport(TOKEN)))
+    late = job.check_step(0)[1]
+    shared = job.workers["w1"].shared("s0")
+    with job.servers["s0"].state.changed:  # it is slow
+        job.push("w1", 0, late)
+        slabs = [job.random_slab() for _ in range(2)]
+        shared[: slabs[1].nbytes] = slabs[1]
+        job.push("w1", 1, shared)
+    job.push("w0", 1, slabs[0])
+    assert job.configuration is not None
+    job.check_settled(1, slabs, ("w0", "w1"), job.configuration)
