@@ -261,7 +261,7 @@ def _problems(draw: JobDraw, archive: Archive, folder: Path) -> tuple[str, ...]:
     problems = list(audit(archive.ledger, samples, batch, epochs).problems)
     expected: Callable[[str], Any] = lambda _name: epochs  # noqa: E731
     if of_sync:
-        expected = proofs.undisturbed(folder, epochs, "--pace", "0", workers=WORKERS, timeout=600).__getitem__
+        expected = proofs.undisturbed(epochs, workers=WORKERS).__getitem__
     for name, value in weights.items():
         if wrong := int(np.sum(value != expected(name))):
             problems.append(f"{wrong} entries of {name} are not those of an undisturbed job")
