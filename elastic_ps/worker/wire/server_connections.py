@@ -23,17 +23,19 @@ class Owner(Protocol):
     def hello(self) -> Frame:
         """Return the first frame on a connection."""
 
-    def buffers(self, server: NodeId, frame: Frame, connection: Connection) -> Sequence[Buffer]:
+    def buffers(self, link: Link, frame: Frame) -> Sequence[Buffer]:
         """Return memory for a frame's payload; scratch perhaps, or none where it lies in shared memory and stays there.
 
         Args:
-            server: the server who sends it.
+            link: the connection that it comes on.
             frame: without its payload.
-            connection: the connection that it comes on.
+
+        Raises:
+            PeerLost: the link has closed: there may be another to that server, on which all comes again.
         """
 
-    def arrived(self, server: NodeId, frame: Frame) -> None:
-        """Take a frame that is complete."""
+    def arrived(self, link: Link, frame: Frame) -> None:
+        """Take a frame that is complete. Raises PeerLost as `buffers` does."""
 
     def wanted(self, server: NodeId) -> Member | None:
         """Return the server as a known configuration has it; None where nobody needs it any more."""
@@ -171,10 +173,10 @@ class ServerConnections:
     def _receive(self, link: Link) -> None:
         while not link.closed:
             frame = link.receive()
-            buffers = self._owner.buffers(link.peer, frame, link.connection)
+            buffers = self._owner.buffers(link, frame)
             if frame.payload_bytes:
                 link.connection.receive_into(buffers)
-            self._owner.arrived(link.peer, frame)
+            self._owner.arrived(link, frame)
 
     def _lost(self, link: Link, error: ElasticError) -> None:
         with self._lock:

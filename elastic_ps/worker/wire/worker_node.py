@@ -16,10 +16,11 @@ from elastic_ps.core.sparse_rows import payload_bytes, received
 from elastic_ps.node.peer_watch import Awaited, PeerView
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
-from elastic_ps.transport.base import Buffer, Connection, Transport
+from elastic_ps.transport.base import Buffer, Transport
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta, RefusedMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.send_queue import Link
 from elastic_ps.worker.wire.configuration_switch import Membership
 from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 from elastic_ps.worker.wire.progress import WorkerProgress
@@ -137,9 +138,11 @@ class WorkerNode(WorkerState):
             self.receiving.pop(server, None)
             self.changed.notify_all()
 
-    def buffers(self, server: NodeId, frame: Frame, connection: Connection) -> Sequence[Buffer]:
+    def buffers(self, link: Link, frame: Frame) -> Sequence[Buffer]:
         """See `Owner`."""
+        server = link.peer
         with self.changed:
+            link.check_open()
             if frame.kind is Kind.SNAPSHOT:
                 return [memoryview(self.snapshots.buffer(server, frame))]
             alive = server not in self.standing.dead
@@ -151,7 +154,7 @@ class WorkerNode(WorkerState):
             spans = [self.inbox.model.span(run) for run in frame.runs]
             if sum(span.stop - span.start for span in spans) != frame.payload_bytes:
                 raise ProtocolError(f"{server} sent {frame.payload_bytes} bytes for blocks {frame.runs}")
-            image = self.receiving[server] = connection.image_at(spans)
+            image = self.receiving[server] = link.connection.image_at(spans)
             return self.inbox.buffers(frame.version, frame.runs) if image is None else []
 
     def _rows_buffers(self, server: NodeId, frame: Frame, rows: Sequence[int]) -> Sequence[Buffer]:
@@ -161,12 +164,14 @@ class WorkerNode(WorkerState):
         parts = self.receiving[server] = [np.empty(size, dtype=np.uint8) for size in sizes]
         return parts
 
-    def arrived(self, server: NodeId, frame: Frame) -> None:
+    def arrived(self, link: Link, frame: Frame) -> None:
         """See `Owner`."""
+        server = link.peer
         if isinstance(frame.meta, RefusedMeta):
             self._refused(server, frame.meta)
             return
         with self.changed:
+            link.check_open()
             if frame.kind is Kind.SNAPSHOT:
                 self.snapshots.arrived(server, frame)
             elif server in self.receiving:

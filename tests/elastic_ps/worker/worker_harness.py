@@ -14,6 +14,7 @@ from elastic_ps.core.errors import ElasticError
 from elastic_ps.core.model import Model, Tensor, members
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.testing.memory_transport import MemoryNetwork, MemoryTransport
+from elastic_ps.transport.send_queue import Link
 from elastic_ps.worker.wire.parameters import enter
 from elastic_ps.worker.wire.push_exchange import Exchange, Push, roster
 from elastic_ps.worker.wire.worker_node import WorkerNode
@@ -143,6 +144,8 @@ class Play:
         self.node = self.make_node(MemoryTransport(TOKEN, self.network, node))
         self.failed: list[str] = []  # servers whose connection broke, or could not be opened
         self.node.disconnected = self._note  # type: ignore[method-assign]
+        self.node.connected = self._connected  # type: ignore[method-assign]
+        self._used: set[Link] = set()  # that the worker has taken note of: it repeats what was under way
         self.session.reported = self.node.progress.final_report.set
         self.node.inbox.model = Model(block_bytes=BLOCK_BYTES)
         self.rows: dict[int, Rows] = {}  # by tensor whose gradient has only these
@@ -175,6 +178,9 @@ class Play:
     def prepare(self, configuration: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
         self.order_prepare(configuration, mode, dead)
         self.session.await_answer(pb.PREPARED, configuration.id)
+        node = self.node
+        with node.changed:
+            assert node.changed.wait_for(lambda: self._used >= set(node.peers.links), TIMEOUT), node.peers.links
 
     def order_prepare(self, configuration: Configuration, mode: int = pb.LIVE, dead: Sequence[str] = ()) -> None:
         """Tell it, and do not wait."""
@@ -241,6 +247,13 @@ class Play:
     def _note(self, server: str, reason: str) -> None:
         self.failed.append(server)
         WorkerNode.disconnected(self.node, server, reason)
+
+    def _connected(self, server: str) -> None:
+        link = self.node.peers.link(server)
+        with self.node.changed:
+            WorkerNode.connected(self.node, server)
+            if link is not None:
+                self._used.add(link)
 
     def await_apart(self, server: str) -> None:
         """Wait until a server has not been reached."""

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastic_ps.core.errors import ConfigurationError, ProtocolError
+from elastic_ps.core.errors import ConfigurationError, PeerLost, ProtocolError
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.sparse_rows import Rows
@@ -17,8 +17,11 @@ from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS
 from tests.elastic_ps.worker.worker_harness import ONE, TWO, Aside
 
-TRAVELS = SimpleNamespace(image_at=lambda _places: None)
-"""A connection over which every byte travels."""
+
+def link_to(server, check_open=lambda: None):
+    """A connection on which tensors travel."""
+    connection = SimpleNamespace(image_at=lambda _places: None)
+    return SimpleNamespace(peer=server, connection=connection, check_open=check_open)
 
 
 def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play):
@@ -71,7 +74,7 @@ def test_rows_of_another_version_than_the_next_are_a_protocol_error(play):
     server = next(iter(play.servers.values()))
     frame = Frame(ValueMeta(runs=[[0, 1]], rows=[0]), ONE, 2)
     with pytest.raises(ProtocolError, match="rows of version 2"):
-        play.node.buffers(server.name, frame, TRAVELS)
+        play.node.buffers(link_to(server.name), frame)
 
 
 def test_the_chief_alone_sends_hyperparameters(play):
@@ -177,10 +180,30 @@ def test_a_dead_servers_replies_are_forgotten_and_its_blocks_asked_of_their_new_
 def test_a_reply_under_way_when_its_server_dies_does_not_count(play):
     play.start(SPLIT)
     frame = Frame(ValueMeta(runs=[[0, 2]]), ONE, 1, payload_bytes=2 * BLOCK_BYTES)
-    play.node.buffers("s0", frame, TRAVELS)
+    play.node.buffers(link_to("s0"), frame)
     play.prepare(play.configuration(2, [0] * 6, servers=("s1",)), dead=["s0"])
-    play.node.arrived("s0", frame)
+    play.node.arrived(link_to("s0"), frame)
     assert play.missing(1) == ALL
+
+
+def test_a_reply_by_a_connection_that_has_closed_is_not_taken_for_one_by_the_next(play):
+    play.start(SPLIT)
+    old, new = (Frame(ValueMeta(runs=[[block, 1]]), ONE, 1, payload_bytes=BLOCK_BYTES) for block in (0, 1))
+    closed = []
+
+    def check_open():
+        if closed:
+            raise PeerLost("s0", "closed")
+
+    play.node.buffers(link_to("s0", check_open), old)
+    closed.append(True)
+    play.node.buffers(link_to("s0"), new)
+    with pytest.raises(PeerLost):
+        play.node.arrived(link_to("s0", check_open), old)
+    with pytest.raises(PeerLost):
+        play.node.buffers(link_to("s0", check_open), old)
+    play.node.arrived(link_to("s0"), new)
+    assert play.missing(1) == [0, *ALL[2:]]
 
 
 def test_a_reply_that_breaks_off_is_asked_for_again_by_a_push_of_what_is_missing(play):
@@ -251,7 +274,7 @@ def test_a_reply_of_a_wrong_length_is_not_taken(play):
 def test_new_tensors_need_not_wait_for_a_server_that_was_left_in_the_midst_of_a_reply(play):
     play.start(SPLIT)
     frame = Frame(ValueMeta(runs=[[0, 2]]), ONE, 1, payload_bytes=2 * BLOCK_BYTES)
-    play.node.buffers("s0", frame, TRAVELS)  # and then nothing more comes
+    play.node.buffers(link_to("s0"), frame)  # and then nothing more comes
     moved = play.configuration(2, [0] * 6, servers=("s1",))
     play.prepare(moved)
     play.adopt(moved)

@@ -26,10 +26,10 @@ class Owner:
     def hello(self):
         return Frame(HelloMeta(node="w0", role="worker", lane="exchange"))
 
-    def buffers(self, server, frame, connection):
+    def buffers(self, link, frame):
         return [bytearray(frame.payload_bytes)]
 
-    def arrived(self, server, frame):
+    def arrived(self, link, frame):
         """Nothing is kept."""
 
     def wanted(self, server):

@@ -121,7 +121,8 @@ def test_a_shadow_subscribes_once_on_a_connection_that_a_directive_sees_first(jo
     joiner.welcome(joiner.configuration(1, SPLIT))
     configuration = joining(joiner, prepared=False)
     assert all(opened.acquire(timeout=TIMEOUT) for _ in joiner.servers)
-    joiner.prepare(configuration)
+    joiner.order_prepare(configuration)
+    joiner.session.await_answer(pb.PREPARED, configuration.id)
     go_on.set()
     assert all(done.acquire(timeout=TIMEOUT) for _ in joiner.servers)
     for name, server in joiner.servers.items():
