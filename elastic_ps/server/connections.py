@@ -126,7 +126,7 @@ class Connections:
     def links(self) -> Sequence[Link]:
         """Return all that are open."""
         with self._lock:
-            return list(self._links)
+            return [link for link in self._links if not link.closed]
 
     def has(self, node: NodeId, lane: str) -> bool:
         """Return whether a peer has opened a connection for a lane that is not known to have broken."""
@@ -267,6 +267,7 @@ class Connections:
         try:
             while not link.closed:
                 self._receive_one(peer)
+            self._drop(link)  # who closed it needs it no more
         except ProtocolError as error:
             log.warning("%s sent what no correct peer sends: %s", link.peer, error)
             link.enqueue(Frame(RefusedMeta(reason=Reason.MALFORMED, detail=str(error))))

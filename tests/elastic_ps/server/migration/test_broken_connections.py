@@ -11,12 +11,12 @@ import pytest
 
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import Configuration, Member, Role
-from elastic_ps.server.connections import Peer
+from elastic_ps.server.connections import FOLLOW, Connections, Peer
 from elastic_ps.server.copying.follow_source import FollowSource
 from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.transport.frame_metas import PingMeta
+from elastic_ps.transport.frame_metas import HelloMeta, PingMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
@@ -113,6 +113,21 @@ def test_hand_overs_that_a_reset_has_lost_are_sent_again(jobs: Jobs, monkeypatch
     assert lost.wait(TIMEOUT)
     for version in (1, 2):
         job.check_step(version)
+
+
+def test_a_stream_that_is_closed_before_it_is_read_is_not_waited_for(jobs: Jobs) -> None:
+    """Its plan is cancelled while it is being opened. No sign of life will come on it: it must not be asked for one."""
+    job = jobs.begin(Job(TENSORS, SGD))
+    bodies: list[Any] = []
+    server, target = job.servers["s0"], job.members["s0"]
+    listener = job.transport.listen("127.0.0.1")
+    own = Connections(job.transport, listener, server, lambda _name, body: bodies.append(body))  # type: ignore[arg-type,return-value]
+    link = own.open_follow(target, Frame(HelloMeta(node="s9", role=Role.SERVER, lane=FOLLOW)))
+    assert own.links == [link]
+    link.close()
+    bodies[0]()  # the thread that reads it begins only now
+    assert own.links == []
+    listener.close()
 
 
 def test_a_hand_over_that_comes_twice_changes_nothing(jobs: Jobs) -> None:
