@@ -16,7 +16,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch import decide
-from elastic_ps.launch.children import JOIN_SECONDS, Children
+from elastic_ps.launch.children import JOIN_SECONDS, STILL_SECONDS, Children
 from elastic_ps.launch.commands import ProcessCommands, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink
 from elastic_ps.launch.coordinator_process import NAME, CoordinatorProcess, CoordinatorReady
@@ -276,6 +276,8 @@ class JobAgent:
             self._say(f"{name} does not end: killed")
         for name in self._children.late():
             self._say(f"{name} has run for {JOIN_SECONDS:.0f} s without joining the job; {HOW_TO_JOIN}")
+        for name in self._children.still():
+            self._say(f"{name} has been stopped for {STILL_SECONDS:.0f} s without joining the job: killed")
         if news := self._coordinator.enforce():
             self._say(news)
 

@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from elastic_ps.launch import coordinator_link, job_agent
+from elastic_ps.launch import children, coordinator_link, job_agent
 from elastic_ps.launch.job_agent import LauncherOutcome
-from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, Puppet, StartJob, over, running, wait_gone
+from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, Puppet, StartJob, over, registered, running, wait_gone
 
 
 @pytest.mark.slow
@@ -124,6 +124,23 @@ def test_a_stopped_process_is_killed_when_the_grace_of_its_jobs_end_is_over(star
     job.agent.signalled(signal.SIGTERM)  # its patience is over at once
     assert job.exit_of(worker) == 128 + signal.SIGKILL
     assert job.end().status == 143
+
+
+def test_a_process_that_is_stopped_before_it_has_joined_is_killed_and_replaced(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(children, "STILL_SECONDS", 0.1)
+    job = start_job(max_restarts=1)
+    job.listen()
+    job.fake.want(workers=1, starting_workers=1)
+    (frozen,) = job.workers(1)
+    os.kill(frozen.pid, signal.SIGSTOP)
+    (new,) = job.workers(1)
+    assert job.exit_of(frozen) == 128 + signal.SIGKILL
+    job.transcript.wait_for(f"{frozen.name} has been stopped for 15 s without joining the job: killed")
+    registered(job, [new], workers=1)
+    assert over(job, new).status == 0
 
 
 def test_a_frozen_coordinator_is_killed_and_started_again(start_job: StartJob, monkeypatch: pytest.MonkeyPatch) -> None:
