@@ -144,7 +144,11 @@ def _missing(context: StepContext, joiners: list[NodeId]) -> tuple[str, ...]:
 
 
 def _settle_for_less(context: StepContext, joiners: list[NodeId], missing: tuple[str, ...]) -> bool:
-    """join_timeout has passed: go on with those present, and want no more than them. False: keep waiting."""
+    """join_timeout has passed: go on with those present, and want no more than them. False: keep waiting.
+
+    Nobody can follow the blocks of a job's only server. So a job with replicas goes on to want the others, until they
+    come or somebody cancels the plan.
+    """
     job, settings = context.job, context.state.settings
     present = {role: sum(job.nodes[name].role is role for name in joiners) for role in Role}
     timeout = f"not registered within {settings.join_timeout:g} s: {', '.join(missing)}"
@@ -162,10 +166,25 @@ def _settle_for_less(context: StepContext, joiners: list[NodeId], missing: tuple
     if why := refusal(job, goal):
         give_up(context, f"{timeout}; without them: {why}")
         return True
+    if goal.servers <= settings.replicas < job.goal.servers:
+        context.durable(goal=replace(goal, servers=job.goal.servers))
+        return _await_followers(context, joiners, timeout)
     context.durable(goal=goal)
     if not change(context.job, goal):
         give_up(context, timeout)
     return True
+
+
+def _await_followers(context: StepContext, joiners: list[NodeId], timeout: str) -> bool:
+    """Go on with those present, if any; the servers that lack are wanted as before. False: keep waiting."""
+    if joiners or change(context.job, context.job.goal).leavers:
+        return True  # the next plan waits for the others
+    if context.job.queued:
+        cancel(context, timeout)
+        return True
+    context.replan(deadline=context.now + context.state.settings.join_timeout)
+    context.log(f"no other server can follow the blocks of this job's last one yet: {timeout}", warning=True)
+    return False
 
 
 def _enter_assigned(context: StepContext, joiners: list[NodeId], missing: tuple[str, ...]) -> None:

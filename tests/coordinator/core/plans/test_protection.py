@@ -6,6 +6,7 @@ from coordinator.core import events as ev
 from coordinator.core.plans.next_configuration import grown_followers
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.protection import RETRY_SECONDS, Protection, protection
+from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import World
 
 
@@ -127,3 +128,60 @@ def test_coordinator_that_is_started_again_without_replicas_drops_followers_with
         world.turn()
     assert len(world.state.job.configuration.workers) == 3
     assert not world.state.job.configuration.followers
+
+
+def alone():
+    """A job that has lost one of its two servers, and no other comes in time."""
+    world = World(2, 2, replicas=1)
+    world.settle()
+    world.replace_dead = False
+    world.kill(world.node("s1"))
+    for _ in range(20):
+        world.turn()
+    world.tick(31)
+    return world
+
+
+def test_a_job_goes_on_to_want_the_server_without_which_nobody_follows():
+    world = alone()
+    assert world.counts == (2, 1)
+    assert world.wanted.starting_servers == 1
+    assert any("no other server can follow" in line for line in world.logs)
+    world.tick(31)
+    world.spawn(Role.SERVER)
+    world.settle()
+    found = protection(world.state.job)
+    assert found.blocks == found.all_blocks
+
+
+def test_a_request_does_not_wait_for_the_server_that_lacks():
+    world = alone()
+    world.ask(ev.ScaleAsked, 1, 0)
+    world.tick(31)
+    world.turn()
+    assert world.plan.requests
+    world.tick(31)
+    for _ in range(20):
+        world.turn()
+    assert world.counts == (1, 1)
+    assert world.wanted.starting_servers == 1
+
+
+def test_a_job_that_begins_with_one_server_goes_on_to_want_the_other():
+    world = World(1, 2, replicas=1, declare=False)
+    world.replace_dead = False
+    for role in (Role.WORKER, Role.SERVER):
+        world.spawn(role)
+    world.tick(31)
+    for _ in range(20):
+        world.turn()
+    assert world.counts == (1, 1)
+    assert world.wanted.starting_servers == 1
+
+
+def test_who_cancels_the_plan_wants_the_server_no_more():
+    world = alone()
+    world.ask(ev.CancelAsked)
+    world.settle()
+    assert world.counts == (2, 1)
+    assert not world.wanted.starting_servers
