@@ -106,11 +106,11 @@ class ServerBlockStore:
     # ---- memory ----------------------------------------------------------------------------------------------------
 
     def _grow_states(self) -> None:
-        """Make room for the state arrays, and give first ones where an optimizer was set just now."""
+        """Make room for the state arrays, and give first ones where an optimizer was set just now: to copies, too."""
         layouts = np.array([self._treatments[treatment].layout for treatment in self._treatment], dtype=np.int64)
+        valued = ~having(self.status, BlockStatus.ABSENT, BlockStatus.EMPTY) & (self.versions >= 0)
         for layout in self._states.grow(self.model.slab_bytes, self._treatments.layouts()):
-            mine = np.flatnonzero((layouts == layout) & having(self.status, BlockStatus.PRIMARY))
-            for run in runs(mine.tolist()):
+            for run in runs(np.flatnonzero((layouts == layout) & valued).tolist()):
                 self.init_states(run)
 
     def allocate(self, blocks: Sequence[int], status: BlockStatus) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from elastic_ps.control import codec
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
@@ -98,6 +99,23 @@ def test_a_model_of_float16_with_float32_masters(jobs: Jobs) -> None:
         job.check_step(version)
     promote(job, [block for block in range(count) if owners[block] == 0])
     job.check_step(3)
+
+
+def test_optimizer_that_is_set_when_blocks_have_values(jobs: Jobs) -> None:
+    """Its first states are made of the values, so of the copies too: MXNet's scripts init keys, then set it."""
+    tensors = (Tensor(0, "i:0", (500,), "float16"),)
+    owners = [block % 2 for block in range(len(Job(tensors).model.blocks))]
+    job = Job(tensors, None, followers=[1 - owner for owner in owners], transport=TcpTransport(TOKEN))
+    jobs.begin(job, servers=2, assignment=owners)
+    job.check_step(0)
+    theirs = [block for block, owner in enumerate(owners) if owner == 0]
+    until(lambda: job.image("s0", theirs) == job.image("s1", theirs))
+    spec = OptimizerSpec("sgd", {"multi_precision": True})
+    grown = {"tensors": map(codec.tensor_to_pb, tensors), "optimizers": [spec.to_json()]}
+    for server in job.servers:
+        message = pb.Extend(**grown, data=codec.data_to_pb(job.data), assignment=owners, followers=job.followers)
+        job.direct(server, extend=message)
+    assert job.image("s0", theirs) == job.image("s1", theirs)
 
 
 # ---- compressed gradients --------------------------------------------------------------------------------------------
