@@ -101,6 +101,7 @@ class DurableJob:
         passed: the last barrier that was passed.
         plan: under way.
         model: tensors and blocks.
+        settled: how many blocks there were when `configuration` came into force.
         optimizers: JSON by store.
         data: None where no script has said: `static`.
         local_update: optimizers live in the workers.
@@ -137,6 +138,7 @@ class DurableJob:
     passed: tuple[int, int] = (-1, -1)
     plan: Plan | None = None
     model: Model = field(default_factory=Model)
+    settled: int = 0
     optimizers: tuple[str, ...] = ()
     data: DataSpec | None = None
     local_update: bool = False

@@ -139,10 +139,12 @@ def promote(context: StepContext) -> bool:
     if plan is None or not plan.undecided or not answering(context) <= context.answers.prepared:
         return False
     assert plan.target is not None
-    configurations = chain(plan, job.configuration)
+    configurations, known = chain(plan, job.configuration), len(plan.target.assignment)
     earlier = plan.absorbed[-1] if plan.absorbed else None
     promoted = earlier.promoted if earlier is not None and earlier.asks else None
-    decision = decide(configurations, plan.target, job.nodes, context.answers.holdings, promoted=promoted)
+    young = range(job.settled if job.configuration is not None else known, known)  # before: they may be restored
+    holdings = context.answers.holdings
+    decision = decide(configurations, plan.target, job.nodes, holdings, promoted=promoted, young=young)
     if decision.lost:
         count = len(decision.lost)
         blocks = f"block {decision.lost[0]}" if count == 1 else f"{count} blocks"

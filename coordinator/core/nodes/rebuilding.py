@@ -170,6 +170,7 @@ def _put_together(context: StepContext, known: Mapping[NodeId, Introduction], en
         collapse(context, f"the coordinator lost its journal, and {why}")
         return
     context.durable(configuration=found.base if found.unfinished else found.target)
+    context.durable(settled=len(context.job.model.blocks))
     context.durable(finished=found.finished)
     if found.unfinished or found.replicated:
         _finish(context, found)

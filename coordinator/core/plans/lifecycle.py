@@ -309,6 +309,7 @@ def land(context: StepContext) -> bool:
     goal = context.job.goal
     context.durable(
         configuration=plan.target,
+        settled=len(plan.target.assignment),
         dead=context.job.dead.intersection(plan.target.members),
         finished=context.job.finished.intersection(plan.target.members),
         goal=replace(goal, drains=goal.drains - set(plan.leavers) - plan.dead),

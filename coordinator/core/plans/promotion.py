@@ -5,7 +5,7 @@ builds on a chain of configurations: the one in force, then those that were arme
 what the job would have come to without the death.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import repeat, zip_longest
@@ -14,6 +14,8 @@ from coordinator.core.plans.followers import NOBODY
 from elastic_ps.core.configuration import Configuration, Member, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import joined
+
+_UNSEEN = -1
 
 
 class HoldingKind(StrEnum):
@@ -82,6 +84,7 @@ def decide(
     told: Holdings,
     *,
     promoted: Sequence[Run] | None = None,
+    young: Collection[int] = (),
 ) -> Decision:
     """Return who owns each block from now on.
 
@@ -92,6 +95,7 @@ def decide(
         told: their answers.
         promoted: what an earlier death has promoted that decided the last one of the chain, None: none did. Of equal
             copies, whom it has promoted owns the block, though that server may not have heard of it.
+        young: blocks that were declared since the configuration in force took effect: see `_heir`.
     """
     survey = _Survey(frozenset(living), told, len(begun.assignment))
     owners: list[NodeId] = []
@@ -103,6 +107,8 @@ def decide(
         chosen = _standing(chain, block, survey)
         if chosen is None:
             best = _best_copy(chain, block, survey, promoted is not None)
+            if best is None and block in young:
+                best = _heir(chain, block, survey)
             if best is None:
                 lost.append(block)
             chosen = (best or begun.primary(block), None)
@@ -122,7 +128,7 @@ class _Survey:
 
     def __init__(self, living: frozenset[NodeId], told: Holdings, blocks: int):
         self.living = living
-        self.seen = [0] * blocks
+        self.seen = [_UNSEEN] * blocks
         self.kinds: dict[tuple[NodeId, int], HoldingKind] = {}
         self.versions: dict[tuple[NodeId, int], int] = {}
         answers = [(name, holding) for name in living & told.keys() for holding in told[name]]
@@ -170,6 +176,18 @@ def _best_copy(chain: Sequence[Configuration], block: int, survey: _Survey, prom
         return None
     best = max(copies, key=lambda name: survey.versions[name, block])  # the first of equal ones
     return best if survey.versions[best, block] >= survey.seen[block] else None
+
+
+def _heir(chain: Sequence[Configuration], block: int, survey: _Survey) -> NodeId | None:
+    """Return the follower of a block that nobody has: it owns it without values, which the chief gives once more.
+
+    The follower has not had it, so nobody has been told of it. That is known where it has been the block's only
+    follower ever since, and where nothing has been restored: of other blocks the chief's first values are not theirs.
+    """
+    named = [configuration for configuration in chain if block < len(configuration.assignment)]
+    (follower, *others) = {configuration.follower(block) for configuration in named}
+    is_new = not others and survey.seen[block] == _UNSEEN
+    return follower if is_new and follower in survey.living and (follower, block) not in survey.versions else None
 
 
 def _copies(chain: Sequence[Configuration], block: int) -> list[NodeId]:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.segments import runs_of
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.migration.follow_sources import FollowSources
@@ -48,9 +47,9 @@ def promote(state: ServerState, sources: FollowSources, blocks: Sequence[int]) -
     sources.take_back(np.asarray(blocks, dtype=np.int64))
     mine = np.asarray([block for block in blocks if current.primary(block) == state.node], dtype=np.int64)
     copies = mine[np.isin(status[mine], (BlockStatus.FOLLOWER, BlockStatus.FROZEN, BlockStatus.LEAVING))]
-    if (state.store.versions[copies] == NOTHING).any():
-        raise ProtocolError(f"configuration {current.id} promotes copies of {state.node} that are not whole")
-    status[copies] = BlockStatus.PRIMARY
+    is_whole = state.store.versions[copies] != NOTHING
+    status[copies[is_whole]] = BlockStatus.PRIMARY
+    state.store.allocate(copies[~is_whole], BlockStatus.EMPTY)  # nobody has seen them: the chief gives first values
     owned = (BlockStatus.PRIMARY, BlockStatus.EMPTY, BlockStatus.LEAVING)
     others = [block for block in blocks if current.primary(block) != state.node and status[block] != BlockStatus.ABSENT]
     gone = [block for block in others if status[block] in owned or not state.is_named(block)]

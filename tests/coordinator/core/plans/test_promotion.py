@@ -83,6 +83,26 @@ def test_owner_of_a_block(chain, dead, answers, outcome):
     assert decided(chain, dead, **answers) == outcome
 
 
+@pytest.mark.parametrize(
+    ("chain", "dead", "answers", "outcome"),
+    [
+        (REST, ["s1"], {}, "s2"),
+        (REST, ["s1", "w1"], {}, "s2"),
+        (REST, ["s1"], {"w0": 0}, None),
+        (REST, ["s1", "s2"], {}, None),
+        ((configuration(1, "s1"),), ["s1"], {}, None),
+        ((configuration(1, "s1 s2"), configuration(2, "s3 s2")), ["s1"], {}, "s2"),
+        (REFOLLOW, ["s1"], {}, None),
+    ],
+)
+def test_block_without_values_belongs_to_its_follower(chain, dead, answers, outcome):
+    names = {"w0", *SERVERS} - set(dead)
+    decision = decide(chain, chain[-1], names, told(**answers), young=range(1))
+    assert (None if decision.lost else decision.configuration.primary(0)) == outcome
+    assert decision.promoted == (() if outcome is None else ALL)
+    assert decide(chain, chain[-1], names, told(**answers)).lost == (0,), "it is as old as the configuration"
+
+
 def test_copies_that_no_configuration_names_do_not_count():
     assert decided(REST, ["s1", "s2"], s3=(COPY, 9), w0=5) is None
 

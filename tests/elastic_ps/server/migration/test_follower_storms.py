@@ -31,28 +31,50 @@ from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, HYPER, SGD, TENSORS
 from tests.elastic_ps.waiting import until
 
+GROWN = Job(TENSORS, SGD)
+KNOWN = len(Job(TENSORS[:2]).model.blocks)
+FRESH = range(KNOWN, BLOCKS)
 
-def test_first_values_reach_the_followers_of_new_blocks(jobs: Jobs) -> None:
-    known = len(Job(TENSORS[:2]).model.blocks)
-    job = jobs.begin(Job(TENSORS[:2], SGD, followers=[1] * known), servers=2, assignment=[0] * known)
+
+def grow(jobs: Jobs) -> Job:
+    """A job that has made a step when a script declares more tensors: s1 owns their blocks, and s0 follows."""
+    job = jobs.begin(Job(TENSORS[:2], SGD, followers=[1] * KNOWN), servers=2, assignment=[0] * KNOWN)
     job.check_step(0)
-    grown = Job(TENSORS, SGD)
-    owners, followers = [0] * known + [1] * (BLOCKS - known), [1] * known + [0] * (BLOCKS - known)
+    owners, followers = [0] * KNOWN + [1] * len(FRESH), [1] * KNOWN + [0] * len(FRESH)
     message = pb.Extend(assignment=owners, followers=followers, optimizers=[SGD.to_json()])
     message.tensors.extend(tensor_to_pb(tensor) for tensor in TENSORS)
     message.data.CopyFrom(data_to_pb(job.data))
     for server in ("s0", "s1"):
         job.direct(server, extend=message)
         job.controls[server].await_answer(pb.EXTENDED)
-    fresh = range(known, BLOCKS)
-    slab = grown.random_slab()
-    (run,) = runs(fresh)
+    job.workers["w1"].model = GROWN.model
+    return job
+
+
+def give_first_values(job: Job, server: str) -> None:
+    """The chief gives them; when w1 gets them the follower has them."""
+    slab = GROWN.random_slab()
+    (run,) = runs(FRESH)
     frame = Frame(InitMeta(runs=(run,)), job.configuration.id, 1)
-    job.workers["w0"].send("s1", frame, [slab[grown.model.span(run)]])
-    job.workers["w1"].model = grown.model
-    job.workers["w1"].send("s1", Frame(PullMeta(runs=(run,)), job.configuration.id, 1))
-    job.workers["w1"].await_version(1, fresh)
-    assert job.image("s0", list(fresh)) == job.image("s1", list(fresh)), "before anybody is told"
+    job.workers["w0"].send(server, frame, [slab[GROWN.model.span(run)]])
+    job.workers["w1"].send(server, Frame(PullMeta(runs=(run,)), job.configuration.id, 1))
+    job.workers["w1"].await_version(1, FRESH)
+
+
+def test_first_values_reach_the_followers_of_new_blocks(jobs: Jobs) -> None:
+    job = grow(jobs)
+    give_first_values(job, "s1")
+    assert job.image("s0", list(FRESH)) == job.image("s1", list(FRESH)), "before anybody is told"
+
+
+def test_follower_takes_first_values_where_the_owner_died_without_any(jobs: Jobs) -> None:
+    job = grow(jobs)
+    die(job, "s1")
+    held = bury(job, "s1", [0] * BLOCKS, [-1] * BLOCKS, ["s0"])["s0"]
+    assert {one.kind for one in held} == {pb.Holding.OWNED}, "it has no copy of what it follows"
+    decide(job, list(FRESH))
+    assert job.controls["s0"].await_answer(pb.ARRIVED, number=job.configuration.id)
+    give_first_values(job, "s0")
 
 
 def test_a_checkpoint_is_saved_when_followers_have_what_it_holds(
