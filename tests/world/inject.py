@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from coordinator.core.job import DurableJob, JobPhase
@@ -12,10 +11,8 @@ from tests.world.cells import DEATH, FILLING, OPERATOR, PLAN_PHASES, REST, RESTO
 from tests.world.draw import FOR_EVER, Fault
 from tests.world.guarantee import Guarantee
 from tests.world.operator import Operator
+from tests.world.provoke import Provoker
 from tests.world.scheduler import DEAD, RUNS, Process
-
-_SOON = 6.0
-"""Seconds for which a fault waits for its phase; then it comes whatever the phase is."""
 
 _PROVOKED = 0.3
 """After so many seconds in which the phase has not come by itself it is brought about."""
@@ -52,6 +49,7 @@ class Injector:
         self._coming = list(world.draw.faults)
         self._not_before = 0.0
         self._operator = Operator(world)
+        self.provoker = Provoker(world, self._operator, self._kill)
         self._guarantee: Guarantee = world.guarantee
         self._patience = 0.0
         self.lasting: set[int] = set()  # numbers of faults that pass by themselves, later
@@ -74,6 +72,7 @@ class Injector:
         phase = _phase_of(job)
         if phase != self.phase:
             self.phase = phase
+            self.provoker.changed(phase)
             self._look_soon(self._network.random.random() * 0.004)
         if not self._not_before and job.checkpoints:
             self._not_before = self._scheduler.now + 0.001
@@ -115,29 +114,17 @@ class Injector:
         elif self._world.draw.apart and now < self._patience and not self._guarantee.is_whole():
             self._not_before = max(self._not_before, now)
             self._look_soon(_LOOK_SECONDS)
-        elif fault.phase != self.phase and now < self._not_before + _SOON:
+        elif fault.phase != self.phase and now < self._not_before + self.provoker.patience(fault):
             if self.phase == REST and not self._provoked and now >= self._not_before + _PROVOKED:
-                self._provoked = True
-                self._provoke(fault)
+                self.last = now
+                self._provoked = self.provoker.bring_about(fault)
             self._look_soon(_LOOK_SECONDS)
         else:
             del self._coming[0]
             self._provoked = False
             self._strike(fault)
+            self.provoker.struck()
             self._next()
-
-    def _provoke(self, fault: Fault) -> None:
-        """Bring a fault's phase about: a scaling, or a death; where blocks have followers, that of two servers."""
-        self.last = self._scheduler.now
-        self._world.story.tell("FAULT", f"{fault.number} wants {fault.phase}")
-        replicas = self._world.draw.replicas
-        if fault.phase in PLAN_PHASES:
-            self._operator.scale(fault)
-        elif fault.phase in (RESTORE, DEATH, FILLING):
-            self._guarantee.single = None
-            for number in range(2 if fault.phase == RESTORE and replicas else 1):
-                role = kinds.WORKER if fault.phase == DEATH and not replicas else kinds.SERVER
-                self._kill(replace(fault, role=role, choice=fault.choice + number))
 
     def _strike(self, fault: Fault) -> None:
         acts: dict[str, Callable[[Fault], str]] = {

@@ -78,6 +78,23 @@ def test_machines_disks_and_clocks_that_fail(kind, role):
     assert result.watched == len(result.hits) == len(faults)
 
 
+@pytest.mark.parametrize(
+    ("phase", "job"),
+    [
+        (kinds.FILLING, {"servers": 2, "replicas": 1}),
+        (kinds.DEATH, {"workers": 1}),
+        (kinds.DEATH, {"servers": 2, "replicas": 1}),
+        (kinds.PLAN_PHASES[0], {"workers": 3}),
+    ],
+)
+def test_the_phase_that_a_fault_waits_for_is_brought_about(phase, job):
+    """Where too few would be left for a death's plan, or for followers, others come first."""
+    fault = Fault(0, kinds.RESET, "launcher-coordinator", phase, workers=3)
+    result = results.play(JobDraw(1, epochs=16, pace=(0.05, 0.1), checkpoint_interval=0.2, faults=(fault,), **job))
+    assert result.failures == ()
+    assert result.hits == ((fault.role, phase, fault.kind),)
+
+
 def test_a_planted_bug_is_found_and_gone_afterwards():
     real = Void.kept
     assert hunt("voids_forgotten", range(20), 10, 1) == 0

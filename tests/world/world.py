@@ -167,6 +167,7 @@ class World:
             program = lambda: run(process)  # noqa: E731
         self.processes.append(process)
         self._start(process, program)
+        self.injector.provoker.started(process)
         return Child(self, process)
 
     def _term(self, role: str) -> tuple[str, ...]:
