@@ -7,7 +7,7 @@ coordinator. Only a process whose node the coordinator has given up, which may b
 """
 
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from elastic_ps.core.configuration import Role
@@ -218,13 +218,19 @@ def describe_death(process: LocalProcess, status: int, log: str) -> str:
     return f"{process.role} {process.name} {how} (log: {log})"
 
 
-def plan(wanted: WantedNodes | None, processes: Sequence[LocalProcess], budget: RestartBudget) -> tuple[Action, ...]:
+def plan(
+    wanted: WantedNodes | None,
+    processes: Sequence[LocalProcess],
+    budget: RestartBudget,
+    resting: Collection[Role] = (),
+) -> tuple[Action, ...]:
     """Return what to do now.
 
     Args:
         wanted: the coordinator's latest word; None before the first.
         processes: those that run, after `observe`.
         budget: deaths so far.
+        resting: roles of which none is started yet.
 
     Returns:
         Actions in the order to take them. The same arguments give the same actions, so the caller applies them
@@ -237,7 +243,8 @@ def plan(wanted: WantedNodes | None, processes: Sequence[LocalProcess], budget: 
         return (GiveUp(f"{budget.deaths[-1]}; {mended} has been used up" if budget.allowed else budget.deaths[-1]),)
     if wanted is None:
         return ()
-    return tuple(action for role in (Role.SERVER, Role.WORKER) for action in _match(wanted, processes, role))
+    actions = [action for role in (Role.SERVER, Role.WORKER) for action in _match(wanted, processes, role)]
+    return tuple(action for action in actions if not (isinstance(action, StartProcesses) and action.role in resting))
 
 
 def _match(wanted: WantedNodes, processes: Sequence[LocalProcess], role: Role) -> Iterable[Action]:

@@ -21,6 +21,7 @@ from elastic_ps.launch.commands import ProcessCommands, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink
 from elastic_ps.launch.coordinator_process import NAME, CoordinatorProcess, CoordinatorReady
 from elastic_ps.launch.decide import LocalProcess, RestartBudget, WantedNodes
+from elastic_ps.launch.failed_starts import FailedStarts
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.output import MergedStream, NodeLog
@@ -31,6 +32,7 @@ _DELIVERY_SECONDS = 5.0
 _FLUSH_SECONDS = 5.0
 _EXPELLED_SECONDS = 2.0  # so that a process which is not frozen ends by itself and says why in its log
 _SILENT_SECONDS = 20.0  # beyond a lease
+_GOES_ON = "the job goes on without it, which does not count against --max-restarts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class JobAgent:
         self._link: CoordinatorLink | None = None
         self._wanted: WantedNodes | None = None
         self._budget = RestartBudget(settings.job.max_restarts)
+        self._failed_starts = FailedStarts()
         self._outcome: LauncherOutcome | None = None
         self._signals = 0
         self._starts = 0
@@ -131,7 +134,7 @@ class JobAgent:
 
     def _next(self) -> _Event | None:
         """Return the next event, or None when a deadline has come."""
-        deadline = min(self._coordinator.deadline, self._children.deadline)
+        deadline = min(self._coordinator.deadline, self._children.deadline, self._failed_starts.deadline)
         try:
             return self._events.get(timeout=None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -159,6 +162,7 @@ class JobAgent:
         for nonce in decide.outdated(self._children.locals, wanted):
             self._children.kill_in(nonce, self._settings.nodes.grace, wanted=False)
         self._wanted = wanted
+        self._failed_starts.observe(wanted)
         expelled = {local.nonce for local in self._children.locals if local.expelled}
         for news in self._children.observe(wanted):
             self._say(news)
@@ -185,13 +189,20 @@ class JobAgent:
         if self._link is not None:
             self._link.exited(nonce, local.node, status)
         if decide.is_death(local, status, self._wanted):
-            death = decide.describe_death(local, status, str(log))
-            self._budget = self._budget.spend(death)
-            self._say(death)
+            self._on_death(local, decide.describe_death(local, status, str(log)))
             return
         self._say(f"{local.name} has ended with status {status}")
         if decide.is_failure(local, status):
             self._fail_late(f"its workers had finished, but {decide.describe_death(local, status, str(log))}")
+
+    def _on_death(self, local: LocalProcess, death: str) -> None:
+        seconds = self._failed_starts.ended(local, time.monotonic())
+        if seconds is None:
+            self._budget = self._budget.spend(death)
+            self._say(death)
+            return
+        when = f"in {seconds:g} s" if seconds else "now"
+        self._say(f"{death}; {_GOES_ON}: another one is started {when}")
 
     def _fail_late(self, reason: str) -> None:
         """Fail a job that had finished, as it seemed."""
@@ -233,7 +244,8 @@ class JobAgent:
         """Do what `decide.plan` says."""
         if self._outcome is not None:
             return
-        for action in decide.plan(self._wanted, self._children.locals, self._budget):
+        resting = self._failed_starts.resting(time.monotonic())
+        for action in decide.plan(self._wanted, self._children.locals, self._budget, resting):
             match action:
                 case decide.StartProcesses(role, count):
                     for _ in range(count):

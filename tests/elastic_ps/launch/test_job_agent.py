@@ -74,6 +74,38 @@ def test_replaces_dead_nodes_up_to_max_restarts_then_fails(start_job: StartJob) 
     assert outcome.reason in job.transcript.getvalue()
 
 
+def test_job_that_trains_goes_on_without_what_cannot_start(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.05)
+    job, (worker, server) = running(start_job, servers=1, max_restarts=1)
+    known = {"workers": 1, "servers": 2, "nodes": {worker.name: "w0", server.name: "s1"}}
+    job.fake.want(**known, starting_servers=1)
+    for when in ("now", "in 0.05 s", "in 0.1 s", "in 0.2 s"):
+        late = job.stage.enter("server")
+        late.tell("exit 1")
+        assert job.exit_of(late) == 1
+        said = f"{late.name} exited with status 1 (log: "
+        job.transcript.wait_for(said)
+        (line,) = [line for line in job.transcript.getvalue().splitlines() if said in line]
+        assert line.endswith(f"does not count against --max-restarts: another one is started {when}")
+    late = job.stage.enter("server")
+    job.fake.want(**{**known, "nodes": {**known["nodes"], late.name: "s2"}})
+    job.transcript.wait_for("s2 has joined")
+    assert over(job, worker, server, late).status == 0
+
+
+def test_processes_that_cannot_start_after_a_restore_count(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, max_restarts=0)
+    job.fake.want(workers=1, nodes={worker.name: "w0"}, restarting=[worker.name])
+    worker.tell(f"exit {EXIT_RESTART}")
+    assert job.exit_of(worker) == EXIT_RESTART
+    job.fake.want(workers=1, starting_workers=1)
+    (worker,) = job.workers(1)
+    worker.tell("exit 1")
+    assert job.end().status == 1
+
+
 def test_a_restoring_job_is_started_again_without_counting(start_job: StartJob) -> None:
     job, (worker,) = running(start_job, max_restarts=0)
     for _ in range(3):

@@ -1,0 +1,50 @@
+"""A job that trains goes on without processes that cannot start: they are tried again, after pauses."""
+
+import math
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.launch.decide import LocalProcess, WantedNodes, pause
+
+
+class FailedStarts:
+    """`FailedStarts` knows whether a job has had all its nodes, and which processes have ended since without joining.
+
+    Before that, and when all processes start again for a restore, such an end is a death as any other.
+    """
+
+    def __init__(self) -> None:
+        self._was_whole = False
+        self._ends: dict[Role, int] = {}  # in a row
+        self._due: dict[Role, float] = {}  # monotonic seconds before which none is started
+
+    def observe(self, wanted: WantedNodes) -> None:
+        """Take the coordinator's latest word."""
+        is_whole = 0 < sum(wanted.counts.values()) <= len(wanted.nodes)
+        self._was_whole = (self._was_whole or is_whole) and not wanted.restarting and len(wanted.nodes) > 0
+        for role in [role for role in self._ends if not wanted.starting.get(role)]:
+            self._ends.pop(role)
+            self._due.pop(role, None)
+
+    def ended(self, process: LocalProcess, now: float) -> float | None:
+        """Take note of a death; return the seconds until another process is started, None where it has to count.
+
+        Args:
+            process: that has died.
+            now: monotonic seconds.
+        """
+        if process.node or not self._was_whole:
+            return None
+        self._ends[process.role] = self._ends.get(process.role, 0) + 1
+        seconds = pause(self._ends[process.role])
+        self._due[process.role] = now + seconds
+        return seconds
+
+    def resting(self, now: float) -> frozenset[Role]:
+        """Return the roles of which none is started now."""
+        self._due = {role: due for role, due in self._due.items() if due > now}
+        return frozenset(self._due)
+
+    @property
+    def deadline(self) -> float:
+        """The monotonic seconds at which the next pause is over."""
+        return min(self._due.values(), default=math.inf)
