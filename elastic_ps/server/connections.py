@@ -243,7 +243,7 @@ class Connections:
             connection.share(memory, values)
             connection.send(Frame(AcceptedMeta()))
             peer = Peer(self._register(node, lane, connection), lane, memory)
-        except (PeerLost, ProtocolError, RuntimeError) as error:  # RuntimeError: no thread can be started
+        except (PeerLost, ProtocolError, RuntimeError, OSError) as error:  # no thread can be started, no memory shared
             self._turned_away.warning("a connection from %s was closed: %s", connection.peer, error)
             connection.close()
             return

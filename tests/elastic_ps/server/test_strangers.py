@@ -1,5 +1,6 @@
 """Raw sockets at a server's data plane: who does not prove the token, or says nothing, is sent away unread."""
 
+import errno
 import queue
 import socket
 import struct
@@ -215,6 +216,21 @@ def test_of_many_strangers_the_oldest_go_and_a_member_gets_in(door, caplog):
             sock.sendall(encode(HELLO))
             assert b"not today" in answer(sock)
     assert 0 < sum("was closed" in record.message for record in caplog.records) < 10
+
+
+def test_who_comes_when_no_descriptor_is_left_is_turned_away(door, caplog, monkeypatch):
+    """Else the newcomer would end the server, and as many servers as it knocks at: a block's owner and its follower."""
+
+    def shares(_lane):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(door.receiver, "welcome", lambda _node, _lane: "")
+    monkeypatch.setattr(door.receiver, "shares", shares, raising=False)
+    with greeted(door) as sock:
+        sock.sendall(encode(HELLO))
+        assert answer(sock) == b""
+    assert "was closed: [Errno 24] Too many open files" in caplog.text
+    assert len(door.connections._strangers) == 0
 
 
 @pytest.mark.parametrize("silent", ["before the greeting", "after it"])
