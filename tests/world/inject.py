@@ -22,6 +22,7 @@ _PATIENCE_SECONDS = 60.0
 
 _MOST_AT_ONCE = 3
 _LOOK_SECONDS = 0.2
+_LINK_SECONDS = 0.02  # where the phase is here, and a connection that a fault is to meet is not
 
 
 def _phase_of(job: DurableJob) -> str:
@@ -114,17 +115,21 @@ class Injector:
         elif self._world.draw.apart and now < self._patience and not self._guarantee.is_whole():
             self._not_before = max(self._not_before, now)
             self._look_soon(_LOOK_SECONDS)
-        elif fault.phase != self.phase and now < self._not_before + self.provoker.patience(fault):
-            if self.phase == REST and not self._provoked and now >= self._not_before + _PROVOKED:
+        elif not self._is_met(fault) and now < self._not_before + self.provoker.patience(fault):
+            if self.phase == REST != fault.phase and not self._provoked and now >= self._not_before + _PROVOKED:
                 self.last = now
                 self._provoked = self.provoker.bring_about(fault)
-            self._look_soon(_LOOK_SECONDS)
+            self._look_soon(_LOOK_SECONDS if fault.phase != self.phase else _LINK_SECONDS)
         else:
             del self._coming[0]
             self._provoked = False
             self._strike(fault)
             self.provoker.struck()
             self._next()
+
+    def _is_met(self, fault: Fault) -> bool:
+        """Return whether the job is in a fault's phase, and has the connection that it is to meet."""
+        return fault.phase == self.phase and (fault.role not in kinds.LINKS or self._link(fault) is not None)
 
     def _strike(self, fault: Fault) -> None:
         acts: dict[str, Callable[[Fault], str]] = {

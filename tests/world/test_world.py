@@ -95,6 +95,15 @@ def test_the_phase_that_a_fault_waits_for_is_brought_about(phase, job):
     assert result.hits == ((fault.role, phase, fault.kind),)
 
 
+def test_a_fault_of_a_connection_waits_for_one():
+    """The restore begins with the only server that is left: it has a connection to another when that one has come."""
+    fault = Fault(0, kinds.DROP, kinds.MOVERS, kinds.RESTORE, lasts=0.5)
+    job = {"servers": 3, "replicas": 1, "epochs": 16, "pace": (0.05, 0.1), "checkpoint_interval": 0.2}
+    result = results.play(JobDraw(1, faults=(fault,), **job))
+    assert result.failures == ()
+    assert result.hits == ((kinds.MOVERS, kinds.RESTORE, kinds.DROP),)
+
+
 def test_a_planted_bug_is_found_and_gone_afterwards():
     real = Void.kept
     assert hunt("voids_forgotten", range(20), 10, 1) == 0
