@@ -1,5 +1,7 @@
 """A server dies and nothing is lost: its followers own its blocks, and get followers again."""
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.core import effects as ef
@@ -7,9 +9,13 @@ from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind
+from coordinator.core.plans.promotion import HoldingKind
 from coordinator.core.plans.protection import protection
+from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
-from tests.coordinator.played_job import ASYNC, DATA, SSP, World, text
+from elastic_ps.core.model import Tensor
+from tests.coordinator.played_job import ASYNC, DATA, SSP, TENSORS, World, text
+from tests.coordinator.played_node import PlayedNode
 
 MODES = [DATA, ASYNC, SSP]
 
@@ -48,6 +54,65 @@ def test_server_dies_and_nothing_is_lost(data):
     kinds = [plan.kind for plan in world.records if plan.phase is Phase.COMMITTED]
     assert kinds.count(PlanKind.DEATH) == 1
     assert world.counts == (2, 3), "another server has taken its place"
+
+
+def have_only(monkeypatch, blocks):
+    """Nobody but their owners has had other blocks than the first ones."""
+    holdings = PlayedNode.holdings
+
+    def known(holding):
+        if holding.kind is HoldingKind.OWNED:
+            return holding
+        runs = ((first, min(count, blocks - first)) for first, count in holding.runs)
+        return replace(holding, runs=tuple(run for run in runs if run[1] > 0))
+
+    monkeypatch.setattr(PlayedNode, "holdings", lambda node: tuple(map(known, holdings(node))))
+
+
+def test_server_dies_before_followers_have_first_values_and_the_chief_gives_them_again(monkeypatch):
+    world = replicated()
+    before = len(world.state.job.model.blocks)
+    have_only(monkeypatch, before)
+    more = tuple(Tensor(0, f"i:new{number}", (40,), "float32") for number in range(6))
+    world.declare(world.node("w0"), (*TENSORS, *more))
+    while len(world.state.job.model.blocks) == before:
+        world.tick()
+    grown = world.state.job.configuration
+    assert "s1" in {grown.primary(block) for block in range(before, len(grown.assignment))}
+    world.kill(world.node("s1"))
+    world.settle()
+    check_survived(world)
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_restored_blocks_are_never_given_first_values(monkeypatch, landed):
+    """What a checkpoint has brought to their owner alone is not what a script's first values are."""
+    world = replicated(servers=2, checkpoint="/ck")
+    world.ask(ev.CheckpointAsked)
+    manifest = world.saved()
+    for name in ("s0", "s1"):
+        world.kill(world.node(name))
+    world.launcher()
+    world.post(ev.CheckpointFound(world.now, manifest.url, manifest.manifest))
+    have_only(monkeypatch, 0)
+    world.until(Phase.ARMED)
+    while landed and world.state.job.configuration is None:
+        for node in list(world.alive):
+            while node.inbox and world.state.job.configuration is None:
+                world.hear(node)
+            while node.outbox and world.state.job.configuration is None:
+                world.speak(node)
+    term = world.state.job.term
+    world.kill(next(node for node in world.alive if node.role is Role.SERVER))
+    for _ in range(6):
+        world.launcher()
+        world.tick()
+        for node in list(world.alive):
+            while node.inbox:
+                world.hear(node)
+            while node.outbox:
+                world.speak(node)
+    assert world.state.job.phase is JobPhase.RESTORING or world.state.job.term > term, world.describe()
 
 
 def test_adopt_carries_what_was_decided():
