@@ -82,6 +82,26 @@ def audit(
     return Audit(epochs - begin, tuple(used), len(kept), voided, tuple(problems[:_SHOWN]))
 
 
+def first_whole_epoch(entries: Iterable[pb.LedgerEntry]) -> int:
+    """Return the epoch from which on a ledger that was lost has all entries again.
+
+    It begins with what servers had not reported yet, which is more of one server's blocks than of another's.
+
+    Args:
+        entries: of all servers, in any order.
+    """
+    first: dict[tuple[int, ...], int] = {}
+    for entry in entries:
+        pattern = tuple(entry.runs)
+        first[pattern] = min(entry.epoch, first.get(pattern, entry.epoch))
+    begun: dict[int, int] = {}
+    for pattern, epoch in first.items():
+        for low, count in _pairs(pattern):
+            for block in range(low, low + count):
+                begun[block] = min(epoch, begun.get(block, epoch))
+    return 1 + max(begun.values(), default=0)
+
+
 def _expected(samples: int, global_batch: int, last: str) -> Counts:
     """Return how often each position of an epoch is to be used."""
     rest = samples % global_batch

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.client import CoordinatorClient
-from coordinator.ctl.exactly_once_audit import Audit, audit
+from coordinator.ctl.exactly_once_audit import Audit, audit, first_whole_epoch
 from elastic_ps.core.errors import ConfigurationError
 from protos import elastic_pb2 as pb
 
@@ -65,7 +65,7 @@ def prove(client: CoordinatorClient) -> Proof:
 def _check(status: pb.StatusReply, entries: list[pb.LedgerEntry]) -> Proof:
     """Check the epochs before the present one. A ledger that was lost begins within one, which it cannot prove."""
     last, data = int(status.epoch), status.data
-    first = 1 + min((entry.epoch for entry in entries), default=0) if status.rebuilt else 0
+    first = first_whole_epoch(entries) if status.rebuilt else 0
     if first >= last:
         raise ConfigurationError(
             f"{status.job}: no epoch is over that its ledger has from its beginning; ask again later"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from coordinator.archive import read_archive
-from coordinator.ctl.exactly_once_audit import audit
+from coordinator.ctl.exactly_once_audit import audit, first_whole_epoch
 from elastic_ps.core.data_order import DataSpec, indices, permutation, share
 from elastic_ps.optimizers import make_rule
 from elastic_ps.optimizers.gradient_sum import GradientSum
@@ -40,7 +40,7 @@ def finish(job, folder, timeout=60.0, lost=False):
     assert job.wait(timeout) == 0, job.tail()
     weights = weights_in(folder)
     ledger = read_archive(job.folder).ledger
-    begin = 1 + min(entry.epoch for entry in ledger) if lost else 0
+    begin = first_whole_epoch(ledger) if lost else 0
     proof = audit(ledger, SAMPLES, BATCH, int(weights["epochs"]), begin=begin)
     assert proof.exactly_once, proof.problems
     return weights

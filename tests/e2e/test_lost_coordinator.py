@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from coordinator.ctl.exactly_once_audit import audit
+from coordinator.ctl.exactly_once_audit import audit, first_whole_epoch
 from coordinator.server.ledger_files import Ledger
 from tests.e2e import jobs
 from tests.e2e.one_by_one import PATIENCE, Apart
@@ -66,7 +66,7 @@ def test_a_job_outlives_its_coordinators_folder(tmp_path):
     assert proof.exactly_once, proof.problems
     # what is left on disk proves the epochs that began under the new coordinator, and says so of no other
     kept = ledger_of(tmp_path / "job" / "state").values()
-    first = min(entry.epoch for entry in kept) + 1
+    first = first_whole_epoch(kept)
     assert not audit(kept, SAMPLES, BATCH, epochs).exactly_once
     assert audit(kept, SAMPLES, BATCH, epochs, begin=first).exactly_once
 

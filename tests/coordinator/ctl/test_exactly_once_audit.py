@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from coordinator.ctl.exactly_once_audit import audit
+from coordinator.ctl.exactly_once_audit import audit, first_whole_epoch
 from elastic_ps.core.data_order import DataSpec, share
 from protos import elastic_pb2 as pb
 
@@ -50,6 +50,15 @@ def test_one_lost_entry_is_found():
     entries = ledger()
     del entries[7]
     assert not check(entries).exactly_once
+
+
+def test_a_ledger_that_was_lost_proves_the_epochs_that_every_servers_part_has_whole():
+    """One server had not reported the end of epoch 0 yet, the other not the middle of epoch 1."""
+    whole = {"s0": (0, 6), "s1": (1, 2)}
+    entries = [entry for entry in ledger() if (entry.epoch, entry.step) >= whole[entry.server]]
+    assert first_whole_epoch(entries) == 2
+    assert audit(entries, SAMPLES, BATCH, EPOCHS, begin=2).exactly_once
+    assert not audit(entries, SAMPLES, BATCH, EPOCHS, begin=1).exactly_once
 
 
 def test_one_corrupt_position_is_found():
