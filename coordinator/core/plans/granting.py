@@ -2,17 +2,25 @@
 
 from dataclasses import replace
 
+from coordinator.core.plans.next_configuration import too_many_servers
 from coordinator.core.plans.scale_goal import ScaleRequest
 from coordinator.core.step_context import StepContext
+from elastic_ps.core.configuration import Role
 
 _WITHDRAWN = 100
 """How many requests that came to nothing are remembered, with the reason."""
 
 
 def grant(context: StepContext, wishes: tuple[ScaleRequest, ...]) -> None:
-    """Want what requests ask for now, and no more what they contradict."""
+    """Want what requests ask for now, and no more what they contradict.
+
+    One that waited while the job came to be restored may have been about the servers of before, more than blocks.
+    """
     job = context.job
     goal = job.goal.granting(wishes)
+    if job.configuration is None and (why := too_many_servers(job, goal.servers)):
+        context.log(f"{why}: as many are started")
+        goal = goal.changed(Role.SERVER, len(job.model.blocks))
     context.durable(goal=replace(goal, drains=frozenset(goal.drains & job.members.keys())))
     withdraw(context, job.goal.wishes, goal.wishes, wishes[-1])
 

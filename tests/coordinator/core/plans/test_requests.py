@@ -210,3 +210,18 @@ def test_a_start_that_cannot_be_fails_the_job_with_the_reason():
     assert world.state.job.phase is JobPhase.FAILED
     assert world.state.job.reason.startswith("3 servers, but the model has only 1 block")
     assert "start with fewer servers" in world.state.job.reason
+
+
+def test_a_request_that_waited_for_a_restore_asks_for_no_more_servers_than_blocks():
+    """It came when the job, begun before anybody knew how few blocks it has, had as many servers."""
+    world = World(1, 2, declare=False)
+    restored = DurableJob(
+        ScaleGoal(1, 2),
+        model=Model((Tensor(0, "i:0", (32,), "float32"),), 64),
+        restore="/ck/version-1",
+        queued=(ScaleRequest(1, "operator", workers=2, servers=3),),
+    )
+    world.state = type(world.state)(world.state.settings, restored)
+    world.post(ev.Started(world.now))
+    assert world.state.job.phase is not JobPhase.FAILED
+    assert (world.state.job.goal.workers, world.state.job.goal.servers) == (2, 2)
