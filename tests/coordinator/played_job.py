@@ -5,13 +5,12 @@ arrive twice. Training is a version per worker. In a sync job a worker goes on o
 it draws batches, and the servers, played as one, take each batch once.
 """
 
-from collections import deque
 from dataclasses import replace
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.directives import unextended
-from coordinator.core.job import DurableJob, JobPhase
+from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import Phase, Plan
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import CoordinatorSettings
@@ -19,8 +18,8 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
-from tests.coordinator.played_coordinator import PlayedCoordinator
 from tests.coordinator.played_node import PlayedNode
+from tests.coordinator.played_processes import PlayedProcesses
 from tests.coordinator.taken_batches import TakenBatches
 
 OPTIMIZER = OptimizerSpec("sgd").to_json()
@@ -38,8 +37,8 @@ def text(reply) -> str:
     return reply.text
 
 
-class World(PlayedCoordinator):
-    """The coordinator, the launcher, the nodes."""
+class World(PlayedProcesses):
+    """A whole job: its processes train, and run fairly until they are at rest."""
 
     def __init__(
         self,
@@ -55,11 +54,6 @@ class World(PlayedCoordinator):
         self.data = data
         self.drawing = drawing
         self.batches = TakenBatches()
-        self.nodes: list[PlayedNode] = []
-        self.exits: deque[PlayedNode] = deque()
-        self.ids: set[NodeId] = set()
-        self.spawned = 0
-        self.replace_dead = True
         self.refused_optimizers: dict[NodeId, str] = {}  # what servers say of any that is tried; "": they take it
         self.post(ev.Started(self.now))
         if declare:
@@ -67,111 +61,7 @@ class World(PlayedCoordinator):
             self.declare(self.node("w0"), TENSORS, data, optimizer=OPTIMIZER)
             self.settle()
 
-    def deliver(self, node: NodeId, directive) -> None:
-        for played in (*self.alive, *self.frozen):
-            if played.id == node and played.connected:
-                played.inbox.append(directive)
-
-    def kill_coordinator(self) -> None:
-        self.break_streams()
-        super().kill_coordinator()
-
-    def lose_journal(self) -> None:
-        """Orders that nobody has heard are as if never given."""
-        self.break_streams()
-        armed = {node.prepared.id for node in self.alive if node.prepared is not None and node.clock is not None}
-        self.numbers.ordered = armed | {node.number for node in self.alive}
-        forgotten = [node.cancelled for node in (*self.alive, *self.frozen)]
-        self.numbers.cancelled = {
-            number for number in self.numbers.cancelled if any(number <= one for one in forgotten)
-        }
-        super().lose_journal()
-
-    def break_streams(self) -> None:
-        for node in self.nodes:
-            node.connected = False
-            node.inbox.clear()
-            if node.asked is not None and node.asked not in self.replies:
-                node.asked = 0
-
-    # ---- nodes -------------------------------------------------------------------------------------------------------
-
-    @property
-    def alive(self) -> list[PlayedNode]:
-        """Processes that do something."""
-        return [node for node in self.nodes if node.exited is None and not node.frozen]
-
-    @property
-    def frozen(self) -> list[PlayedNode]:
-        return [node for node in self.nodes if node.exited is None and node.frozen]
-
-    def node(self, name: NodeId) -> PlayedNode | None:
-        return next((node for node in self.alive if node.id == name), None)
-
-    def spawn(self, role: Role) -> PlayedNode:
-        """A process starts, and registers at once."""
-        self.spawned += 1
-        node = PlayedNode(self, role, f"nonce-{self.spawned}")
-        self.nodes.append(node)
-        self.register(node)
-        return node
-
-    def register(self, node: PlayedNode) -> None:
-        reply = self.ask(ev.Joined, node.role, "127.0.0.1", 1 if node.role is Role.SERVER else 0, 1, node.nonce)
-        if isinstance(reply, ef.Refuse):
-            node.exited = None if reply.why is ef.Why.AGAIN else 1
-        elif reply is not None:  # else the coordinator died before it answered: the node asks again
-            if not node.id:
-                assert reply.node not in self.ids, "an id is used twice"
-                self.ids.add(reply.node)
-            assert node.id in ("", reply.node)
-            node.id = reply.node
-
-    def listen(self, node: PlayedNode) -> None:
-        if not node.id:
-            self.register(node)
-        if not node.id or node.exited is not None:
-            return
-        if self.state.rebuilding is None and node.id not in self.state.job.nodes:  # NOT_FOUND
-            self.kill(node, 1)
-            return
-        node.inbox.clear()
-        node.connected = True
-        term = self.state.job.term
-        if self.state.rebuilding is not None:
-            self.post(ev.Introduced(self.now, node.id, node.introduction()))
-        else:
-            self.post(ev.Listening(self.now, node.id, node.number, node.version))
-        if node.connected:  # else the coordinator died over it
-            node.term = term
-
-    def kill(self, node: PlayedNode, status: int = 137) -> None:
-        node.exited = status
-        node.connected = False
-        self.exits.append(node)
-
-    def launcher(self) -> None:
-        """Kill whom the coordinator has expelled, tell of exits, start what is wanted."""
-        for node in self.frozen:
-            if self.state.rebuilding is None and node.id not in self.state.job.nodes:
-                self.kill(node)
-        while self.exits and self.state.rebuilding is None:
-            node = self.exits[0]
-            term = self.state.job.term
-            self.post(ev.Exited(self.now, node.nonce, node.id, node.exited))
-            if term == self.state.job.term or self.state.job.phase is JobPhase.RESTORING:
-                self.exits.popleft()  # else the coordinator died over it: it is told again
-        if self.state.rebuilding is not None and not self.alive and self.replace_dead:  # as the operator does
-            for role in (Role.SERVER, Role.WORKER):
-                for _ in range(self.state.job.goal.count(role)):
-                    self.spawn(role)
-        elif self.wanted is not None and self.replace_dead:
-            for role, count in (
-                (Role.SERVER, self.wanted.starting_servers),
-                (Role.WORKER, self.wanted.starting_workers),
-            ):
-                for _ in range(count):
-                    self.spawn(role)
+    # ---- what nodes do -----------------------------------------------------------------------------------------------
 
     def hear(self, node: PlayedNode) -> None:
         """A node handles its next directive."""
@@ -348,17 +238,3 @@ class World(PlayedCoordinator):
                 if node.id not in names:
                     self.report(node)
             self.tick()
-
-
-def without_a_server(kept, checkpoint):
-    """A job that has lost a server; the manifests of the checkpoints that it keeps, oldest first."""
-    world = World(2, 2, checkpoint=checkpoint)
-    manifests = []
-    for _ in range(kept):
-        for _ in range(5):
-            world.turn()
-        world.ask(ev.CheckpointAsked)
-        manifests.append(world.saved())
-    world.kill(world.node("s1"))
-    world.launcher()
-    return world, manifests

@@ -163,6 +163,17 @@ class Job:
             self.controls["s1"].await_answer(pb.SYNCED, number=new.id)
         return new
 
+    def order_arm(self, configuration: Configuration, clock: int, servers: Sequence[str] | None = None) -> None:
+        """Tell servers, all by default, the version at which to switch, and wait for none."""
+        for server in self.servers if servers is None else servers:
+            self.direct(server, arm=pb.Arm(configuration=codec.config_id_to_pb(configuration.id), clock=clock))
+
+    def arm(self, configuration: Configuration, clock: int) -> None:
+        """Tell every server the version at which to switch, and wait until it has judged that."""
+        self.order_arm(configuration, clock)
+        for control in self.controls.values():
+            control.await_answer(pb.ARMED, pb.SWITCHED, pb.LATE, number=configuration.id)
+
     def order_adopt(self, configuration: Configuration) -> None:
         """Tell every server, and wait for none."""
         for server in self.servers:
@@ -218,22 +229,44 @@ class Job:
                 frame = Frame(PushMeta(**meta), configuration.id, version, len(positions))
                 self.workers[worker].send(server, frame, [slab[self.model.span(run)] for run in runs(chunk)])
 
+    def push_all(
+        self,
+        version: int,
+        slabs: Sequence[NDArray[np.uint8]] | None = None,
+        configuration: Configuration | None = None,
+        **which: Sequence[int] | Sequence[str],
+    ) -> list[NDArray[np.uint8]]:
+        """Send the gradients of a version from all workers, and return them.
+
+        Args:
+            version: of the parameters that they were computed with.
+            slabs: of each worker by rank; None: new ones.
+            configuration: whose workers send to its servers; None: the one in force.
+            which: servers or blocks; see `push`.
+        """
+        names = self._workers(configuration)
+        sent = [self.random_slab() for _ in names] if slabs is None else list(slabs)
+        for name, slab in zip(names, sent, strict=True):
+            self.push(name, version, slab, configuration, **which)
+        return sent
+
     def check_step(self, version: int, configuration: Configuration | None = None) -> list[NDArray[np.uint8]]:
         """A whole exchange by all workers, checked against the reference bit by bit."""
         configuration = configuration or self.configuration
         assert configuration is not None
-        names = [worker.id for worker in configuration.workers]
-        slabs = [self.random_slab() for _ in names]
-        for name, slab in zip(names, slabs, strict=True):
-            self.push(name, version, slab, configuration)
-        self._redo_if_decided(version, slabs, names, configuration)
-        self.check_settled(version, slabs, names, configuration)
+        slabs = self.push_all(version, configuration=configuration)
+        self._redo_if_decided(version, slabs, configuration)
+        self.check_settled(version, slabs, configuration)
         return slabs
 
-    def _redo_if_decided(
-        self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], configuration: Configuration
-    ) -> None:
+    def _workers(self, configuration: Configuration | None) -> list[str]:
+        configuration = configuration or self.configuration
+        assert configuration is not None
+        return [worker.id for worker in configuration.workers]
+
+    def _redo_if_decided(self, version: int, slabs: Sequence[NDArray[np.uint8]], configuration: Configuration) -> None:
         """As a worker does that hears in the middle of a step that the plan is decided: contribute to what lacks."""
+        names = self._workers(configuration)
         workers = [self.workers[name] for name in names]
         for worker in workers:
             worker.wait(lambda worker=worker: worker.has(version + 1) or worker.heard > configuration.id)
@@ -245,8 +278,10 @@ class Job:
             self.push(name, version, slab, self.prepared, blocks=sorted(lacking))
 
     def check_settled(
-        self, version: int, slabs: Sequence[NDArray[np.uint8]], names: Sequence[str], configuration: Configuration
+        self, version: int, slabs: Sequence[NDArray[np.uint8]], configuration: Configuration | None = None
     ) -> None:
+        """Every worker of the configuration comes to hold what the reference has after these gradients."""
+        names = self._workers(configuration)
         where = place(self.data, version)
         samples = [len(share(self.data, where.step, rank, len(names))) for rank in range(len(names))]
         self.reference.update(slabs, samples)

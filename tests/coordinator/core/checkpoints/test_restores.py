@@ -11,7 +11,8 @@ from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
-from tests.coordinator.played_job import DATA, IDENTITY, OPTIMIZER, TENSORS, World, text, without_a_server
+from tests.coordinator.core.checkpoints.lost_servers import without_a_server
+from tests.coordinator.played_job import DATA, IDENTITY, OPTIMIZER, TENSORS, World, text
 
 
 def restoring(kept=2):

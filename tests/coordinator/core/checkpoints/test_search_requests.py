@@ -13,7 +13,8 @@ from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
-from tests.coordinator.played_job import IDENTITY, World, without_a_server
+from tests.coordinator.core.checkpoints.lost_servers import without_a_server
+from tests.coordinator.played_job import IDENTITY, World
 
 BUSY = "file:///ck cannot be used: 503 Slow Down"
 

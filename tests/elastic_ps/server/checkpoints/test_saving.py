@@ -69,8 +69,7 @@ def test_saved_while_training_goes_on_and_restored_elsewhere(
     again.workers["w0"].await_version(4)
     assert np.array_equal(again.workers["w0"].slab(4), at_clock)
     for version, slabs in enumerate(later, start=4):  # the same gradients lead to the same bits: state came along
-        for name, slab in zip(("w0", "w1"), slabs, strict=True):
-            again.push(name, version, slab)
+        again.push_all(version, slabs)
         again.workers["w0"].await_version(version + 1)
     assert np.array_equal(again.workers["w0"].slab(8), job.reference.slab)
 

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elastic_ps.control import codec
 from elastic_ps.core.configuration import Configuration, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.server.blocks.block_store import ServerBlockStore
@@ -18,7 +17,6 @@ from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, SubscribeMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.tcp import TcpTransport
-from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import SGD
@@ -98,7 +96,7 @@ def test_a_shadow_slower_than_training_is_owed_at_most_a_bound_and_one_version(j
         job.check_step(version)
         highest = max(highest, outbox.backlog("w9"))
     assert BOUND < highest <= BOUND + MODEL.slab_bytes
-    job.direct("s0", arm=pb.Arm(configuration=codec.config_id_to_pb(new.id), clock=31))
+    job.order_arm(new, 31, ["s0"])
     values = read(connection)
     assert whole(values[31]) == job.reference.slab.tobytes(), "the clock's version comes before the NOTICE"
     assert len(values) < 15

@@ -5,9 +5,7 @@ import pytest
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.transport.frame_kinds import Kind
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.test_async_moves import DATA, check_exchange, check_settled, push
-from tests.elastic_ps.server.migration.test_broken_connections import reset
-from tests.elastic_ps.server.migration.test_followers import (
+from tests.elastic_ps.server.migration.followed_job import (
     BLOCKS,
     OTHERS,
     OWNERS,
@@ -19,6 +17,8 @@ from tests.elastic_ps.server.migration.test_followers import (
     pair,
     plan,
 )
+from tests.elastic_ps.server.migration.test_async_moves import DATA, check_exchange, check_settled, push
+from tests.elastic_ps.server.migration.test_broken_connections import reset
 from tests.elastic_ps.server.server_harness import Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, SGD

@@ -38,12 +38,6 @@ def reset(job: Job) -> None:
         assert state.changed.wait_for(lambda: link.closed and state.sources["s1"].link is not link, TIMEOUT)
 
 
-def arm(job: Job, configuration: Configuration, clock: int) -> None:
-    number = codec.config_id_to_pb(configuration.id)
-    for server in job.servers:
-        job.direct(server, arm=pb.Arm(configuration=number, clock=clock))
-
-
 def switch(job: Job, new: Configuration) -> None:
     for server in ("s0", "s1"):
         job.controls[server].await_answer(pb.SWITCHED, number=new.id)
@@ -69,7 +63,7 @@ def test_a_stream_that_is_reset_between_synced_and_the_clock_goes_on(jobs: Jobs,
     job.check_step(1)
     reset(job)
     job.check_step(2)
-    arm(job, new, 4)
+    job.order_arm(new, 4)
     job.check_step(3)
     switch(job, new)
     for version in (4, 5):
@@ -85,7 +79,7 @@ def test_a_stream_that_is_reset_before_synced_begins_again(jobs: Jobs, monkeypat
         reset(job)
         job.check_step(1)
     job.controls["s1"].await_answer(pb.SYNCED, number=new.id)
-    arm(job, new, 3)
+    job.order_arm(new, 3)
     job.check_step(2)
     switch(job, new)
     job.check_step(3)
@@ -211,7 +205,7 @@ def test_a_push_that_was_sent_again_is_not_taken_back_by_the_connection_before(
     job.drain("w0")
     gate.set()
     job.push("w1", 1, slabs[1])
-    job.check_settled(1, slabs, ["w0", "w1"], job.configuration)
+    job.check_settled(1, slabs)
 
 
 def test_who_has_not_pushed_what_others_have_is_waited_for(jobs: Jobs) -> None:

@@ -6,8 +6,7 @@ import pytest
 from coordinator.ctl.exactly_once_audit import audit
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.test_broken_connections import reset
-from tests.elastic_ps.server.migration.test_followers import (
+from tests.elastic_ps.server.migration.followed_job import (
     BLOCKS,
     OTHERS,
     OWNERS,
@@ -18,6 +17,7 @@ from tests.elastic_ps.server.migration.test_followers import (
     plan,
     three,
 )
+from tests.elastic_ps.server.migration.test_broken_connections import reset
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_reference import ADAM, TENSORS
 from tests.elastic_ps.waiting import until

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elastic_ps.control.codec import config_id_to_pb, data_to_pb, tensor_to_pb
+from elastic_ps.control.codec import data_to_pb, tensor_to_pb
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.sparse_rows import Rows
@@ -16,7 +16,7 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.test_followers import (
+from tests.elastic_ps.server.migration.followed_job import (
     BLOCKS,
     Hold,
     bury,
@@ -85,16 +85,14 @@ def test_a_checkpoint_is_saved_when_followers_have_what_it_holds(
     hold = Hold(monkeypatch, owner="s0")
     for server in job.servers:
         job.direct(server, save=pb.Save(clock=2, url=f"file://{tmp_path}"))
-    slabs = [job.random_slab() for _ in range(2)]
-    for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, 1, slab)
+    slabs = job.push_all(1)
     job.controls["s1"].await_answer(pb.SAVED)
     assert hold.held.wait(TIMEOUT)
     assert pb.SAVED not in [one.answer for one in job.controls["s0"].answers]
     hold.gate.set()
     saved = job.controls["s0"].await_answer(pb.SAVED)
     assert sorted(map(int, json.loads(saved.detail)["blocks"])) == list(job.configuration.blocks_of["s0"])
-    job.check_settled(1, slabs, ["w0", "w1"], job.configuration)
+    job.check_settled(1, slabs)
 
 
 def test_a_shadow_is_sent_nothing_that_a_follower_lacks(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +100,7 @@ def test_a_shadow_is_sent_nothing_that_a_follower_lacks(jobs: Jobs, monkeypatch:
     job.check_step(0)
     shadow = job.add_worker("w9")
     hold = Hold(monkeypatch, owner="s0")
-    slabs = [job.random_slab() for _ in range(2)]
-    for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, 1, slab)
+    slabs = job.push_all(1)
     assert hold.held.wait(TIMEOUT)
     mine = job.configuration.blocks_of["s0"]
     until(lambda: (job.servers["s0"].state.store.versions[list(mine)] == 2).all())
@@ -114,7 +110,7 @@ def test_a_shadow_is_sent_nothing_that_a_follower_lacks(jobs: Jobs, monkeypatch:
     assert not set(shadow.values[2]) & set(mine)
     hold.gate.set()
     shadow.await_version(2)
-    job.check_settled(1, slabs, ["w0", "w1"], job.configuration)
+    job.check_settled(1, slabs)
     assert np.array_equal(shadow.slab(2), job.reference.slab)
 
 
@@ -169,8 +165,7 @@ def test_a_storm_of_plans_deaths_and_resets_changes_no_bit(jobs: Jobs, transport
         followers = (owners + rng.integers(1, len(alive), size=BLOCKS)) % len(alive)
         new = plan(job, owners.tolist(), followers.tolist(), tuple(alive))
         job.check_step(version)
-        for name in alive:
-            job.direct(name, arm=pb.Arm(configuration=config_id_to_pb(new.id), clock=version + 2))
+        job.order_arm(new, version + 2, alive)
         job.check_step(version + 1)
         job.adopt(new, alive)
         for name in alive:
@@ -186,10 +181,8 @@ def test_a_storm_of_plans_deaths_and_resets_changes_no_bit(jobs: Jobs, transport
 def lose_one(job: Job, version: int, rng: np.random.Generator) -> None:
     """In the middle of a step a server dies, and its followers go on."""
     old = job.configuration
-    slabs = [job.random_slab() for _ in range(2)]
     half = sorted(rng.choice(BLOCKS, BLOCKS // 2, replace=False).tolist())
-    for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, version, slab, blocks=half)
+    slabs = job.push_all(version, blocks=half)
     if rng.random() < 0.5:
         job.workers["w0"].await_version(version + 1, half)
     dead = str(rng.choice(sorted(job.servers)))
@@ -206,9 +199,8 @@ def lose_one(job: Job, version: int, rng: np.random.Generator) -> None:
         assert kind == pb.Holding.COPY
         assert copied >= max(v for w in job.workers.values() for v in w.values if block in w.values[v])
     decide(job, lost)
-    for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, version, slab)
-    job.check_settled(version, slabs, ["w0", "w1"], job.configuration)
+    job.push_all(version, slabs)
+    job.check_settled(version, slabs)
     for name in left:
         job.controls[name].await_answer(pb.FOLLOWED, number=job.configuration.id)
         job.controls[name].await_answer(pb.ARRIVED, number=job.configuration.id)

@@ -11,7 +11,7 @@ from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.checkpoints.test_saving import manifest, save
-from tests.elastic_ps.server.migration.test_followers import (
+from tests.elastic_ps.server.migration.followed_job import (
     BLOCKS,
     OTHERS,
     OWNERS,

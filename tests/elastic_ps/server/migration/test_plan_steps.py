@@ -20,12 +20,6 @@ from tests.elastic_ps.server.server_peers import TIMEOUT, GatedTransport
 from tests.elastic_ps.server.server_reference import ADAM, SGD, TENSORS
 
 
-def arm(job: Job, configuration: Configuration, clock: int) -> None:
-    for server in job.servers:
-        job.direct(server, arm=pb.Arm(configuration=config_id_to_pb(configuration.id), clock=clock))
-        job.controls[server].await_answer(pb.ARMED, pb.SWITCHED, pb.LATE, number=configuration.id)
-
-
 @pytest.mark.parametrize(("transport", "sockets"), [(TcpTransport, 1), (TcpTransport, 3), (ShmTransport, 1)])
 @pytest.mark.parametrize("spec", [SGD, ADAM])
 def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(
@@ -45,7 +39,7 @@ def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(
     shared = job.servers["s0"].state.sources["s1"].link.connection.shared
     assert len(shared) == (transport is ShmTransport)
     job.check_step(4)
-    arm(job, new, 7)
+    job.arm(new, 7)
     job.check_step(5)
     moving = list(new.blocks_of["s1"])
     follow_target = job.servers["s1"].state
@@ -79,9 +73,8 @@ def test_storm_of_server_scalings_changes_no_bit(jobs: Jobs) -> None:
             if name not in job.servers:
                 job.join_server(name)
         involved = sorted({*names, *(member.id for member in job.configuration.servers)})
-        for name in involved:
-            if job.servers[name].wait(0) is not None:  # left in an earlier plan: a new process, a new node
-                raise AssertionError(f"{name} ended")
+        ended = [name for name in involved if job.servers[name].wait(0) is not None]
+        assert not ended, "who leaves in a plan is a new process and a new node when it joins again"
         new = job.next(["w0", "w1"], names, job.spread(servers))
         job.prepare(new, involved)
         job.check_step(version)
@@ -90,8 +83,7 @@ def test_storm_of_server_scalings_changes_no_bit(jobs: Jobs) -> None:
             if gained:
                 job.controls[name].await_answer(pb.SYNCED, number=new.id)
         job.check_step(version + 1)
-        for name in involved:
-            job.direct(name, arm=pb.Arm(configuration=config_id_to_pb(new.id), clock=version + 3))
+        job.order_arm(new, version + 3, involved)
         job.check_step(version + 2)
         job.adopt(new, involved)
         job.check_step(version + 3)
@@ -129,17 +121,14 @@ def test_adoption_in_the_middle_of_a_step_keeps_what_was_updated(jobs: Jobs) -> 
     job = jobs.begin(Job(TENSORS, ADAM))
     job.check_step(0)
     old, new = job.configuration, job.prepare_two()
-    slabs = [job.random_slab() for _ in range(2)]
     half = range(len(job.model.blocks) // 2)
-    for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, 1, slab, old, blocks=half)
+    slabs = job.push_all(1, configuration=old, blocks=half)
     for worker in job.workers.values():
         worker.await_version(2, half)
     job.push("w0", 1, slabs[0], old)  # half a push more, which the switch drops
     job.adopt(new, ["s0", "s1"])
-    for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, 1, slab, new)
-    job.check_settled(1, slabs, ["w0", "w1"], new)
+    job.push_all(1, slabs, new)
+    job.check_settled(1, slabs, new)
     job.check_step(2)
 
 
@@ -149,9 +138,7 @@ def test_pushes_that_are_earlier_than_the_hand_over_wait(jobs: Jobs) -> None:
     jobs.begin(job)
     job.check_step(0)
     new = job.prepare_two()
-    slabs = [job.random_slab() for _ in range(2)]
-    for name, slab in zip(("w0", "w1"), slabs, strict=True):
-        job.push(name, 1, slab, new)
+    slabs = job.push_all(1, configuration=new)
     job.controls["s1"].await_answer(pb.SWITCHED, number=new.id)
     assert slow.held.wait(TIMEOUT)
     mine, theirs = new.blocks_of["s0"], new.blocks_of["s1"]
@@ -159,7 +146,7 @@ def test_pushes_that_are_earlier_than_the_hand_over_wait(jobs: Jobs) -> None:
     assert not set(job.workers["w0"].values[2]) & set(theirs)
     assert not job.controls["s0"].said(pb.SWITCHED, new.id)  # the hand-over has not been sent
     slow.gate.set()
-    job.check_settled(1, slabs, ["w0", "w1"], new)
+    job.check_settled(1, slabs, new)
     job.controls["s0"].await_answer(pb.SWITCHED, number=new.id)
 
 
@@ -182,7 +169,7 @@ def test_pause_migration_sends_nothing_before_the_clock(jobs: Jobs) -> None:
     job.check_step(1)
     moving = list(new.blocks_of["s1"])
     assert not job.image("s1", moving).strip(b"\0")
-    arm(job, new, 3)
+    job.arm(new, 3)
     job.check_step(2)
     job.controls["s0"].await_answer(pb.SWITCHED, number=new.id)
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
@@ -229,7 +216,7 @@ def test_what_was_committed_before_is_said_again_in_a_plan_and_ends_none_of_its_
     job.commit(["s0", "s1"])
     for version in range(3):
         job.check_step(version)
-    arm(job, new, 4)
+    job.arm(new, 4)
     job.check_step(3)
     job.configuration = new
     for version in range(4, 6):
@@ -242,10 +229,9 @@ def test_arm_behind_the_version_is_late_and_a_later_one_counts(jobs: Jobs) -> No
         job.check_step(version)
     new = job.next(["w0", "w1"], ["s0"], job.configuration.assignment)
     job.prepare(new, ["s0"])
-    number = config_id_to_pb(new.id)
-    job.direct("s0", arm=pb.Arm(configuration=number, clock=2))
+    job.order_arm(new, 2)
     assert job.controls["s0"].await_answer(pb.LATE, number=new.id).version == 3
-    job.direct("s0", arm=pb.Arm(configuration=number, clock=4))
+    job.order_arm(new, 4)
     job.controls["s0"].await_answer(pb.ARMED, number=new.id)
     job.check_step(3)
     job.controls["s0"].await_answer(pb.SWITCHED, number=new.id)
@@ -256,7 +242,7 @@ def test_joining_server_without_blocks_does_not_decide(jobs: Jobs) -> None:
     job = jobs.begin(Job(TENSORS))
     job.check_step(0)
     new = job.prepare_two(synced=False)
-    job.direct("s1", arm=pb.Arm(configuration=config_id_to_pb(new.id), clock=5))
+    job.order_arm(new, 5, ["s1"])
     job.controls["s1"].await_answer(pb.ARMED, number=new.id)
     assert not job.controls["s1"].said(pb.SWITCHED, new.id)
 
@@ -274,10 +260,8 @@ def test_half_a_push_of_a_dead_worker_is_dropped(jobs: Jobs) -> None:
     assert job.controls["s0"].await_answer(pb.PREPARED, number=new.id).version == 1
     assert job.workers["w2"].connect(job.members["s0"]).kind is Kind.REFUSED
     job.adopt(new, ["s0"])
-    again = [job.random_slab() for _ in range(2)]  # new slices
-    for name, slab in zip(("w0", "w1"), again, strict=True):
-        job.push(name, 1, slab, new)
-    job.check_settled(1, again, ["w0", "w1"], new)
+    again = job.push_all(1, configuration=new)
+    job.check_settled(1, again, new)
 
 
 @pytest.mark.parametrize("mode", [pb.LIVE, pb.PAUSE])
@@ -289,7 +273,7 @@ def test_a_death_in_the_middle_of_a_plan_loses_no_block(jobs: Jobs, mode: int, w
     jobs.begin(job, workers=3)
     job.check_step(0)
     new = job.prepare_two(mode, synced=False)
-    arm(job, new, 0 if when == "late" else 3)  # late: no clock holds at s0, and s1 has one
+    job.arm(new, 0 if when == "late" else 3)  # late: no clock holds at s0, and s1 has one
     if when == "switched":
         job.order_adopt(new)
         assert slow.held.wait(TIMEOUT)

@@ -20,8 +20,8 @@ from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.migration import test_async_moves as moves
+from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, bury, decide, die, pair
 from tests.elastic_ps.server.migration.test_follower_storms import push_rows
-from tests.elastic_ps.server.migration.test_followers import BLOCKS, OTHERS, OWNERS, bury, decide, die, pair
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_reference import ADAM, HYPER, SGD, TENSORS
 from tests.elastic_ps.waiting import until
@@ -77,10 +77,8 @@ def test_keys_that_are_not_pushed(jobs: Jobs) -> None:
     both = (job, twin)
     for version in range(6):
         absent = [block for block in range(BLOCKS) if job.model.blocks[block].tensor == version % 3]
-        slabs = [job.random_slab() for _ in range(2)]
-        for each in both:
-            for name, slab in zip(("w0", "w1"), slabs, strict=True):
-                each.push(name, version, slab, absent=absent)
+        slabs = job.push_all(version, absent=absent)
+        twin.push_all(version, slabs, absent=absent)
         for each in both:
             each.workers["w0"].await_version(version + 1)
         assert np.array_equal(job.workers["w0"].slab(version + 1), twin.workers["w0"].slab(version + 1))
@@ -147,7 +145,7 @@ def test_compressed_gradients(jobs: Jobs, how: Compression, transport: Transport
         slabs = [job.random_slab() for _ in range(2)]
         for name, slab in zip(("w0", "w1"), slabs, strict=True):
             push_encoded(job, name, version, slab, how)
-        job.check_settled(version, slabs, ["w0", "w1"], job.configuration)
+        job.check_settled(version, slabs)
         if version == 2:
             promote(job)
 

@@ -1,0 +1,121 @@
+"""A job whose blocks have followers: two servers that follow each other, a third perhaps, their plans and deaths."""
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elastic_ps.control.codec import config_id_to_pb, configuration_to_pb
+from elastic_ps.core.configuration import Configuration
+from elastic_ps.core.model import runs
+from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.server.connections import Peer
+from elastic_ps.server.service import ServerNode
+from elastic_ps.transport.base import Transport
+from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.tcp import TcpTransport
+from protos import elastic_pb2 as pb
+from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
+from tests.elastic_ps.server.server_peers import TIMEOUT
+from tests.elastic_ps.server.server_reference import ADAM, SGD, TENSORS
+from tests.elastic_ps.waiting import until
+
+BLOCKS = len(Job(TENSORS).model.blocks)
+OWNERS = [block * 2 // BLOCKS for block in range(BLOCKS)]
+OTHERS = [1 - owner for owner in OWNERS]
+ALL = ("s0", "s1", "s2")
+
+PLANS = {
+    "move": ([2 if owner == 0 else owner for owner in OWNERS], OTHERS),
+    "move-back": ([2 if owner == 0 else owner for owner in OWNERS], [0 if owner == 0 else 2 for owner in OWNERS]),
+    "promote": (OTHERS, [2] * BLOCKS),
+    "swap": (OTHERS, OWNERS),
+    "refollow": (OWNERS, [2] * BLOCKS),
+    "unfollow": (OWNERS, [-1] * BLOCKS),
+}
+"""Owners and followers of each block, by what a plan does with them; -1: nobody follows the block."""
+
+
+def pair(jobs: Jobs, spec: OptimizerSpec | None = SGD, transport: Transport | None = None, **more: Any) -> Job:
+    """Two servers that follow each other."""
+    job = Job(TENSORS, spec, followers=OTHERS, transport=transport or TcpTransport(TOKEN), **more)
+    return jobs.begin(job, servers=2, assignment=OWNERS)
+
+
+def three(jobs: Jobs, transport: Transport | None = None) -> Job:
+    """A pair, and a third server without blocks."""
+    job = pair(jobs, ADAM, transport)
+    job.join_server("s2")
+    return job
+
+
+class Hold:
+    """Keeps FOLLOWED frames from an owner until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: str = "", follower: str = ""):
+        self.gate, self.held = threading.Event(), threading.Event()
+        arrived = ServerNode.arrived
+
+        def late(node: ServerNode, peer: Peer, frame: Frame, data: Any) -> None:
+            concerned = owner in ("", node.state.node) and follower in ("", peer.node)
+            if frame.kind is Kind.FOLLOWED and concerned and not self.gate.is_set():
+                self.held.set()
+                assert self.gate.wait(TIMEOUT)
+            arrived(node, peer, frame, data)
+
+        monkeypatch.setattr(ServerNode, "arrived", late)
+
+
+def check_copies(job: Job, configuration: Configuration | None = None) -> None:
+    """Each follower that the configuration in force names comes to hold the bytes that the owner has."""
+    configuration = configuration or job.configuration
+    for block in range(BLOCKS):
+        owner, follower = configuration.primary(block), configuration.follower(block)
+        if follower is not None:
+            until(lambda o=owner, f=follower, b=block: job.image(o, [b]) == job.image(f, [b]))
+
+
+def plan(job: Job, owners: list[int], followers: list[int], servers: tuple[str, ...] = ALL) -> Configuration:
+    """Prepare a plan; whoever gets copies by it has caught up."""
+    job.followers = followers
+    new = job.next(["w0", "w1"], servers, owners)
+    old = job.configuration
+    job.prepare(new, servers)
+    for server in servers:
+        gets = any(
+            server in (new.primary(b), new.follower(b)) and old.primary(b) != server
+            for b in range(BLOCKS)
+            if (new.primary(b), new.follower(b)) != (old.primary(b), old.follower(b))
+        )
+        if gets:
+            job.controls[server].await_answer(pb.SYNCED, number=new.id)
+    return new
+
+
+def die(job: Job, server: str) -> None:
+    job.servers.pop(server).close()
+    for worker in job.workers.values():
+        worker._connections.pop(server).close()
+
+
+def bury(job: Job, dead: str, owners: list[int], followers: list[int], servers: list[str]) -> dict[str, Any]:
+    """Prepare a death's configuration; what survivors hold."""
+    job.followers = followers
+    new = job.next(["w0", "w1"], servers, owners)
+    new = replace(new, id=new.id._replace(number=job.prepared.id.number + 1))
+    alive = list(job.servers)
+    job.prepare(new, alive, dead=[dead], undecided=True)
+    return {name: job.controls[name].await_answer(pb.PREPARED, number=new.id).holdings for name in alive}
+
+
+def decide(job: Job, promoted: list[int]) -> None:
+    new = job.prepared
+    flat = [number for run in runs(promoted) for number in run]
+    adopt = pb.Adopt(configuration=config_id_to_pb(new.id), decided=configuration_to_pb(new), promoted=flat)
+    for name in job.servers:
+        job.direct(name, adopt=adopt)
+    for name in job.servers:
+        job.controls[name].await_answer(pb.SWITCHED, number=new.id)
+    job.configuration = new

@@ -1,0 +1,69 @@
+"""Plans move owners and followers while training goes on."""
+
+import pytest
+
+from elastic_ps.server.phases import BlockStatus
+from elastic_ps.transport.base import Transport
+from elastic_ps.transport.shm_transport import ShmTransport
+from elastic_ps.transport.tcp import TcpTransport
+from protos import elastic_pb2 as pb
+from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, PLANS, Hold, check_copies, plan, three
+from tests.elastic_ps.server.server_harness import TOKEN, Jobs
+from tests.elastic_ps.server.server_peers import TIMEOUT
+
+
+@pytest.mark.parametrize("how", ["clock", "adopt", "pause"])
+@pytest.mark.parametrize("case", PLANS)
+@pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
+def test_a_plan_moves_owners_and_followers(jobs: Jobs, transport: Transport, case: str, how: str) -> None:
+    owners, followers = PLANS[case]
+    followers = [-1 if owner == follower else follower for owner, follower in zip(owners, followers, strict=True)]
+    job = three(jobs, transport)
+    job.check_step(0)
+    if how == "pause":
+        job.followers = followers
+        new = job.next(["w0", "w1"], ["s0", "s1", "s2"], owners)
+        job.prepare(new, ["s0", "s1", "s2"], pb.PAUSE)
+    else:
+        new = plan(job, owners, followers)
+    job.check_step(1)
+    if how == "adopt":
+        job.adopt(new, ["s0", "s1", "s2"])
+    else:
+        job.order_arm(new, 3)
+        job.check_step(2)
+        job.adopt(new, ["s0", "s1", "s2"])  # the third owns nothing perhaps, and is told
+    version = 2 if how == "adopt" else 3
+    job.check_step(version)
+    for server in job.servers:
+        job.controls[server].await_answer(pb.ARRIVED, number=new.id)
+        job.controls[server].await_answer(pb.FOLLOWED, number=new.id)
+    job.commit(["s0", "s1", "s2"])
+    for server in job.servers:
+        store = job.servers[server].state.store
+        copies = {b for b in range(BLOCKS) if new.follower(b) == server}
+        assert set(store.held(BlockStatus.FOLLOWER)) == copies
+        assert set(store.held(BlockStatus.PRIMARY)) == set(new.blocks_of.get(server, ()))
+    job.check_step(version + 1)
+    check_copies(job, new)
+
+
+def test_a_hand_over_waits_for_the_next_follower(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = three(jobs)
+    job.check_step(0)
+    new = plan(job, OTHERS, [2] * BLOCKS)
+    hold = Hold(monkeypatch, owner="s0", follower="s2")
+    slabs = job.push_all(1)
+    assert hold.held.wait(TIMEOUT)
+    job.order_adopt(new)
+    job.controls["s1"].await_answer(pb.SWITCHED, number=new.id)
+    assert not job.controls["s0"].said(pb.SWITCHED, new.id)
+    assert not job.controls["s1"].said(pb.ARRIVED, new.id)
+    hold.gate.set()
+    job.controls["s0"].await_answer(pb.SWITCHED, number=new.id)
+    job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
+    job.configuration = new
+    job.push_all(1, slabs, new)
+    job.check_settled(1, slabs, new)
+    job.check_step(2)
+    check_copies(job, new)
