@@ -36,7 +36,7 @@ demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and b
 WORKERS ?= $(shell expr $$(nproc) + 1)
 PARALLEL = -n $(WORKERS) --dist worksteal
 test-fast: setup  ## the pure tests that take little each: a minute and a half
-	$(BIN)/python -m pytest -n $$(( 2 * $$(nproc) )) --dist worksteal -m "not (slow or mxnet or kube)" $(TESTS)
+	$(BIN)/python -m pytest -n $$(( 2 * $$(nproc) )) --dist worksteal -m "not (slow or mxnet or kube)" --ignore tests/elastic_ps/mxnet $(TESTS)
 
 # Each test runs once, and in the first environment too where numpy's version can change what it finds.
 test: setup $(STAMP_NUMPY2)  ## all tests but those on Kubernetes: with numpy 2 and no MXNet, then with MXNet

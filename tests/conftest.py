@@ -1,5 +1,6 @@
 """Fixtures for all tests, and what is left out where MXNet is not installed."""
 
+import gc
 import logging
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -21,6 +22,17 @@ collect_ignore = [] if WITH_MXNET else ["elastic_ps/mxnet"]
 _NUMERIC = ("elastic_ps/core", "elastic_ps/optimizers", "elastic_ps/server/updates", "elastic_ps/worker/script")
 NUMERIC = tuple(f"{ROOT}/tests/{folder}/" for folder in (*_NUMERIC, "dl2_scheduler/policies"))
 """Folders of tests of what numpy's version can change: arithmetic, bytes, the order of data."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for no garbage meanwhile: all that is imported stays, and to look through it takes as long as to import it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

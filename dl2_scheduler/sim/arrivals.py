@@ -69,10 +69,8 @@ def generate(
     chosen = of_models.choice(len(names), size=jobs, p=weights)
     factors = of_epochs.uniform(1 - epochs_spread, 1 + epochs_spread, size=jobs)
     errors = of_estimates.choice([-estimate_error, estimate_error], size=jobs)
-    return [
-        _job(number + 1, arrivals[number], names[chosen[number]], float(factors[number]), float(errors[number]))
-        for number in range(jobs)
-    ]
+    drawn = zip(arrivals, (names[model] for model in chosen), factors.tolist(), errors.tolist(), strict=True)
+    return [_job(number, *each) for number, each in enumerate(drawn, start=1)]
 
 
 def _job(number: int, arrival: float, name: str, factor: float, error: float) -> Job:

@@ -128,7 +128,23 @@ def run(
         launcher: module whose `main` is run.
         watched: further arguments of `Job`.
     """
-    environment = {
+    elasticrun = [*wrap, sys.executable, "-c", f"from {launcher} import main; main()"]
+    asked = ["--workers", str(workers), "--servers", str(servers), "--name", name, "--seed", str(SEED), *options]
+    command = [*elasticrun, *asked, str(script), *map(str, arguments)]
+    log = tmp_path / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=_environment(tmp_path))
+    job = Job(process, tmp_path / "state" / "elastic_ps" / "jobs" / name, log, **watched)
+    try:
+        yield job
+    finally:
+        _end(process)
+        if job.client is not None:
+            job.client.close()
+
+
+def _environment(tmp_path):
+    return {
         **os.environ,
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "OMP_NUM_THREADS": "1",
@@ -136,32 +152,17 @@ def run(
         "PYTHONFAULTHANDLER": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    command = [
-        *wrap,
-        sys.executable,
-        "-c",
-        f"from {launcher} import main; main()",
-        *("--workers", str(workers), "--servers", str(servers), "--name", name, "--seed", str(SEED)),
-        *options,
-        str(script),
-        *map(str, arguments),
-    ]
-    log = tmp_path / f"{name}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
-    job = Job(process, tmp_path / "state" / "elastic_ps" / "jobs" / name, log, **watched)
-    try:
-        yield job
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        if job.client is not None:
-            job.client.close()
+
+
+def _end(process):
+    """End a process, by force where it does not go by itself."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def described(job):

@@ -81,9 +81,7 @@ def bootstrap(
     of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost), "seed": seed}
     run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), told | of_lessons)
     with new_progress() as progress:
-        times = (
-            run.of_history(history, progress.tell) if history else run.of_teacher(teacher or _TEACHER, progress.tell)
-        )
+        times = run.of_history(history, progress.tell) if history else run.of_teacher(teacher, progress.tell)
     show(_table(clusters.split(), times))
     say(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
 
@@ -121,10 +119,11 @@ class _Run:
     folder: "RunFolder"
     told: Mapping[str, object]
 
-    def of_teacher(self, teacher: str, tell: "Tell") -> Mapping[str, Sequence[float]]:
+    def of_teacher(self, named: str | None, tell: "Tell") -> Mapping[str, Sequence[float]]:
         from dl2_scheduler.learning.bootstrap import bootstrap as bootstrap_shared
         from dl2_scheduler.learning.paper.bootstrap import bootstrap_paper
 
+        teacher = named or _TEACHER
         common = make_policy(teacher, self.speeds), self.lessons, self.speeds, self.settings
         with self._begun(teacher=teacher):
             if self.network is None:

@@ -112,15 +112,11 @@ def filled(tasks: Tasks, scores: Scores, capacity: Amounts, rule: int, forced: I
 def _fill(tasks: Tasks, scores: Scores, capacity: Amounts, rule: int, forced: Ints, slot: Filled) -> int:
     """Write the slot; return the number of inferences."""
     actions, closed, counts = slot
-    nodes, alike, offers = nodes_of(tasks.demands, capacity, rule), _alike(tasks.kind), _offers(scores)
-    for job in range(len(counts)):
-        _rescore(offers, scores, counts, job)
-        _offer(offers, tasks, counts, closed, job)
+    nodes, alike = nodes_of(tasks.demands, capacity, rule), _alike(tasks.kind)
+    offers = _offers(scores, tasks, counts, closed)
     # Of a literal number Numba knows the value, and compiles all that takes it for that value, too.
-    last = int(np.int64(NOWHERE))  # node that was taken
-    inference = int(np.int64(0))
-    cursor = waiting = inference  # in what is forced; see `next_waiting`
-    recheck = True
+    last, recheck = int(np.int64(NOWHERE)), True  # last: the node that was taken
+    inference = cursor = waiting = int(np.int64(0))  # cursor: in what is forced; waiting: see `next_waiting`
     while inference < len(actions):
         if recheck:
             recheck = _close(nodes, alike, offers, tasks, counts, closed, inference)
@@ -147,8 +143,7 @@ def _fill(tasks: Tasks, scores: Scores, capacity: Amounts, rule: int, forced: In
         if placed == NOWHERE:  # there is room for both, but not where the rule puts them
             closed[job, action] = inference
         else:
-            last = placed
-            inference += 1
+            last, inference = placed, inference + 1
             grant(counts, tasks.least, job, action)
             _rescore(offers, scores, counts, job)
             recheck = advance(nodes) or recheck
@@ -157,11 +152,15 @@ def _fill(tasks: Tasks, scores: Scores, capacity: Amounts, rule: int, forced: In
 
 
 @inlined
-def _offers(scores: Scores) -> _Offers:
+def _offers(scores: Scores, tasks: Tasks, counts: Ints, closed: Ints) -> _Offers:
     jobs, width = scores.base.shape
     logits, action = np.empty((jobs, ACTIONS), dtype=np.float32), np.empty(jobs, dtype=np.int64)
     hidden = np.empty((2, width), dtype=np.float32)
-    return _Offers(logits, action, np.empty(jobs), ranking(1, jobs), hidden)
+    offers = _Offers(logits, action, np.empty(jobs), ranking(1, jobs), hidden)
+    for job in range(jobs):
+        _rescore(offers, scores, counts, job)
+        _offer(offers, tasks, counts, closed, job)
+    return offers
 
 
 @inlined

@@ -23,7 +23,7 @@ WORDS = 3000  # rows of the table, of which a step touches a few
 ARGS = {"sgd": {"learning_rate": 0.05, "momentum": 0.9, "wd": 1e-4}, "adam": {"learning_rate": 0.01}}
 
 
-def main():
+def parsed():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--optimizer", default="sgd")
@@ -31,22 +31,33 @@ def main():
     parser.add_argument("--table", action="store_true", help="inputs are words of an embedding with sparse gradients")
     parser.add_argument("--portion", type=int, help="bytes of gradients that are sent before others are ready")
     parser.add_argument("--pace", type=float, default=0.03, help="seconds of each step that stand for computation")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def network(table):
+    """One that takes the inputs, or their embeddings where they are words of a table."""
+    net = nn.HybridSequential()
+    if table:
+        net.add(nn.Embedding(WORDS, 8, dtype="float64", sparse_grad=True), nn.Flatten())
+    width = 8 * INPUTS if table else INPUTS
+    net.add(nn.Dense(40, activation="tanh", in_units=width, dtype="float64"))
+    net.add(nn.Dense(3, in_units=40, dtype="float64"))
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    return net
+
+
+def main():
+    arguments = parsed()
     if arguments.portion:
         early_sends.PORTION_BYTES = arguments.portion
     random = np.random.default_rng(5)
     inputs = random.normal(size=(SAMPLES, INPUTS))
     targets = np.sin(inputs @ random.normal(size=(INPUTS, 3)))
     mx.random.seed(3)
-    net = nn.HybridSequential()
+    net = network(arguments.table)
     if arguments.table:
         inputs = random.integers(0, WORDS, size=(SAMPLES, INPUTS)).astype(float)
-        net.add(nn.Embedding(WORDS, 8, dtype="float64", sparse_grad=True), nn.Flatten())
-    width = 8 * INPUTS if arguments.table else INPUTS
-    net.add(nn.Dense(40, activation="tanh", in_units=width, dtype="float64"))
-    net.add(nn.Dense(3, in_units=40, dtype="float64"))
-    net.initialize(mx.init.Xavier())
-    net.hybridize()
     loss_of = gluon.loss.L2Loss()
     schedule = mx.lr_scheduler.FactorScheduler(step=50, factor=0.97, base_lr=ARGS[arguments.optimizer]["learning_rate"])
     trainer = gluon.Trainer(

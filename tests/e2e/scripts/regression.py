@@ -32,7 +32,7 @@ def hold(path):
         waits.unlink()
 
 
-def main():
+def parsed():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--optimizer", default="sgd")
@@ -43,7 +43,11 @@ def main():
     parser.add_argument("--lag", type=float, default=0.0, help="seconds that a step takes longer for each rank")
     parser.add_argument("--pace", type=float, default=0.01, help="seconds of each step that stand for computation")
     parser.add_argument("--portion", type=int, help="bytes of gradients that are sent before others are ready")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    arguments = parsed()
     if arguments.portion:
         early_sends.PORTION_BYTES = arguments.portion
     hold(arguments.folder / "hold-init")
