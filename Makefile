@@ -35,7 +35,9 @@ demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and b
 # One more than cores: some of the slow tests always wait for processes.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 PARALLEL = -n $(WORKERS) --dist worksteal
-test-fast: setup  ## the pure tests that take little each: a minute and a half
+# TESTS_FAST: fewer examples of each property. MXNet's tests are not even imported, as each worker would import MXNet.
+test-fast: export TESTS_FAST = 1
+test-fast: setup  ## the pure tests that take little each, and a part of each sweep: a minute
 	$(BIN)/python -m pytest -n $$(( 2 * $$(nproc) )) --dist worksteal -m "not (slow or mxnet or kube)" --ignore tests/elastic_ps/mxnet $(TESTS)
 
 # Each test runs once, and in the first environment too where numpy's version can change what it finds.

@@ -22,7 +22,7 @@ class JobPod:
         pod: as the API server has it.
     """
 
-    def __init__(self, core: client.CoreV1Api, pod: client.V1Pod):
+    def __init__(self, core: "client.CoreV1Api", pod: client.V1Pod):
         meta = pod.metadata or client.V1ObjectMeta()
         self._core, self._pod = core, pod
         self.name, self._namespace = str(meta.name), str(meta.namespace)

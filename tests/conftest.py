@@ -9,9 +9,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.paths import ROOT
+from tests.sweeps import examples
 
 # A busy machine fails no property, and everybody tries the same examples.
-settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tests",
+    deadline=None,
+    derandomize=True,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("tests")
 
 WITH_MXNET = find_spec("mxnet") is not None
@@ -26,7 +33,7 @@ NUMERIC = tuple(f"{ROOT}/tests/{folder}/" for folder in (*_NUMERIC, "dl2_schedul
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Look for no garbage meanwhile: all that is imported stays, and to look through it takes as long as to import it."""
+    """Look for no garbage meanwhile: what is imported stays, and to look through it takes as long."""
     gc.disable()
     try:
         return (yield)

@@ -40,6 +40,7 @@ def played(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_jobs_that_came_through_leave_no_folder(played, tmp_path):
     run = played({})
     assert sorted(run.results) == list(range(12))
@@ -48,6 +49,7 @@ def test_jobs_that_came_through_leave_no_folder(played, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_faults_behind_one_that_hangs_go_to_another_job(played, tmp_path):
     run = played({3: "hung"})
     assert {number for number, result in run.results.items() if result.outcome == "hung"} == {3}
@@ -56,6 +58,7 @@ def test_the_faults_behind_one_that_hangs_go_to_another_job(played, tmp_path):
     assert len(list(tmp_path.iterdir())) == 1, "the folder of the job that failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [0, 3])
 def test_a_harness_that_breaks_is_a_failure_of_its_own(played, broken):
     run = played({broken: "crash"})

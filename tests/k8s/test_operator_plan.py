@@ -28,6 +28,7 @@ from k8s.elastic_operator.job.status import (
     ElasticJobStatus,
 )
 from tests.k8s.operator_cases import COORDINATOR, NOW, PODS, TAKEN, decide, job, kinds, server, usual, wanted, worker
+from tests.sweeps import sweep
 
 # ---- the start -------------------------------------------------------------------------------------------------------
 
@@ -171,13 +172,19 @@ def test_a_silent_coordinator_changes_nothing():
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "report",
-    [None, CoordinatorReport(), CoordinatorReport(phase="finished"), CoordinatorReport(phase="failed", reason="x")],
-)
+REPORTS = [
+    None,
+    CoordinatorReport(),
+    CoordinatorReport(phase="finished"),
+    CoordinatorReport(phase="failed", reason="x"),
+]
+DOCUMENTS = [job(), job(deleting=True), job(suspend=True), job(without=["checkpoint"])]
+
+
+@pytest.mark.parametrize("report", sweep(REPORTS, 2))
 @pytest.mark.parametrize("phase", ["", WAITING, STARTING, RUNNING, SUSPENDING, SUSPENDED, COMPLETED, FAILED])
 @pytest.mark.parametrize("pods", [(), (COORDINATOR,), (COORDINATOR, worker(1), server(1)), (worker(1),)])
-@pytest.mark.parametrize("document", [job(), job(deleting=True), job(suspend=True), job(without=["checkpoint"])])
+@pytest.mark.parametrize("document", sweep(DOCUMENTS, 2))
 def test_whatever_is_seen_is_answered_and_asked_again_only_until_it_is_done(report, phase, pods, document):
     status = ElasticJobStatus(phase=phase, term=int(phase != ""), completion_time=timestamp(NOW))
     first = decide(ObservedJob(status, pods, report), document)

@@ -7,6 +7,7 @@ from coordinator.core.job import JobPhase
 from coordinator.core.plans.protection import protection
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import DATA, SSP, World
+from tests.sweeps import sweep
 
 
 def scale_out_and_in(world, turns):
@@ -35,13 +36,13 @@ def killed_job(data, turns, at):
     return world
 
 
-@pytest.mark.parametrize("at", range(effects_of(DATA, 12)))
+@pytest.mark.parametrize("at", sweep(range(effects_of(DATA, 12))))
 def test_killed_at_any_effect_the_job_ends_as_it_should(at):
     world = killed_job(DATA, 12, at)
     assert world.counts in ((1, 1), (2, 2)), world.describe()
 
 
-@pytest.mark.parametrize("at", range(0, effects_of(SSP, 8), 2))
+@pytest.mark.parametrize("at", sweep(range(0, effects_of(SSP, 8), 2)))
 def test_killed_at_any_effect_each_batch_is_done_once(at):
     """Every second boundary, draws among them."""
     world = killed_job(SSP, 8, at)
@@ -62,7 +63,7 @@ def effects_of_a_death(data, turns):
     return len(world.effects) - before
 
 
-@pytest.mark.parametrize("at", range(effects_of_a_death(DATA, 12)))
+@pytest.mark.parametrize("at", sweep(range(effects_of_a_death(DATA, 12))))
 def test_killed_at_any_effect_of_a_servers_death_nothing_is_restored(at):
     world = World(2, 3, replicas=1)
     world.kill_after = at

@@ -32,6 +32,7 @@ def command(tmp_path, *more):
     return [*where, *more]
 
 
+@pytest.mark.slow
 def test_the_process_says_where_it_listens_and_ends_on_sigterm(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-m", "coordinator", *command(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -133,6 +134,7 @@ _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 """Of HTTP/2, with settings that set nothing: who has sent it may be silent for a minute."""
 
 
+@pytest.mark.slow
 def test_idle_strangers_do_not_keep_the_jobs_own_from_it(tmp_path):
     """1,100 connections were more than a process may usually have: nobody got in until they went."""
     few, many = 256, 4096

@@ -98,6 +98,7 @@ def test_drawn_again_trains_nothing(folder: Path) -> None:
     assert path.read_text() == before
 
 
+@pytest.mark.slow
 def test_learning_cut_off_goes_on_to_the_same(tmp_path: Path) -> None:
     whole = lab_in(tmp_path / "whole")
     straight = whole.trained(whole.paper(updates=4, judge_every=2)).curve

@@ -81,6 +81,7 @@ def test_an_episode_is_what_the_simulator_makes_of_its_actions(seed):
         assert reward == 0 or after > before
 
 
+@pytest.mark.slow
 def test_rows_and_masks_are_the_slots():
     env = of()
     rows, info = env.reset(options={"sequence": 1})

@@ -65,6 +65,7 @@ def test_the_folder_of_a_run(taught):
         folder.begin({})
 
 
+@pytest.mark.slow
 def test_alone_in_a_cluster_it_does_what_it_did_among_many(taught):
     """Two ways to the same network: of a snapshot, and of lanes in lockstep."""
     weights = load(taught[0].path)

@@ -110,6 +110,7 @@ def test_it_learns_from_a_history_and_resumes_with_the_numbers_of_one_that_never
     assert (elsewhere.updates, elsewhere.slot) == (3, -1)
 
 
+@pytest.mark.slow
 def test_slots_of_before_are_learnt_from_again_as_the_critic_judges_them_by_now(history, tmp_path, monkeypatch):
     live(history, tmp_path)[0].run()
     learner = learner_of(new_run(tmp_path / "run"), history, replace(FAST, most_slots=6, again=4, past=9))
@@ -131,6 +132,7 @@ def test_slots_of_before_are_learnt_from_again_as_the_critic_judges_them_by_now(
     assert all(update - first <= 2 for update, some in enumerate(asked) for first in some)  # 9 slots of 6 an update
 
 
+@pytest.mark.slow
 def test_types_that_it_did_not_know_become_known_and_are_not_starved(history, tmp_path, caplog):
     live(history, tmp_path)[0].run()
     run = new_run(tmp_path / "run", ("a", "c"))

@@ -101,6 +101,7 @@ def test_a_run_that_goes_on_is_as_one_that_never_stopped(
     assert "judged/jct_0" in curves[0]
 
 
+@pytest.mark.slow
 def test_agents_learn_from_weights_as_old_as_their_last_turn(
     taught: tuple[RunFolder, dict[str, list[float]]], tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_it_improves_within_seconds(tmp_path: Path) -> None:
     assert np.mean(rewards[-150:]) > 1.1 * np.mean(rewards[:50])
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_cut_off(tmp_path: Path) -> None:
     start = RunFolder(tmp_path)
     start.begin({})

@@ -19,6 +19,7 @@ from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from tests.dl2_scheduler.learning.test_live_learning import SLOT, SPEEDS
 from tests.dl2_scheduler.live.test_shrink_before_suspend import clusters, counts, snapshot, state
+from tests.sweeps import examples
 
 ONE = {"slots": 1.0}
 LONG = dict.fromkeys(("gang", "small"), MOST_SLOTS)
@@ -67,7 +68,7 @@ def test_slots_are_counted_in_a_row_until_it_is_owed():
     assert count_waiting({"a": MOST_SLOTS, "ended": 3}, now, Allocation({"a": Grant(1, 1)})) == {"a": MOST_SLOTS}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(clusters(), st.sampled_from(LIVE_NAMES), st.data())
 def test_whatever_a_policy_decides_it_fits_and_the_oldest_that_can_begin_does(now, name, data):
     decided = make_live_policy(name).allocate(now, FreeResources(now))

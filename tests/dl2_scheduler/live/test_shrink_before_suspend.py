@@ -11,6 +11,7 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.live.shrink_before_suspend import spare
 from dl2_scheduler.live.slot_draft import SlotDraft
 from dl2_scheduler.policies.registry import LIVE_NAMES, make_live_policy
+from tests.sweeps import examples
 
 TASK = {"slots": 1.0}
 
@@ -87,7 +88,7 @@ def clusters(draw):
     return snapshot(*states, slots=draw(st.lists(st.integers(1, 8), min_size=1, max_size=4)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(clusters(), st.sampled_from(LIVE_NAMES), st.sampled_from([NodeRule.SPREAD, NodeRule.PACK]))
 def test_whatever_a_policy_decides(now, name, rule):
     decided = make_live_policy(name).allocate(now, FreeResources(now, rule))

@@ -12,6 +12,7 @@ from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER
 from dl2_scheduler.policies.learnt.batched import Filling, row_width
 from tests.dl2_scheduler.clusters import SPEEDS, job, nodes, snapshot, snapshots
+from tests.sweeps import examples
 
 MODELS = SPEEDS.models
 PLACES = 3
@@ -55,7 +56,7 @@ def walk(filling: Filling, seed: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(snapshots(), PLACEMENTS, st.integers(0, 99), st.booleans())
 def test_what_may_be_given_is_what_there_is_room_for(now: Snapshot, rule: NodeRule, seed: int, minimum: bool) -> None:
     room, random = FreeResources(now, rule), np.random.default_rng(seed)
@@ -81,7 +82,8 @@ def test_what_may_be_given_is_what_there_is_room_for(now: Snapshot, rule: NodeRu
     assert ((filling.counts > 0).all(axis=1) | (filling.counts == 0).all(axis=1)).all(), "both roles or none"
 
 
-@settings(deadline=None, max_examples=20)
+@pytest.mark.slow
+@settings(deadline=None, max_examples=examples(20))
 @given(snapshots(), st.integers(0, 99))
 def test_the_same_again(now: Snapshot, seed: int) -> None:
     assert walk(Filling(FreeResources(now), MODELS, PLACES), seed) == walk(

@@ -17,6 +17,7 @@ from dl2_scheduler.policies.learnt.paper import NO_DRAWS, NOT_FORCED, PaperDl2, 
 from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
 from dl2_scheduler.policies.registry import make_policy
 from tests.dl2_scheduler.clusters import SPEEDS, job, nodes, snapshot, snapshots
+from tests.sweeps import examples
 
 MODELS = SPEEDS.models
 PLACES = 3
@@ -46,7 +47,7 @@ def plain_logits(weights: PaperWeights, state: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(snapshots(), st.integers(0, 99), st.booleans())
 def test_the_best_is_taken_each_time(now: Snapshot, seed: int, minimum: bool) -> None:
     weights = weights_of(seed, minimum)
@@ -61,7 +62,7 @@ def test_the_best_is_taken_each_time(now: Snapshot, seed: int, minimum: bool) ->
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(snapshots(), st.integers(0, 99), st.booleans(), st.sampled_from(NodeRule))
 def test_contract(now: Snapshot, seed: int, minimum: bool, rule: NodeRule) -> None:
     filling = filled(FreeResources(now, rule), weights_of(seed, minimum))[0]
@@ -78,7 +79,7 @@ def test_contract(now: Snapshot, seed: int, minimum: bool, rule: NodeRule) -> No
         assert (grant.workers > 0) == (grant.servers > 0)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(snapshots(), st.integers(0, 99))
 def test_what_is_kept_of_a_slot(now: Snapshot, seed: int) -> None:
     weights = weights_of(seed)

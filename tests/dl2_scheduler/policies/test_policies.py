@@ -17,6 +17,7 @@ from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from tests.dl2_scheduler.cluster.test_free_resources import check_books
 from tests.dl2_scheduler.clusters import NODES, SPEEDS, counts, job, nodes, snapshot, snapshots
+from tests.sweeps import examples
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -40,7 +41,7 @@ def decide(policy: AllocationPolicy, now: Snapshot, rule: NodeRule) -> dict[int 
 
 @pytest.mark.slow
 @every_policy
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(data=st.data(), asked=PLACEMENTS)
 def test_contract(name: str, data: st.DataObject, asked: NodeRule) -> None:
     machines = data.draw(NODES)
@@ -52,7 +53,7 @@ def test_contract(name: str, data: st.DataObject, asked: NodeRule) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in POLICY_NAMES if not name.startswith("published-")])
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(data=st.data(), asked=PLACEMENTS)
 def test_contract_with_gangs(name: str, data: st.DataObject, asked: NodeRule) -> None:
     machines = data.draw(NODES)
@@ -62,7 +63,7 @@ def test_contract_with_gangs(name: str, data: st.DataObject, asked: NodeRule) ->
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 @given(data=st.data(), asked=PLACEMENTS, seed=st.integers(0, 3))
 def test_the_learnt_policy_keeps_to_minima_too(data: st.DataObject, asked: NodeRule, seed: int) -> None:
     now = data.draw(snapshots(gangs=True))

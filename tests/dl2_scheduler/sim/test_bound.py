@@ -17,6 +17,7 @@ from dl2_scheduler.sim.configurations import Configurations, alone, configuratio
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from tests.dl2_scheduler.clusters import SPEEDS, grid, job, nodes
 from tests.dl2_scheduler.peers import machines, needs_data, sequence, table
+from tests.sweeps import examples
 
 SLOT = 100.0
 ONE = Speeds({"even": grid({(1, 1): 1.0}, most=1)})
@@ -67,7 +68,7 @@ def test_two_jobs_on_a_cluster_for_one() -> None:
     assert lp_bound(jobs, nodes({"cpu": 2}), ONE, SLOT) == pytest.approx(2 + 1 - 1 / 16)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(JOBS, NODES)
 def test_no_policy_is_under_the_bounds(jobs: list[Job], cluster: tuple[Node, ...]) -> None:
     hard, lp = hard_bound(jobs, cluster, SPEEDS, SLOT), lp_bound(jobs, cluster, SPEEDS, SLOT)
@@ -83,7 +84,7 @@ def test_no_policy_is_under_the_bounds(jobs: list[Job], cluster: tuple[Node, ...
         assert reached >= lp - 1e-6
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(JOBS, NODES)
 def test_pruning_is_exact(jobs: list[Job], cluster: tuple[Node, ...]) -> None:
     pruned = lp_bound(jobs, cluster, SPEEDS, SLOT)

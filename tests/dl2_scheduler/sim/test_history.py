@@ -15,6 +15,7 @@ from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.history import Recording, read_history, write_history
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from tests.dl2_scheduler.clusters import SPEEDS, job, nodes, snapshots
+from tests.sweeps import examples
 
 
 def recorded() -> Recording:
@@ -47,7 +48,7 @@ def test_written_and_read_again(tmp_path: Path) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.lists(snapshots(), min_size=1, max_size=3))
 def test_whatever_was_decided(tmp_path_factory: pytest.TempPathFactory, slots: list[Snapshot]) -> None:
     policy = Recording(Drf())

@@ -76,6 +76,7 @@ def test_block_bytes_are_checked():
         Model(block_bytes=100)
 
 
+@pytest.mark.slow
 @given(tensors.filter(bool), st.sampled_from([64, 128]), st.data())
 def test_of_tensors_at_once_as_one_by_one(made, block_bytes, data):
     model = Model(made, block_bytes)

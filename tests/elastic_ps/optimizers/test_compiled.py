@@ -16,6 +16,7 @@ from elastic_ps.optimizers.gradient_sum import CHUNK, GradientSum
 from elastic_ps.optimizers.lamb import LAMB
 from elastic_ps.optimizers.momentum import SGD
 from elastic_ps.optimizers.rule import Elementwise, Rule
+from tests.sweeps import sweep
 
 LENGTH = 5 * (1 << 16) + 77  # several threads' shares and an odd end
 RULES = [SGD(), SGD(momentum=0.9), Adam(beta1=0.8), AdamW(), AdamW(correct_bias=False)]
@@ -52,7 +53,7 @@ def test_a_machine_with_a_compiler_has_the_library() -> None:
 
 @pytest.mark.skipif(native.library() is None, reason="no compiler here: there is nothing but numpy")
 @pytest.mark.parametrize("hyper", HYPERS, ids=["plain", "clipped"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", sweep([np.float32, np.float64]))
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_the_bits_are_numpys(monkeypatch: pytest.MonkeyPatch, rule: Elementwise, dtype: Any, hyper: Hyper) -> None:
     one, three = gradients(dtype, 1), gradients(dtype, 3)

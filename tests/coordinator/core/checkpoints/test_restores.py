@@ -194,6 +194,7 @@ def test_a_checkpoint_that_could_not_be_written_is_in_the_status_until_one_is():
         assert told.checkpoint == ("" if error else written[0].url)
 
 
+@pytest.mark.slow
 def test_a_server_that_loads_for_long_is_waited_for_as_long_as_blocks_come():
     """Else a checkpoint that takes longer is begun again and again."""
     world, _ = restoring()

@@ -310,6 +310,7 @@ def waiting_for(world, name, peer):
     world.node(name).waits.append(ReportedWait(peer, "its acknowledgement of updates", world.now))
 
 
+@pytest.mark.slow
 def test_a_server_that_gives_another_nothing_for_long_is_expelled():
     """It answers its probes, and it runs no script that would have to end first."""
     world = unreplaced(2, 3, replicas=1)
@@ -322,6 +323,7 @@ def test_a_server_that_gives_another_nothing_for_long_is_expelled():
     assert "s2" not in passing(world, 2)
 
 
+@pytest.mark.slow
 def test_of_servers_that_wait_for_each_other_one_is_expelled():
     world = unreplaced(2, 3, replicas=1)
     waiting_for(world, "s0", "s1")
@@ -330,6 +332,7 @@ def test_of_servers_that_wait_for_each_other_one_is_expelled():
     assert len(before - passing(world, 2)) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_switch_though_that_is_decided_is_expelled():
     world = unreplaced(2, 2, replicas=1)
     world.kill(world.node("s1"))

@@ -10,6 +10,7 @@ from coordinator.core.plans.plan import Phase, PlanKind
 from elastic_ps.core.configuration import NO_CONFIGURATION, Role
 from tests.coordinator.core.nodes.lost_journals import lost, wait_in_vain
 from tests.coordinator.played_job import ASYNC, DATA, IDENTITY, OPTIMIZER, STATIC, TENSORS, World, text
+from tests.sweeps import sweep
 
 
 def scale_out_and_in(world, turns=12):
@@ -34,7 +35,7 @@ def effects_of():
     return len(world.effects) - before
 
 
-@pytest.mark.parametrize("at", range(effects_of()))
+@pytest.mark.parametrize("at", sweep(range(effects_of())))
 def test_lost_at_any_effect_the_job_goes_on_from_where_it_is(at):
     world = Losing(1, 1)
     world.kill_after = at

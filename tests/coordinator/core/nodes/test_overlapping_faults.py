@@ -9,6 +9,7 @@ from coordinator.core.plans.plan import MigrationMode
 from coordinator.core.plans.protection import protection
 from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import ASYNC, DATA, SSP, World
+from tests.sweeps import sweep
 
 REASONS = ("the last worker died", "no worker answered", "did not answer", "nobody has", "book of this job's batches")
 
@@ -103,7 +104,7 @@ class Storm:
         assert max(node.version for node in world.alive) > before, f"no steps: {world.describe()}"
 
 
-@pytest.mark.parametrize("decade", range(8))
+@pytest.mark.parametrize("decade", sweep(range(8)))
 def test_job_goes_on_or_ends_with_a_reason(decade):
     for seed in range(10 * decade, 10 * (decade + 1)):
         storm = Storm(seed)

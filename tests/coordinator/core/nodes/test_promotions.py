@@ -16,6 +16,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
 from tests.coordinator.played_job import ASYNC, DATA, SSP, TENSORS, World, text
 from tests.coordinator.played_node import PlayedNode
+from tests.sweeps import sweep
 
 MODES = [DATA, ASYNC, SSP]
 
@@ -233,7 +234,7 @@ def test_worker_dies_when_the_servers_death_is_decided():
     check_survived(world)
 
 
-@pytest.mark.parametrize("data", MODES)
+@pytest.mark.parametrize("data", sweep(MODES))
 @pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING, Phase.ARMED])
 @pytest.mark.parametrize("victim", ["s0", "s1", "s2", "s3"])
 def test_server_dies_in_a_plan(phase, victim, data):

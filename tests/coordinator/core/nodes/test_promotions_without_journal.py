@@ -8,6 +8,7 @@ from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
 from tests.coordinator.core.nodes.lost_journals import lost, wait_in_vain
 from tests.coordinator.core.nodes.test_promotions import check_survived, protected, replicated
+from tests.sweeps import sweep
 
 
 def test_server_dies_with_the_journal():
@@ -101,7 +102,7 @@ def test_giver_dies_with_what_is_under_way(leaver):
 
 
 @pytest.mark.parametrize("absent", ["s0", "s1", "w0", "w1"])
-@pytest.mark.parametrize("answers", range(0, 60, 6))
+@pytest.mark.parametrize("answers", sweep(range(0, 60, 6)))
 def test_leaver_dies_and_somebody_else_does_not_come(answers, absent):
     """What a death left undecided is in force nowhere, though only one is missing to say so."""
     world = replicated(servers=3)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from coordinator.core.plans.best_fit import Move, best_fit, extend, leaving_server_order, moves
 from elastic_ps.core.model import runs
+from tests.sweeps import examples
 
 Case = tuple[list[int], list[int | None], int]
 
@@ -49,7 +50,7 @@ def optimum(sizes: list[int], before: list[int | None], servers: int) -> int:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(cases())
 def test_bounds(case: Case) -> None:
     sizes, before, servers = case
@@ -70,7 +71,7 @@ def test_bounds(case: Case) -> None:
         assert set(after) == set(range(servers))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_balanced_assignment_is_left_alone(case: Case) -> None:
     sizes, _, servers = case
@@ -148,7 +149,7 @@ def test_more_servers_than_blocks_leaves_some_empty() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(cases(), st.lists(st.integers(0, 100), max_size=10))
 def test_extend_keeps_the_known(case: Case, new: list[int]) -> None:
     sizes, _, servers = case

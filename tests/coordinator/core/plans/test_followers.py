@@ -12,6 +12,7 @@ from coordinator.core.plans.next_configuration import target
 from coordinator.core.plans.scale_goal import ScaleGoal
 from elastic_ps.core.configuration import ConfigId, Member, Role
 from elastic_ps.core.model import Model, Tensor
+from tests.sweeps import examples
 
 Case = tuple[list[int], list[int], list[str], list[int | None], list[int | None]]
 
@@ -42,7 +43,7 @@ def loads_of(sizes: list[int], machines: list[str], *columns) -> list[int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(cases())
 def test_followers_are_elsewhere_and_balanced(case: Case) -> None:
     sizes, owners, machines, _, _ = case
@@ -56,7 +57,7 @@ def test_followers_are_elsewhere_and_balanced(case: Case) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_placed_followers_are_left_alone(case: Case) -> None:
     sizes, owners, machines, _, former = case
@@ -65,7 +66,7 @@ def test_placed_followers_are_left_alone(case: Case) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(cases())
 def test_filling_changes_none_that_is_there(case: Case) -> None:
     sizes, owners, machines, before, _ = case

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from coordinator.core.plans.promotion import Holding, HoldingKind, decide, survivable
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
+from tests.sweeps import examples
 
 OWNED, LEAVING, COPY, FROZEN = HoldingKind.OWNED, HoldingKind.LEAVING, HoldingKind.COPY, HoldingKind.FROZEN
 SERVERS = ("s1", "s2", "s3")
@@ -152,7 +153,7 @@ def test_survivable_is_what_somebody_is_named_for():
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.permutations(SERVERS), min_size=1, max_size=3),
     st.sampled_from(SERVERS),

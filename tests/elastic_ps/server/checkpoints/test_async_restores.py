@@ -24,6 +24,7 @@ from elastic_ps.server.checkpoints.files import BlockFileWriter, BlockManifest
 from elastic_ps.server.phases import BlockStatus
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_desk import DATA, Desk
+from tests.sweeps import sweep
 
 LATER = ("w3", "w4")
 SMALL = replace(DATA, samples=4 * DATA.global_batch)
@@ -116,7 +117,7 @@ def proof(desks: list[Desk], floors: list[int], again: list[Desk], epochs: int) 
     return audit(entries, SMALL.samples, SMALL.global_batch, epochs)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", sweep(range(30)))
 def test_each_block_takes_each_batch_once_over_a_restore(seed: int) -> None:
     rng = random.Random(seed)
     played = Played(Book(), ("w0", "w1", "w2"), [Desk(data=SMALL), Desk(data=SMALL)], seed)

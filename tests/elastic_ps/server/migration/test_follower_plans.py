@@ -10,11 +10,12 @@ from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, PLANS, Hold, check_copies, plan, three
 from tests.elastic_ps.server.server_harness import TOKEN, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
+from tests.sweeps import sweep
 
 
 @pytest.mark.parametrize("how", ["clock", "adopt", "pause"])
 @pytest.mark.parametrize("case", PLANS)
-@pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
+@pytest.mark.parametrize("transport", sweep([TcpTransport(TOKEN), ShmTransport(TOKEN)]), ids=["tcp", "shm"])
 def test_a_plan_moves_owners_and_followers(jobs: Jobs, transport: Transport, case: str, how: str) -> None:
     owners, followers = PLANS[case]
     followers = [-1 if owner == follower else follower for owner, follower in zip(owners, followers, strict=True)]

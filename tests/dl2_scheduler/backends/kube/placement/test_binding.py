@@ -8,6 +8,7 @@ from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of
 from dl2_scheduler.backends.kube.placement.binding import decide
 from dl2_scheduler.cluster.free_resources import NodeRule
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, template
+from tests.sweeps import examples
 
 
 def decided(nodes, pods, jobs=(), now=NOW, rule=NodeRule.SPREAD, namespaces=None):
@@ -224,7 +225,7 @@ def test_a_job_that_is_to_have_nothing_keeps_no_room_but_its_coordinator_is_boun
     assert not found.reservations
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3), st.sampled_from(["500m", "1", "2"])), max_size=6),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.dl2_scheduler.backends.kube.placement.test_binding import decided, reasons, where
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, template
+from tests.sweeps import examples
 
 HOST, ZONE = "kubernetes.io/hostname", "zone"
 EXISTS = {"key": "app", "operator": "Exists"}
@@ -218,7 +219,7 @@ def test_room_is_kept_where_those_that_must_be_apart_will_fit():
 APPS = st.sampled_from(["x", "y", "z"])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.tuples(APPS, st.none() | APPS, st.sampled_from([HOST, ZONE]), st.booleans()), max_size=12),
     st.lists(st.sampled_from(["a", "b", ""]), min_size=1, max_size=5),
