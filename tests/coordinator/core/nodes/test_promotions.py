@@ -8,41 +8,15 @@ from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.job import JobPhase
-from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind
+from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.plans.promotion import HoldingKind
 from coordinator.core.plans.protection import protection
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
-from tests.coordinator.played_job import ASYNC, DATA, SSP, TENSORS, World, text
+from tests.coordinator.core.nodes.replicated_jobs import MODES, check_survived, protected, replicated
+from tests.coordinator.played_job import TENSORS, World, text
 from tests.coordinator.played_node import PlayedNode
-from tests.sweeps import sweep
-
-MODES = [DATA, ASYNC, SSP]
-
-
-def replicated(workers=2, servers=3, **named):
-    world = World(workers, servers, replicas=1, **named)
-    for _ in range(4):
-        world.turn()
-    return world
-
-
-def protected(world):
-    found = protection(world.state.job)
-    return found.blocks == found.all_blocks > 0
-
-
-def check_survived(world, term=1):
-    """Nothing was restored, everyone trains, all blocks are protected again."""
-    assert world.state.job.phase is JobPhase.RUNNING, world.describe()
-    assert world.state.job.term == term, world.describe()
-    assert protected(world) or len(world.state.job.configuration.servers) == 1
-    before = max(node.version for node in world.alive)
-    for _ in range(6):
-        world.turn()
-    assert max(node.version for node in world.alive) > before, world.describe()
-    world.check_batches()
 
 
 @pytest.mark.parametrize("data", MODES)
@@ -234,34 +208,6 @@ def test_worker_dies_when_the_servers_death_is_decided():
     check_survived(world)
 
 
-@pytest.mark.parametrize("data", sweep(MODES))
-@pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING, Phase.ARMED])
-@pytest.mark.parametrize("victim", ["s0", "s1", "s2", "s3"])
-def test_server_dies_in_a_plan(phase, victim, data):
-    world = replicated(data=data)
-    world.ask(ev.ScaleAsked, 3, 4)
-    world.until(phase)
-    if world.node(victim) is None:
-        return
-    world.kill(world.node(victim))
-    world.settle()
-    check_survived(world)
-    assert world.counts == (3, 4)
-
-
-@pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED])
-@pytest.mark.parametrize("victim", ["s0", "s1", "s2", "s3"])
-def test_server_dies_in_a_plan_that_pauses(phase, victim):
-    """Nothing has been copied before the switch: what the old followers have is all that there is."""
-    world = replicated()
-    world.ask(ev.ScaleAsked, 3, 4, migration=MigrationMode.PAUSE)
-    world.until(phase)
-    world.kill(world.node(victim))
-    world.settle()
-    check_survived(world)
-    assert world.counts == (3, 4)
-
-
 @pytest.mark.parametrize("data", MODES)
 def test_one_server_protects_nothing_and_two_do_again(data):
     world = replicated(data=data)
@@ -274,49 +220,6 @@ def test_one_server_protects_nothing_and_two_do_again(data):
     world.settle()
     check_survived(world)
     assert protected(world)
-
-
-@pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED, None])
-@pytest.mark.parametrize("victim", ["s0", "s1"])
-def test_last_but_one_server_leaves_and_one_of_the_two_dies(victim, phase):
-    """The last one may be lost till then, and from then on takes the job with it; who leaves may always be lost."""
-    world = replicated(servers=2)
-    world.ask(ev.DrainAsked, "s1")
-    world.until(phase) if phase is not None else world.settle()
-    if world.node(victim) is None:
-        return
-    world.kill(world.node(victim))
-    world.settle()
-    if world.state.job.phase is JobPhase.FAILED:
-        assert (victim, phase) == ("s0", None), world.describe()
-        assert "server s0 died" in world.state.job.reason
-    else:
-        assert world.state.job.term == 1, "nothing was restored"
-        assert len(world.state.job.configuration.servers) == 1 or protected(world)
-
-
-@pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED])
-@pytest.mark.parametrize("victim", ["s0", "s1", "s2"])
-@pytest.mark.parametrize("leaver", ["s0", "s2"])
-def test_server_dies_while_one_leaves(phase, victim, leaver):
-    world = replicated()
-    world.ask(ev.DrainAsked, leaver)
-    world.until(phase)
-    world.kill(world.node(victim))
-    world.settle()
-    check_survived(world)
-
-
-def test_leaver_dies_before_its_blocks_have_arrived():
-    world = replicated()
-    world.ask(ev.DrainAsked, "s2")
-    world.until(Phase.ARMED)
-    world.post(na.Switched(world.now, "s2", world.plan.number))
-    world.kill(world.node("s2"))
-    world.launcher()
-    assert world.plan.kind is PlanKind.DEATH
-    world.settle()
-    check_survived(world)
 
 
 @pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.ARMED])

@@ -7,7 +7,7 @@ from coordinator.core import events as ev
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
 from tests.coordinator.core.nodes.lost_journals import lost, wait_in_vain
-from tests.coordinator.core.nodes.test_promotions import check_survived, protected, replicated
+from tests.coordinator.core.nodes.replicated_jobs import check_survived, protected, replicated
 from tests.sweeps import sweep
 
 
