@@ -98,28 +98,24 @@ def decide(
         young: blocks that were declared since the configuration in force took effect: see `_heir`.
     """
     survey = _Survey(frozenset(living), told, len(begun.assignment))
-    owners: list[NodeId] = []
-    followers: list[NodeId | None] = []
+    pairs: list[tuple[NodeId, NodeId | None]] = []
     lost = []
     before = frozenset(_blocks_of(promoted or (), len(begun.assignment)))
     at_once = []
     for block in range(len(begun.assignment)):
         chosen = _standing(chain, block, survey)
         if chosen is None:
-            best = _best_copy(chain, block, survey, promoted is not None)
-            if best is None and block in young:
-                best = _heir(chain, block, survey)
-            if best is None:
+            successor = _successor(chain, block, survey, promoted is not None, block in young)
+            if successor is None:
                 lost.append(block)
-            chosen = (best or begun.primary(block), None)
+            chosen = (successor or begun.primary(block), None)
             at_once.append(block)
         elif block in before and chosen[0] == chain[-1].primary(block):
             at_once.append(block)
-        owners.append(chosen[0])
-        followers.append(chosen[1])
+        pairs.append(chosen)
     if lost:
         return Decision(begun, tuple(lost))
-    settled = _settled(chain, begun, survey.living, owners, followers)
+    settled = _settled(chain, begun, survey.living, pairs)
     return Decision(settled, promoted=tuple(joined((block, 1) for block in at_once)))
 
 
@@ -165,6 +161,22 @@ def _standing(chain: Sequence[Configuration], block: int, survey: _Survey) -> tu
     return None
 
 
+def _successor(
+    chain: Sequence[Configuration], block: int, survey: _Survey, promoted: bool, is_young: bool
+) -> NodeId | None:
+    """Return who owns a block that no owner has outlived: its best copy or its heir; None: it is lost.
+
+    Args:
+        chain: see `decide`.
+        block: the block.
+        survey: what survivors have.
+        promoted: whether an earlier death decided the last configuration of the chain.
+        is_young: whether the block was declared since the configuration in force took effect.
+    """
+    best = _best_copy(chain, block, survey, promoted)
+    return _heir(chain, block, survey) if best is None and is_young else best
+
+
 def _best_copy(chain: Sequence[Configuration], block: int, survey: _Survey, promoted: bool) -> NodeId | None:
     """Return who has the best copy of a block; None: nobody has it as it was seen (rules 15 d and e)."""
     force, floor = _ends(chain, block)
@@ -208,22 +220,28 @@ def _settled(
     chain: Sequence[Configuration],
     begun: Configuration,
     living: frozenset[NodeId],
-    owners: Sequence[NodeId],
-    followers: Sequence[NodeId | None],
+    pairs: Sequence[tuple[NodeId, NodeId | None]],
 ) -> Configuration:
-    """Return the configuration in which these own and follow; who was to leave and owns a block again stays."""
+    """Return the configuration of these owners and followers; who was to leave and owns a block again stays.
+
+    Args:
+        chain: see `decide`.
+        begun: see there.
+        living: see there.
+        pairs: owner and follower of each block.
+    """
     members: dict[NodeId, Member] = {
         server.id: server for configuration in reversed(chain) for server in configuration.servers
     }
-    needed = {*owners, *(name for name in followers if name is not None)}
+    needed = {name for pair in pairs for name in pair if name is not None}
     stay = [server for server in begun.servers if server.id in living]
     back = sorted(needed - {server.id for server in stay})
     servers = (*stay, *(members[name] for name in back))
     index = {server.id: place for place, server in enumerate(servers)}
-    named = tuple(index[name] if name is not None else NOBODY for name in followers)
+    named = tuple(index[name] if name is not None else NOBODY for _, name in pairs)
     return replace(
         begun,
         servers=servers,
-        assignment=tuple(index[name] for name in owners),
+        assignment=tuple(index[name] for name, _ in pairs),
         followers=named if set(named) - {NOBODY} else (),
     )
