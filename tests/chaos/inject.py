@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.chaos import network
 from tests.chaos.disturbed import DisturbedJob, Node, chosen, unregistered
@@ -90,16 +91,19 @@ class Injection:
             return True
         return self._broken > 0 or (bool(self._rules) and network.count_dropped(self._rules) > 0)
 
-    def has_taken_effect(self, names: set[str]) -> bool:
-        """Whether the job has noticed what never mends itself.
+    def has_taken_effect(self, status: Any) -> bool:
+        """Whether the job has noticed what never mends itself, or has no use for it any more.
 
         Args:
-            names: of all nodes that it knows now.
+            status: of the job.
         """
         if not self.fault.costs_a_process:
             return True
         if self.fault.cell.role == COORDINATOR:
             return self.job.coordinator.pid != self.targets[0].pid
+        if self.fault.cell.role == MOVERS and not self.job.replicas and not status.plan.id and not self._open():
+            return True  # all had been handed over: without followers servers have nothing more to say to each other
+        names = {node.member.id for node in status.nodes}
         return any(node.role in (WORKER, SERVER) and node.name not in names for node in self.targets)
 
     @property

@@ -111,7 +111,7 @@ class Watch:
             self._planned = now - self._began
         if status is not None and status.phase == "running" and self._is_short_of_servers(status):
             self._job.scale(self._job.base)
-        taken = status is not None and self._injection.has_taken_effect({node.member.id for node in status.nodes})
+        taken = status is not None and self._injection.has_taken_effect(status)
         if taken and self._noticed is None and self._injection.fault.costs_a_process:
             self._noticed = now - self._began
         if not taken or not self._is_whole(now, status):
