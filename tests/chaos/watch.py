@@ -122,7 +122,7 @@ class Watch:
     def _is_short_of_servers(self, status: Any) -> bool:
         """Whether a job with replicas wants so few that nobody could follow; an operator asks again, as the docs say.
 
-        A coordinator without a journal wants what is in force; one whose servers start too slowly settles for less.
+        A coordinator without a journal wants what is in force.
         """
         return bool(self._job.replicas) and status.wanted_servers < self._job.base[1] and not status.plan.id
 
