@@ -98,7 +98,11 @@ class Unshared:
     """An `Unshared` is what a `Connection` is that shares no memory: every byte travels."""
 
     reason = ""
-    shared: Sequence[Image] = ()
+
+    @property
+    def shared(self) -> Sequence[Image]:
+        """See `Connection.shared`."""
+        return ()
 
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
         """See `Connection.share`: nothing is shared."""

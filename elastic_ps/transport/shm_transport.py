@@ -14,16 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.core.segments import Raw
-from elastic_ps.native.library import address as address_of
-from elastic_ps.transport.base import Buffer, Connection, Listener, flat
+from elastic_ps.transport.base import Buffer, Connection, Listener
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.greeting import answer, called
-from elastic_ps.transport.meta_parts import SharedRange
 from elastic_ps.transport.shared_memory import Image
+from elastic_ps.transport.shared_payloads import SharedPayloads
 from elastic_ps.transport.shm_rendezvous import ShmRendezvous, check_user
 from elastic_ps.transport.stream import Greet, SocketConnection, SocketListener
 from elastic_ps.transport.tcp import TcpTransport, listening_socket
@@ -48,81 +45,45 @@ class ShmConnection(SocketConnection):
     def __init__(self, sock: socket.socket, peer: str, takes: bool, greet: Greet | None = None):
         super().__init__(sock, peer, greet)
         self._takes = takes
-        self._at: Sequence[SharedRange] = ()  # of the present frame's payload; none where it travels
-        self._lying: list[Raw] = []  # what `receive_into` has not taken of it
+        self._payloads = SharedPayloads()
+
+    @property
+    def shared(self) -> Sequence[Image]:
+        """See `Connection.shared`."""
+        return self._payloads.shared
 
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
         """See `Connection.share`."""
-        self.shared = (writable, *readable)
+        self._payloads.shared = (writable, *readable)
         self._unsent = [os.dup(writable.descriptor), *(image.read_only() for image in readable)]
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """See `Connection.send`."""
-        places = self._places([np.asarray(flat(part)) for part in payload]) if self.shared else None
+        places = self._payloads.places(payload)
         if not places:
             super().send(frame, payload)
             return
         frame.payload_bytes = sum(nbytes for _, _, nbytes in places)
         self._send_frame(replace(frame, at=tuple(places)), ())
 
-    def _places(self, parts: Sequence[Raw]) -> list[SharedRange] | None:
-        """Return where a payload lies in shared memory; None: not all of it does."""
-        places = [self._place(part) for part in parts]
-        return None if None in places else [place for place in places if place is not None]
-
-    def _place(self, part: Raw) -> SharedRange | None:
-        address = address_of(part)
-        for number, image in enumerate(self.shared):
-            low = address - address_of(image.array)
-            if low >= 0 and low + part.nbytes <= image.array.nbytes:
-                return SharedRange(number, low, part.nbytes)
-        return None
-
     def receive(self) -> Frame:
         """See `Connection.receive`."""
         frame = super().receive()
-        self._lying = [self._lies(*place) for place in frame.at]
-        self._at = frame.at
-        if self._at and sum(part.nbytes for part in self._lying) != frame.payload_bytes:
-            raise ProtocolError(f"{frame.kind.name} of {frame.payload_bytes} bytes at {self._at}")
+        self._payloads.begin(frame)
         return frame
-
-    def _lies(self, number: int, low: int, nbytes: int) -> Raw:
-        if number >= len(self.shared):
-            raise ProtocolError(f"{nbytes} bytes from {low} of image {number}, where {len(self.shared)} are shared")
-        image = self.shared[number]
-        if low + nbytes > image.array.nbytes:
-            image.follow()
-        if low + nbytes > image.array.nbytes:
-            raise ProtocolError(f"{nbytes} bytes from {low} of an image of {image.array.nbytes}")
-        return image.array[low : low + nbytes]
 
     def image_at(self, places: Sequence[slice]) -> Image | None:
         """See `Connection.image_at`."""
-        numbers = {number for number, _, _ in self._at}
-        if len(numbers) != 1 or [slice(low, low + nbytes) for _, low, nbytes in self._at] != list(places):
-            return None
-        return self.shared[numbers.pop()]
+        return self._payloads.image_at(places)
 
     def lying(self) -> Sequence[Raw]:
         """See `Connection.lying`."""
-        return self._lying
+        return self._payloads.lying
 
     def receive_into(self, buffers: Sequence[Buffer]) -> None:
         """See `Connection.receive_into`."""
-        if not self._at:
+        if not self._payloads.take(buffers):
             super().receive_into(buffers)
-            return
-        for target in [np.asarray(flat(buffer)) for buffer in buffers]:
-            filled = 0
-            while filled < target.nbytes:
-                part = self._lying[0][: target.nbytes - filled]
-                there = target[filled : filled + part.nbytes]
-                if address_of(part) != address_of(there):
-                    there[...] = part
-                filled += part.nbytes
-                rest = self._lying[0][part.nbytes :]
-                self._lying[:1] = [rest] if rest.nbytes else []
 
     def _take(self, view: memoryview) -> int:
         if not self._takes:
@@ -133,7 +94,7 @@ class ShmConnection(SocketConnection):
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 descriptors = array("i", data)
                 self._takes = False
-                self.shared = tuple(Image.attached(fd, number == 0) for number, fd in enumerate(descriptors))
+                self._payloads.shared = tuple(Image.attached(fd, number == 0) for number, fd in enumerate(descriptors))
         return got
 
 
