@@ -64,7 +64,9 @@ class Fault:
 class JobDraw:
     """A job and what happens to it: all that a world needs beside its seed.
 
-    `apart`: each fault waits until the job has got over the one before.
+    Attributes:
+        apart: each fault waits until the job has got over the one before.
+        hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
     """
 
     seed: int
@@ -88,6 +90,7 @@ class JobDraw:
     gradients: str = DENSE
     replicas: int = 0
     apart: bool = False
+    hosts: int = 0
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, numbers: frozenset[int]) -> "JobDraw":
@@ -101,6 +104,9 @@ def calm(seed: int, **fields: object) -> JobDraw:
 
 
 _LEASES = (2.0, 3.0, 5.0)
+_SHORT_PACE = 0.001, 0.01
+_SHARING_SEEDS = 300
+"""From this seed on jobs may share memory: what smaller ones have found stands."""
 
 
 def drawn(seed: int, faults: int = 10) -> JobDraw:
@@ -115,7 +121,7 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
     apart = bool(replicas) and random.random() < 0.5
     mode = random.choice(("sync", "sync", "async", "ssp"))
     lease = random.choice(_LEASES)
-    return JobDraw(
+    draw = JobDraw(
         seed,
         mode=mode,
         workers=random.randint(1, 3),
@@ -138,6 +144,16 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         apart=apart,
         faults=tuple(_faults(random, faults, lease, bool(replicas), apart)),
     )
+    return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
+
+
+def _sharing(draw: JobDraw, random: Random) -> JobDraw:
+    """Let some jobs share memory; the steps of some of them are shorter than the way of a frame."""
+    hosts = random.choice((0, 0, 1, 2))
+    short = hosts and draw.latency[1] > _SHORT_PACE[1] and random.random() < 0.5
+    if short:
+        draw = replace(draw, pace=_SHORT_PACE, latency=(_SHORT_PACE[0], draw.latency[1]))
+    return replace(draw, hosts=hosts)
 
 
 def _lasts(random: Random, kind: str, role: str, lease: float) -> float:

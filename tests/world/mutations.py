@@ -20,7 +20,7 @@ from coordinator.core.nodes import expulsions, failure_detection
 from coordinator.core.plans import promotion
 from coordinator.server import journal, ledger_files
 from elastic_ps.node import standing
-from elastic_ps.server import phases
+from elastic_ps.server import connections, phases, service
 from elastic_ps.server.blocks import applied_batches, checkpoint_snapshot
 from elastic_ps.server.copying import follow_source, shadows
 from elastic_ps.server.migration import follow_sources
@@ -175,6 +175,15 @@ def _no_book(real: Any) -> Any:
     return written
 
 
+def _lands_at_once(real: Any) -> Any:
+    def buffers(self: Any, peer: Any, frame: Any) -> Any:
+        if peer.lane != connections.EXCHANGE:
+            return real(self, peer, frame)
+        return self.worker_frames.buffers(peer.node, frame, peer.memory, peer.link.check_open)
+
+    return buffers
+
+
 MUTATIONS = {
     "told_at_once": Mutation(
         "versions are told before followers have them", acknowledged.AcknowledgedVersions, "_tell", _told_at_once
@@ -205,6 +214,12 @@ MUTATIONS = {
     "stale_served": Mutation("pushes of older configurations are served", phases, "judge", _serves_stale),
     "pushes_kept": Mutation(
         "pushes of older configurations stay", server_state.ServerState, "new_gathering", _keeps_pushes
+    ),
+    "received_in_place": Mutation(
+        "pushes that travel are received into memory that the worker writes to",
+        service.ServerNode,
+        "buffers",
+        _lands_at_once,
     ),
     "counted_again": Mutation(
         "a push that comes again counts for the next step", sync_updates.SyncUpdates, "_judge", _counts_again

@@ -99,11 +99,12 @@ class Network:
         scheduler: gives the time.
         random: draws delays.
         latency: seconds that a message takes, at least and at most.
+        hosts: on which processes run that share memory; 0: none share any.
     """
 
-    def __init__(self, scheduler: Scheduler, random: Random, latency: tuple[float, float]):
+    def __init__(self, scheduler: Scheduler, random: Random, latency: tuple[float, float], hosts: int = 0):
         self.scheduler, self.random = scheduler, random
-        self._latency = latency
+        self._latency, self._hosts = latency, hosts
         self._listening: dict[int, tuple[Process, Callable[[End], None]]] = {}
         self._blocked: dict[tuple[Process, Process], float] = {}  # from, to: since when
         self._slow: dict[tuple[Process, Process], float] = {}
@@ -117,6 +118,10 @@ class Network:
         low, high = self._latency
         drawn = low + self.random.random() * (high - low)
         return drawn + self._slow.get((source, target), 0.0) if self._slow else drawn
+
+    def are_together(self, one: Process, other: Process) -> bool:
+        """Return whether two processes can share memory."""
+        return bool(self._hosts) and one.number % self._hosts == other.number % self._hosts
 
     def is_blocked(self, source: Process, target: Process) -> bool:
         """Return whether nothing passes from one process to another."""

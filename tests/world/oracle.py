@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from coordinator.server.ledger_files import Ledger
+from elastic_ps.core.model import members
+from elastic_ps.server.blocks.applied_batches import BatchId
+from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.frame_kinds import Kind
 from tests.world.draw import JobDraw
 from tests.world.programs import Watch
@@ -44,7 +47,7 @@ class Oracle(Watch):
         self._progress = 0.0
         self._versions: dict[Any, int] = {}  # by process
         self._weights: dict[int, int] = {}  # by version, a checksum
-        self._values: dict[tuple[int, Any], int] = {}  # by version and run, a checksum
+        self._values: dict[Any, int] = {}  # by version and runs, a checksum
         self._owners: dict[tuple[Any, int], Any] = {}  # by configuration and block
         self.scripts_ended = 0
 
@@ -121,8 +124,22 @@ class Oracle(Watch):
 
     # ---- the network -------------------------------------------------------------------------------------------------
 
-    def sent(self, process: Any, frame: Any, data: bytes) -> None:
-        """Take note of a frame on the data plane."""
+    def overwritten(self, process: Any, sender: Any, frame: Any) -> None:
+        """See `Watch`: a push that has been answered may come again, late, and is not used."""
+        if frame.kind is Kind.PUSH and not self._counts(process.server, frame):
+            return
+        self._wrong(f"{process} uses {frame.kind.name} {frame.version} of {sender}, who has written to it meanwhile")
+
+    def _counts(self, server: Any, frame: Any) -> bool:
+        """Return whether a push brings gradients of an update that its server has still to make."""
+        store = server.store
+        mine = [(block, 1) for block in members(frame.runs) if store.status[block] == BlockStatus.PRIMARY]
+        if self._draw.mode == "sync":
+            return any(store.versions[block] == frame.version for block, _ in mine)
+        return not all(store.applied.has(BatchId(*frame.meta.batch), run).all() for run in mine)
+
+    def sent(self, process: Any, frame: Any, payload: Any) -> None:
+        """See `Watch`."""
         if frame.kind is not Kind.VALUE:
             return
         for start, count in frame.runs:
@@ -131,8 +148,8 @@ class Oracle(Watch):
                 if owner is not process:
                     self._wrong(f"{owner} and {process} both give block {block} in configuration {frame.configuration}")
         if self._draw.mode == "sync" and frame.payload_bytes:
-            checksum = zlib.crc32(data[-frame.payload_bytes :])
-            key = frame.version, tuple(frame.runs)
+            checksum = zlib.crc32(b"".join(payload))
+            key = frame.version, tuple(frame.runs), frame.meta.rows
             if self._values.setdefault(key, checksum) != checksum:
                 self._wrong(f"{process}: blocks {key[1]} of version {frame.version} differ from what was given before")
 

@@ -1,5 +1,7 @@
 """What the processes of the world run: production's programs, and a training script whose result tells every sample."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 import coordinator.__main__
@@ -8,6 +10,7 @@ from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.data.sampler import Sampler, epochs
 from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.node.settings import NodeSettings
+from elastic_ps.transport.frames import Frame
 from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import WorkerJob
 from tests.world import gradients, threads
@@ -66,6 +69,12 @@ class Watch:
 
     def crashed(self, process: Process, error: Exception) -> None:
         """Take note that a script has raised."""
+
+    def sent(self, process: Process, frame: Frame, payload: Sequence[memoryview]) -> None:
+        """Take note of a frame on the data plane."""
+
+    def overwritten(self, process: Process, sender: Process, frame: Frame) -> None:
+        """Take note that a process uses a payload in shared memory that is not what was sent."""
 
 
 def train(process: Process, draw: JobDraw, watch: Watch, pace: tuple[float, float]) -> None:

@@ -47,6 +47,7 @@ class Process:
         self.failed = False
         self.ahead = 0.0, 0.0  # seconds by which its clocks have jumped: the monotonic one, that of the day
         self.job: Any = None  # of a worker's script
+        self.server: Any = None  # a server's state
         self.arguments: list[str] = []
         self.environment: dict[str, str] = {}
         self.exited: Callable[[int], None] = lambda status: None

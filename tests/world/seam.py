@@ -31,6 +31,7 @@ from elastic_ps.control import channels
 from elastic_ps.data import sampler
 from elastic_ps.launch import children, coordinator_process, job_agent
 from elastic_ps.node import node_memory, session
+from elastic_ps.server import service
 from elastic_ps.server.copying import shadows
 from elastic_ps.system import storage, strangers
 from elastic_ps.transport import choice, send_queue, shared_memory
@@ -124,6 +125,12 @@ def _linked(link: Any, *arguments: Any, **named: Any) -> None:
     process.links = [other for other in process.links if not other.closed] + [link]
 
 
+def _serving(server: Any, *arguments: Any, **named: Any) -> None:
+    _SERVER(server, *arguments, **named)
+    _process().server = server.state
+
+
+_SERVER = service.ServerNode.__init__
 _LINK = send_queue.Link.__init__
 _BACKLOG_BYTES = 2048
 """Of a joiner: jobs are small here, and are to come to their bounds."""
@@ -165,7 +172,7 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     yield worker_job, "ScriptEnding", _Ending
     yield worker_job, "atexit", SimpleNamespace(register=lambda act: _process().leaving.append(act))
     yield sampler, "current_job", _job
-    yield choice, "TRANSPORTS", {**choice.TRANSPORTS, choice.TransportName.TCP: world.make_transport}
+    yield choice, "TRANSPORTS", dict.fromkeys(choice.TransportName, world.make_transport)
     yield strangers.CountedLog.__init__, "__defaults__", (clocks.time.monotonic,)
     for module in children, coordinator_process:
         yield module, "ChildProcess", world.start_child
@@ -173,6 +180,7 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
         yield module, "NodeLog", world.make_log
     yield send_queue.Link, "__init__", _linked
     yield shadows, "BACKLOG_BYTES", _BACKLOG_BYTES
+    yield service.ServerNode, "__init__", _serving
     for kind in send_queue.Link, bounded_streams.BoundedStream, shared_memory.Image:
         yield kind, "__hash__", _Numbered.hash
 

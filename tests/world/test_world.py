@@ -15,6 +15,7 @@ from tests.world import cells as kinds
 from tests.world import gradients, results
 from tests.world.draw import Fault, JobDraw, drawn
 from tests.world.hunt import hunt
+from tests.world.mutations import planted
 from tests.world.shrink import shrunk
 
 pytestmark = pytest.mark.slow
@@ -102,6 +103,18 @@ def test_a_fault_of_a_connection_waits_for_one():
     result = results.play(JobDraw(1, faults=(fault,), **job))
     assert result.failures == ()
     assert result.hits == ((kinds.MOVERS, kinds.RESTORE, kinds.DROP),)
+
+
+def test_gradients_that_a_late_push_overwrites_in_shared_memory_are_found():
+    """Owners change while steps are shorter than the way of a push: some come when their worker is a step further."""
+    asked = tuple(
+        Fault(number, kinds.SCALE, after=0.2, workers=3 - number % 2, servers=3 - number % 2) for number in range(6)
+    )
+    short = {"latency": (0.001, 0.05), "pace": (0.001, 0.01), "switches": 0.02, "slow": 0.1}
+    job = JobDraw(3, workers=2, servers=2, epochs=20, hosts=1, checkpoint_interval=0.2, faults=asked, **short)
+    assert results.play(job).failures == ()
+    with planted("received_in_place"):
+        assert "who has written to it meanwhile" in results.play(job).failures[0]
 
 
 def test_a_planted_bug_is_found_and_gone_afterwards():

@@ -68,7 +68,7 @@ class World:
         self.draw, self.watch = draw, watch
         self.scheduler = Scheduler(draw.seed, draw.switches, draw.slow)
         self.scheduler.uncaught = self._uncaught
-        self.network = Network(self.scheduler, Random(f"network {draw.seed}"), draw.latency)
+        self.network = Network(self.scheduler, Random(f"network {draw.seed}"), draw.latency, draw.hosts)
         self.disk = Disk(folder, Random(f"disk {draw.seed}"))
         self.story = Story(str(folder))
         self.processes: list[Process] = []
@@ -124,7 +124,8 @@ class World:
             identity="world",
             lease=draw.lease,
         )
-        nodes = options.NodesOptions(host="world", transport=TransportName.TCP, join_timeout=30.0, grace=_GRACE)
+        transport = TransportName.AUTO if draw.hosts else TransportName.TCP
+        nodes = options.NodesOptions(host="world", transport=transport, join_timeout=30.0, grace=_GRACE)
         settings = options.JobSettings(options.Script("train"), job, nodes)
         folder = SimpleNamespace(
             path=self.folder,
@@ -267,7 +268,7 @@ class World:
 
     def make_transport(self, token: bytes, sockets: int, folder: str) -> WorldTransport:
         """Make the transport of the process that runs."""
-        return WorldTransport(self.network, _running(), self.draw.room, self.watch.sent)
+        return WorldTransport(self.network, _running(), self.draw.room, self.watch)
 
 
 def _short(name: str) -> str:
