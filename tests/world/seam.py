@@ -35,6 +35,7 @@ from elastic_ps.server import service
 from elastic_ps.server.copying import shadows
 from elastic_ps.system import storage, strangers
 from elastic_ps.transport import choice, send_queue, shared_memory
+from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.worker.script import process_ending, worker_job
 from tests.world import clocks, loop, threads
 from tests.world.threads import here
@@ -125,12 +126,27 @@ def _linked(link: Any, *arguments: Any, **named: Any) -> None:
     process.links = [other for other in process.links if not other.closed] + [link]
 
 
-def _serving(server: Any, *arguments: Any, **named: Any) -> None:
-    _SERVER(server, *arguments, **named)
-    _process().server = server.state
+def _serving(copies: Any) -> Any:
+    def made(server: Any, *arguments: Any, **named: Any) -> None:
+        _SERVER(server, *arguments, **named)
+        _process().server = server.state
+        copies.began(_process())
+
+    return made
+
+
+def _queued(copies: Any) -> Any:
+    def enqueue(link: Any, frame: Any, *arguments: Any, **named: Any) -> None:
+        if not link.closed and frame.kind in _WATCHED:
+            copies.queued(_process(), link, frame)
+        _ENQUEUE(link, frame, *arguments, **named)
+
+    return enqueue
 
 
 _SERVER = service.ServerNode.__init__
+_ENQUEUE = send_queue.Link.enqueue
+_WATCHED = frozenset({Kind.VALUE, Kind.SNAPSHOT, Kind.HANDOVER, Kind.FOLLOWED})
 _LINK = send_queue.Link.__init__
 _BACKLOG_BYTES = 2048
 """Of a joiner: jobs are small here, and are to come to their bounds."""
@@ -180,7 +196,9 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
         yield module, "NodeLog", world.make_log
     yield send_queue.Link, "__init__", _linked
     yield shadows, "BACKLOG_BYTES", _BACKLOG_BYTES
-    yield service.ServerNode, "__init__", _serving
+    yield service.ServerNode, "__init__", _serving(world.copies)
+    if world.draw.replicas:
+        yield send_queue.Link, "enqueue", _queued(world.copies)
     for kind in send_queue.Link, bounded_streams.BoundedStream, shared_memory.Image:
         yield kind, "__hash__", _Numbered.hash
 

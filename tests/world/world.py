@@ -16,6 +16,7 @@ from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.transport.choice import TransportName
 from tests.world import programs, seam
 from tests.world.cells import LOSE
+from tests.world.copies import Copies
 from tests.world.disk import Disk
 from tests.world.draw import JobDraw
 from tests.world.guarantee import Guarantee
@@ -76,6 +77,7 @@ class World:
         self.failures: list[str] = []
         watch.world = self
         self.guarantee = Guarantee(self)
+        self.copies = Copies(self)
         self.injector = Injector(self)
         self.coordinator_changed = 0.0
         self.address, self.token = "", bytes.fromhex(_TOKEN)
@@ -256,6 +258,8 @@ class World:
         found, effects = step(state, event)
         if not self.scheduler.over:  # else a coordinator that was killed long ago comes to its end
             self.injector.saw(found)
+            if self.draw.replicas:
+                self.copies.saw(found)
         return found, effects
 
     def make_channel(self, address: str, options: Any = None) -> WorldChannel:
