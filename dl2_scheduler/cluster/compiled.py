@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_config: Any = numba.config
 _PACKAGE = Path(__file__).parents[1]
 _PREFIX = f"compiled-numba{numba.__version__}-numpy{numpy.__version__}-"
 """Environments with other versions beside this one keep what they have compiled."""
@@ -41,6 +42,8 @@ def inlined(function: F) -> F:
 
 def _by_one_process(dispatcher: Any) -> Any:
     """Let one of the processes that need a function at the same time compile it, and the others load what it saves."""
+    if _config.DISABLE_JIT:  # NUMBA_DISABLE_JIT: it is the plain function
+        return dispatcher
     compile_or_load, function = dispatcher.compile, dispatcher.py_func
 
     def alone(signature: Any) -> Any:
@@ -99,7 +102,6 @@ def cache_folder(sources: Iterable[Path], parent: Path) -> Path:
     return folder
 
 
-_config: Any = numba.config
 if not _config.CACHE_DIR:  # else NUMBA_CACHE_DIR names it
     _compiling = [path for path in _PACKAGE.glob("*/**/*.py") if b"cluster.compiled import" in path.read_bytes()]
     _config.CACHE_DIR = str(cache_folder([Path(__file__), *_compiling], _PACKAGE / "__pycache__"))

@@ -58,3 +58,10 @@ def test_a_cache_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path / "file"))
     with compiled._lock("fill"):
         pass
+
+
+def test_functions_run_as_plain_python_where_nothing_is_to_be_compiled():
+    script = COMPILES.replace("sum(fits_on.stats.cache_misses.values())", "fits_on(np.ones((1, 1)), 0, np.ones(1))")
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
