@@ -38,7 +38,7 @@ PARALLEL = -n $(WORKERS) --dist worksteal
 # TESTS_FAST: fewer examples of each property. MXNet's tests are not even imported, as each worker would import MXNet.
 test-fast: export TESTS_FAST = 1
 test-fast: setup  ## the pure tests that take little each, and a part of each sweep: a minute
-	$(BIN)/python -m pytest -n $$(( 2 * $$(nproc) )) --dist worksteal -m "not (slow or mxnet or kube)" --ignore tests/elastic_ps/mxnet $(TESTS)
+	$(BIN)/python -m pytest -n $$(( 3 * $$(nproc) )) --dist worksteal -m "not (slow or mxnet or kube)" --ignore tests/elastic_ps/mxnet $(TESTS)
 
 # Each test runs once, and in the first environment too where numpy's version can change what it finds.
 test: setup $(STAMP_NUMPY2)  ## all tests but those on Kubernetes: with numpy 2 and no MXNet, then with MXNet

@@ -128,6 +128,7 @@ def test_its_decisions_follow(trained):
     assert not CriticPolicy(critic).allocate(empty.snapshot, empty).grants
 
 
+@pytest.mark.slow
 def test_a_job_that_ends_in_the_slot_is_worth_the_rest_of_it_too(trained):
     critic, _ = trained
     room = FreeResources(at(0, JobState(job(1, epochs=5.0)), JobState(job(2, epochs=1000.0))))
@@ -152,6 +153,7 @@ def test_optimism_is_for_what_was_not_tried():
     assert ratio[0, 0] < 1.05 < ratio[3, 3]
 
 
+@pytest.mark.slow
 def test_a_type_that_it_does_not_know_is_hoped_to_train_faster_than_jobs_usually_do(trained):
     critic, _ = trained
     room = FreeResources(at(0, JobState(job(1, model="unknown", epochs=5e4)), JobState(job(2, epochs=5e4))))
@@ -174,6 +176,7 @@ def test_it_is_not_ready_before_it_has_seen_jobs_train_and_end():
     assert critic.ready
 
 
+@pytest.mark.slow
 def test_its_state_goes_on(trained):
     critic, _ = trained
     again = Critic(MODELS, CriticSettings(steps=400))

@@ -88,6 +88,7 @@ def test_the_same_seed_gives_the_same_policy(taught, tmp_path):
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_a_policy_by_name(taught, tmp_path):
     assert isinstance(make_policy(f"dl2:{taught[0].path}", SPEEDS), Dl2)
     with pytest.raises(BadInput, match=r"no policy in .*nothing.*dl2 bootstrap"):

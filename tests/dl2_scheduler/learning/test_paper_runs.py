@@ -150,6 +150,7 @@ def learning_weights(folder: RunFolder) -> PaperWeights:
     return found
 
 
+@pytest.mark.slow
 def test_it_is_judged_as_it_would_decide(taught: tuple[RunFolder, dict[str, list[float]]], tmp_path: Path) -> None:
     learning = online(tmp_path / "run", taught[0])
     policy = PaperDl2(learning_weights(taught[0]))

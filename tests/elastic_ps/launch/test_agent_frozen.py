@@ -32,6 +32,7 @@ def test_a_frozen_node_that_was_expelled_is_killed_and_replaced(start_job: Start
     assert "--max-restarts 1 has been used up" in outcome.reason
 
 
+@pytest.mark.slow
 def test_the_end_of_a_job_gives_an_expelled_node_no_more_time(start_job: StartJob) -> None:
     job, (frozen, other) = running(start_job, workers=2, max_restarts=1, grace=600.0)
     os.kill(frozen.pid, signal.SIGSTOP)
@@ -75,6 +76,7 @@ def test_a_frozen_node_does_not_outlive_a_restore_by_more_than_the_grace(start_j
     finish(job, new)
 
 
+@pytest.mark.slow
 def test_who_a_restore_was_to_end_fails_no_job_that_has_finished_meanwhile(start_job: StartJob) -> None:
     job, (frozen,) = running(start_job, max_restarts=0, grace=2.0)
     os.kill(frozen.pid, signal.SIGSTOP)

@@ -230,6 +230,9 @@ def test_who_comes_when_no_descriptor_is_left_is_turned_away(door, caplog, monke
         sock.sendall(encode(HELLO))
         assert answer(sock) == b""
     assert "was closed: [Errno 24] Too many open files" in caplog.text
+    for thread in threading.enumerate():
+        if thread.name.startswith("greet-"):
+            thread.join(20)
     assert len(door.connections._strangers) == 0
 
 
