@@ -29,6 +29,9 @@ class CoordinatorLink:
     Args:
         address: host:port.
         token: the job's secret.
+
+    Attributes:
+        coordinators: how many have listened there so far, one after the other.
     """
 
     def __init__(self, address: str, token: bytes):
@@ -41,6 +44,11 @@ class CoordinatorLink:
         self._deliverer: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
         self._stream: Any = None
+        self.coordinators = 0
+
+    def begin_anew(self) -> None:
+        """Take note that a coordinator listens: what one before it has not answered does not count against it."""
+        self.coordinators += 1
 
     def attach(self, on_wanted: Callable[[WantedNodes], None], on_refused: Callable[[str], None]) -> None:
         """Follow the coordinator's wishes and deliver reports of exits, in threads, until `close`.
@@ -56,21 +64,25 @@ class CoordinatorLink:
         self._follower.start()
         self._deliverer.start()
 
-    def watch(self, bound: float, on_silent: Callable[[float], None]) -> None:
+    def watch(self, bound: float, on_silent: Callable[[float, int], None]) -> None:
         """Ask the coordinator every few seconds whether it is well, in a thread, until `close`.
 
         Args:
             bound: seconds without an answer that are too many.
-            on_silent: takes the seconds that it has been silent, from a thread; after each `bound` of them.
+            on_silent: takes the seconds that it has been silent and which of the `coordinators` it is, from a thread;
+                after each `bound` of them.
         """
         self._watcher = threading.Thread(
             target=self._watch, args=(bound, on_silent), name="launcher-watch", daemon=True
         )
         self._watcher.start()
 
-    def _watch(self, bound: float, on_silent: Callable[[float], None]) -> None:
+    def _watch(self, bound: float, on_silent: Callable[[float, int], None]) -> None:
         unanswered = 0  # questions: not seconds, as this process itself may have stood still for any time
+        which = self.coordinators
         while not self._closed.wait(_HEALTH_SECONDS if not unanswered else 0.0):
+            if which != self.coordinators:
+                unanswered, which = 0, self.coordinators
             asked = time.monotonic()
             try:
                 self._stub.Status(pb.StatusRequest(), timeout=_HEALTH_SECONDS, wait_for_ready=True)
@@ -81,7 +93,7 @@ class CoordinatorLink:
             except ValueError:  # grpc's word for a closed channel
                 return
             if unanswered * _HEALTH_SECONDS >= bound:
-                on_silent(unanswered * _HEALTH_SECONDS)
+                on_silent(unanswered * _HEALTH_SECONDS, which)
                 unanswered = 0
 
     def exited(self, nonce: str, node: str, status: int) -> None:

@@ -69,6 +69,7 @@ class _Refused:
 @dataclass(frozen=True, slots=True)
 class _Silent:
     seconds: float
+    coordinator: int  # of those that have listened so far
 
 
 _Event = WantedNodes | CoordinatorReady | _Exited | _Signalled | _Refused | _Silent
@@ -154,7 +155,7 @@ class JobAgent:
                 self._on_signal(number)
             case _Refused(reason):
                 self._stop(LauncherOutcome(1, "failed", reason), now=True)
-            case _Silent(seconds) if self._coordinator.listens:
+            case _Silent(seconds, which) if self._is_there(which):
                 self._say(f"the coordinator runs and has not answered for {seconds:.0f} s: killed")
                 self._coordinator.kill()
 
@@ -182,7 +183,12 @@ class JobAgent:
             self._link = CoordinatorLink(address, read_token(self._folder.token_file))
             self._link.attach(self._events.put, lambda reason: self._events.put(_Refused(reason)))
             silent = self._settings.job.lease + _SILENT_SECONDS
-            self._link.watch(silent, lambda seconds: self._events.put(_Silent(seconds)))
+            self._link.watch(silent, lambda seconds, which: self._events.put(_Silent(seconds, which)))
+        self._link.begin_anew()
+
+    def _is_there(self, which: int) -> bool:
+        """Return whether the coordinator that did not answer is the one that listens now."""
+        return self._link is not None and self._coordinator.listens and which == self._link.coordinators
 
     def _on_exit(self, nonce: str, status: int) -> None:
         local, log = self._children.remove(nonce)
