@@ -265,9 +265,9 @@ class Connections:
     def _receive(self, peer: Peer) -> None:
         link = peer.link
         try:
-            while not link.closed:
+            while True:
+                link.check_open()
                 self._receive_one(peer)
-            self._drop(link)  # who closed it needs it no more
         except ProtocolError as error:
             log.warning("%s sent what no correct peer sends: %s", link.peer, error)
             link.enqueue(Frame(RefusedMeta(reason=Reason.MALFORMED, detail=str(error))))
