@@ -167,7 +167,8 @@ def test_an_old_owner_dies_with_its_hand_overs_when_others_have_switched(
     hold = Hold(monkeypatch, owner="s0")
     slabs = job.push_all(1)
     assert hold.held.wait(TIMEOUT)
-    until(lambda: (job.servers["s2"].state.store.versions[OF_S0] == 2).all())
+    store = job.servers["s2"].state.store
+    until(lambda: (store.versions[store.held(BlockStatus.FOLLOWER)] == 2).all())
     job.order_adopt(new)
     for name in ("s1", "s2"):
         job.controls[name].await_answer(pb.SWITCHED, number=new.id)
