@@ -54,6 +54,8 @@ def finish(job, folder):
     """End it; returns its weights, which are those of a job that nothing has happened to."""
     (folder / "finish").touch()
     job.until(lambda status: status.phase == "finished", "the end")
+    for node in job.nodes:
+        node.wait(PATIENCE)  # servers report the rest of their ledgers before they end
     weights = weights_in(folder)
     job.coordinator.terminate()
     assert job.coordinator.wait(PATIENCE) == 0, job.logs()
