@@ -248,9 +248,9 @@ class JobAgent:
 
     def _decide(self) -> None:
         """Do what `decide.plan` says."""
+        resting = self._failed_starts.resting(time.monotonic())  # first: a pause that is over is no deadline any more
         if self._outcome is not None:
             return
-        resting = self._failed_starts.resting(time.monotonic())
         for action in decide.plan(self._wanted, self._children.locals, self._budget, resting):
             match action:
                 case decide.StartProcesses(role, count):

@@ -1,6 +1,7 @@
 """The launcher of a whole job, with real processes and a played coordinator."""
 
 import json
+import math
 import os
 import signal
 
@@ -11,6 +12,7 @@ from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch import children, decide
 from elastic_ps.launch.job_agent import LauncherOutcome
 from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, gone, over, registered, running, wait_gone
+from tests.elastic_ps.waiting import until
 
 
 def test_starts_what_is_wanted_and_ends_with_the_job(start_job: StartJob) -> None:
@@ -93,6 +95,20 @@ def test_job_that_trains_goes_on_without_what_cannot_start(
     job.fake.want(**{**known, "nodes": {**known["nodes"], late.name: "s2"}})
     job.transcript.wait_for("s2 has joined")
     assert over(job, worker, server, late).status == 0
+
+
+def test_a_job_that_ends_in_a_pause_between_starts_does_not_wake_for_it_for_ever(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.2)
+    job, (worker,) = running(start_job)
+    job.fake.want(workers=2, nodes={worker.name: "w0"}, starting_workers=1)
+    for _ in range(2):
+        late = job.stage.enter("worker")
+        late.tell("exit 1")
+        assert job.exit_of(late) == 1
+    job.agent.signalled(signal.SIGINT)
+    until(lambda: job.agent._failed_starts.deadline == math.inf)
 
 
 def test_processes_that_cannot_start_after_a_restore_count(start_job: StartJob) -> None:
