@@ -15,7 +15,7 @@ from coordinator.core.job import DurableJob
 from coordinator.core.node_answers import Extended
 from coordinator.core.optimizer_trials import passed
 from coordinator.core.plans.best_fit import extend
-from coordinator.core.plans.lifecycle import cancel
+from coordinator.core.plans.cancelling import cancel
 from coordinator.core.plans.next_configuration import grown_followers, sizes
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.step_context import StepContext

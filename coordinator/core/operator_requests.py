@@ -10,8 +10,9 @@ from coordinator.core.events import CancelAsked, DrainAsked, ScaleAsked, StopAsk
 from coordinator.core.job import DurableJob, JobPhase, StopOrder
 from coordinator.core.plans import protection
 from coordinator.core.plans.best_fit import moves
+from coordinator.core.plans.cancelling import cancel, dismiss_waiting, keep_present_counts
 from coordinator.core.plans.granting import grant, withdraw
-from coordinator.core.plans.lifecycle import cancel, dismiss_waiting, form, keep_present_counts
+from coordinator.core.plans.lifecycle import form
 from coordinator.core.plans.next_configuration import change, refusal, sizes, target
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest, uncontradicted

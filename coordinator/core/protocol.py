@@ -20,6 +20,7 @@ from coordinator.core.effects import Effect
 from coordinator.core.job import JobPhase, StopOrder
 from coordinator.core.nodes import deaths, expulsions, membership, rebuilding
 from coordinator.core.plans import lifecycle, protection
+from coordinator.core.plans.cancelling import cancel
 from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.state import PlanAnswers, State
 from coordinator.core.step_context import StepContext
@@ -105,7 +106,7 @@ def _on_started(context: StepContext, event: ev.Started) -> None:
     if plan.phase is Phase.REGISTERED:
         context.replan(deadline=context.now + context.state.settings.join_timeout)
     elif plan.kind is PlanKind.SCALE and plan.open_ended:
-        lifecycle.cancel(context, "the coordinator restarted")
+        cancel(context, "the coordinator restarted")
     elif plan.phase is Phase.ARMED and job.configuration == plan.target:
         context.live(answers=PlanAnswers(switched=frozenset(plan.audience)))
     elif plan.phase is Phase.ARMED and plan.kind is PlanKind.SCALE:

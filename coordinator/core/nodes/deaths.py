@@ -7,7 +7,8 @@ from dataclasses import replace
 from coordinator.core.checkpoints.ending import collapse
 from coordinator.core.job import DurableJob
 from coordinator.core.plans import lifecycle
-from coordinator.core.plans.lifecycle import answering, cancel
+from coordinator.core.plans.cancelling import cancel
+from coordinator.core.plans.lifecycle import answering
 from coordinator.core.plans.next_configuration import static_reason
 from coordinator.core.plans.plan import Phase, Plan, PlanKind, chain
 from coordinator.core.plans.promotion import decide

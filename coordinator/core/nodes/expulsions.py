@@ -25,7 +25,7 @@ from coordinator.core.nodes.failure_detection import (
 )
 from coordinator.core.nodes.membership import bury, left
 from coordinator.core.plans import protection
-from coordinator.core.plans.lifecycle import give_up
+from coordinator.core.plans.cancelling import give_up
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 

@@ -10,7 +10,7 @@ from coordinator.core.events import Exited, Joined, LeaveAsked, Listening, Repor
 from coordinator.core.job import JobPhase, RegisteredNode, StopOrder
 from coordinator.core.nodes.failure_detection import is_member, owes_copies
 from coordinator.core.operator_requests import drain
-from coordinator.core.plans.lifecycle import cancel
+from coordinator.core.plans.cancelling import cancel
 from coordinator.core.plans.next_configuration import static_reason, too_many_servers
 from coordinator.core.plans.plan import Phase, PlanKind, chain
 from coordinator.core.plans.promotion import survivable

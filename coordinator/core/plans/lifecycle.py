@@ -1,4 +1,4 @@
-"""A plan is formed, assigned, synced, armed, and committed or cancelled (DL2 section 5); this module does each of it.
+"""A plan is formed, assigned, synced, armed and committed (DL2 section 5); this module does each of it.
 
 Handlers of events only note facts; the rules here look at the facts and move the plan on. So the order in which
 answers arrive does not matter, and a restart needs no rules of its own.
@@ -6,10 +6,10 @@ answers arrive does not matter, and a restart needs no rules of its own.
 
 from dataclasses import replace
 
-from coordinator.core.checkpoints.ending import end
 from coordinator.core.directives import awaited_copies, awaited_to_sync, landed, unextended
-from coordinator.core.job import CancelOrder, JobPhase, StopOrder
+from coordinator.core.job import JobPhase
 from coordinator.core.nodes.failure_detection import severed
+from coordinator.core.plans.cancelling import cancel, dismiss_waiting, give_up, refuse
 from coordinator.core.plans.granting import grant
 from coordinator.core.plans.next_configuration import change, refusal, target
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind, Times
@@ -50,64 +50,8 @@ def form(context: StepContext) -> bool:
     context.durable(plan=plan, plans=plan.id)
     context.log(f"plan {plan.id} REGISTERED ({plan.cause})")
     if why := refusal(job, job.goal):
-        _refuse(context, why)
+        refuse(context, why)
     return True
-
-
-def _refuse(context: StepContext, why: str) -> None:
-    """Give up the plan under way, which cannot be; without a configuration to go on with, the job too."""
-    if context.plan.kind is PlanKind.START:
-        end(context, JobPhase.FAILED, f"{why}: start with fewer servers")
-    else:
-        give_up(context, why)
-
-
-def give_up(context: StepContext, reason: str) -> None:
-    """Cancel a plan, and want what there is: nothing is tried again."""
-    cancel(context, reason, dismiss=True)
-    keep_present_counts(context)
-
-
-def keep_present_counts(context: StepContext) -> None:
-    """Want what there is, and end nodes that wait to join."""
-    configuration = context.job.configuration
-    if configuration is None:
-        return
-    goal = replace(
-        context.job.goal,
-        workers=len(configuration.workers),
-        servers=len(configuration.servers),
-        drains=frozenset(),
-        wishes=(),
-    )
-    context.durable(goal=goal)
-    dismiss_waiting(context)
-
-
-def dismiss_waiting(context: StepContext) -> None:
-    """End nodes beyond those that the goal needs, the last to come first."""
-    asked = change(context.job, context.job.goal)
-    for role in Role:
-        for name in context.job.waiting(role)[asked.joining(role) :]:
-            context.node(name, stop=StopOrder("not wanted any more: the job needs no further node"))
-
-
-def cancel(context: StepContext, reason: str, dismiss: bool = False) -> None:
-    """End a plan that is not armed.
-
-    Args:
-        context: the step that does it.
-        reason: for people.
-        dismiss: its joiners leave; else they wait for the next plan.
-    """
-    plan = context.plan
-    for name in plan.audience if plan.target else ():
-        leave = dismiss and name in plan.joiners
-        context.node(name, cancel=CancelOrder(plan.number, reason, leave))
-    cancelled = advance(plan, Trigger.CANCEL, context.now)
-    context.durable(plan=None)
-    context.live(answers=PlanAnswers())
-    context.close(replace(cancelled, reason=reason))
 
 
 def assign(context: StepContext) -> bool:
@@ -195,7 +139,7 @@ def _enter_assigned(context: StepContext, joiners: list[NodeId], missing: tuple[
         members = [job.nodes[name].member for name in joiners]
         configuration = target(job, members, leavers, number, context.state.settings.replicas)
     except ConfigurationError as error:
-        _refuse(context, str(error))
+        refuse(context, str(error))
         return
     old = tuple(name for name in job.members if name in job.nodes)
     plan = replace(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from coordinator.core.directives import unextended
 from coordinator.core.job import DurableJob, JobPhase
-from coordinator.core.plans.lifecycle import cancel
+from coordinator.core.plans.cancelling import cancel
 from coordinator.core.plans.next_configuration import change, filled
 from coordinator.core.plans.plan import Phase, Plan, PlanKind, chain
 from coordinator.core.plans.transitions import Trigger, advance
