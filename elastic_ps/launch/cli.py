@@ -14,10 +14,11 @@ from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.launch import checks
 from elastic_ps.launch.checkpoint_lock import sole_saver
 from elastic_ps.launch.commands import JobCommands, JoinSettings, NodeCommands, ProcessCommands
-from elastic_ps.launch.job_agent import JobAgent, LauncherOutcome
+from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
 from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
 from elastic_ps.launch.options import JobOptions, JobSettings, NodeOptions, NodesOptions, ProgramOptions, misplaced
+from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.launch.output import MergedStream
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CommandLine

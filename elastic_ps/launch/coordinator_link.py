@@ -32,6 +32,7 @@ class CoordinatorLink:
 
     Attributes:
         coordinators: how many have listened there so far, one after the other.
+        version: the highest that the job is known to have reached.
     """
 
     def __init__(self, address: str, token: bytes):
@@ -45,6 +46,7 @@ class CoordinatorLink:
         self._watcher: threading.Thread | None = None
         self._stream: Any = None
         self.coordinators = 0
+        self.version = 0
 
     def begin_anew(self) -> None:
         """Take note that a coordinator listens: what one before it has not answered does not count against it."""
@@ -85,8 +87,8 @@ class CoordinatorLink:
                 unanswered, which = 0, self.coordinators
             asked = time.monotonic()
             try:
-                self._stub.Status(pb.StatusRequest(), timeout=_HEALTH_SECONDS, wait_for_ready=True)
-                unanswered = 0
+                status = self._stub.Status(pb.StatusRequest(), timeout=_HEALTH_SECONDS, wait_for_ready=True)
+                unanswered, self.version = 0, max(self.version, status.version)
             except grpc.RpcError as error:
                 unanswered = unanswered + 1 if error.code() in AWAY else 0
                 self._closed.wait(asked + _HEALTH_SECONDS - time.monotonic())

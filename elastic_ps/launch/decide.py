@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.core.script_hints import HOW_TO_JOIN
+from elastic_ps.launch.restart_budget import RestartBudget
 from protos import elastic_pb2 as pb
 
 
@@ -87,23 +88,6 @@ class LocalProcess:
     def name(self) -> str:
         """The id where it is known, else the nonce; for people."""
         return self.node or self.nonce
-
-
-@dataclass(frozen=True, slots=True)
-class RestartBudget:
-    """A `RestartBudget` counts how many deaths this launcher mends (`--max-restarts`), and those that it has seen."""
-
-    allowed: int
-    deaths: tuple[str, ...] = ()
-
-    def spend(self, death: str) -> "RestartBudget":
-        """Return the budget after one more death, described for people."""
-        return replace(self, deaths=(*self.deaths, death))
-
-    @property
-    def exhausted(self) -> bool:
-        """Return whether a death has happened that may not be mended."""
-        return len(self.deaths) > self.allowed
 
 
 FIRST_PAUSE = 1.0

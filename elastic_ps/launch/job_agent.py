@@ -20,11 +20,13 @@ from elastic_ps.launch.children import JOIN_SECONDS, STILL_SECONDS, Children
 from elastic_ps.launch.commands import ProcessCommands, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink
 from elastic_ps.launch.coordinator_process import NAME, CoordinatorProcess, CoordinatorReady
-from elastic_ps.launch.decide import LocalProcess, RestartBudget, WantedNodes
+from elastic_ps.launch.decide import LocalProcess, WantedNodes
 from elastic_ps.launch.failed_starts import FailedStarts
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
+from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.launch.output import MergedStream, NodeLog
+from elastic_ps.launch.restart_budget import RestartBudget
 from elastic_ps.system.printable import one_line
 from protos import elastic_pb2 as pb
 
@@ -33,21 +35,6 @@ _FLUSH_SECONDS = 5.0
 _EXPELLED_SECONDS = 2.0  # so that a process which is not frozen ends by itself and says why in its log
 _SILENT_SECONDS = 20.0  # beyond a lease
 _GOES_ON = "the job goes on without it, which does not count against --max-restarts"
-
-
-@dataclass(frozen=True, slots=True)
-class LauncherOutcome:
-    """A `LauncherOutcome` says how a job has ended.
-
-    Attributes:
-        status: exit status of the launcher: 0 finished, 1 failed, 128 + n ended by signal n.
-        word: finished | failed | stopped.
-        reason: for people; "" where there is nothing to add.
-    """
-
-    status: int
-    word: str
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +107,9 @@ class JobAgent:
                 self._take(self._next())
                 self._decide()
                 self._enforce()
-            self._say(self._summary(self._outcome, time.time() - started))
+            counts = self._wanted.counts if self._wanted is not None else {}
+            line = self._outcome.summary(self._folder.name, time.time() - started, self._last_status(), counts)
+            self._say(f"{line}; logs: {self._folder.logs}")
             return self._outcome
         finally:
             outcome = self._outcome or LauncherOutcome(1, "failed", "the launcher failed")
@@ -204,11 +193,15 @@ class JobAgent:
     def _on_death(self, local: LocalProcess, death: str) -> None:
         seconds = self._failed_starts.ended(local, time.monotonic())
         if seconds is None:
-            self._budget = self._budget.spend(death)
+            self._spend(death)
             self._say(death)
             return
         when = f"in {seconds:g} s" if seconds else "now"
         self._say(f"{death}; {_GOES_ON}: another one is started {when}")
+
+    def _spend(self, death: str) -> None:
+        version = self._link.version if self._link is not None else 0
+        self._budget = self._budget.spend(death, time.monotonic(), version)
 
     def _fail_late(self, reason: str) -> None:
         """Fail a job that had finished, as it seemed."""
@@ -224,7 +217,7 @@ class JobAgent:
             return
         death = f"the coordinator ended with {end.how}"
         if end.counts:
-            self._budget = self._budget.spend(death)
+            self._spend(death)
         if not self._budget.exhausted:
             seconds = self._coordinator.start_later()
             when = f"in {seconds:g} s" if seconds else "now"
@@ -327,18 +320,6 @@ class JobAgent:
 
     # ---- for people --------------------------------------------------------------------------------------------
 
-    def _summary(self, outcome: LauncherOutcome, seconds: float) -> str:
-        """Return one line about the whole job."""
-        reason = f" ({outcome.reason})" if outcome.reason and outcome.reason != outcome.word else ""
-        line = f"job {self._folder.name} {outcome.word}{reason} after {seconds:.1f} s"
-        if (status := self._last_status()) is not None:
-            steps = status.version // max(status.data.exchanges, 1)
-            line += f", {_many(steps, 'step')}"
-        if self._wanted is not None:
-            workers, servers = (self._wanted.counts[role] for role in Role)
-            line += f"; at the end {_many(workers, 'worker')} and {_many(servers, 'server')}"
-        return f"{line}; logs: {self._folder.logs}"
-
     def _last_status(self) -> pb.StatusReply | None:
         if not self._coordinator.runs or self._link is None:
             return None
@@ -349,7 +330,3 @@ class JobAgent:
 
     def _say(self, text: str) -> None:
         self._log.line(f"{one_line(text)}\n".encode())
-
-
-def _many(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"

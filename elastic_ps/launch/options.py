@@ -91,7 +91,12 @@ class JobOptions:
         FOR_COORDINATOR,
     ] = 0
     name: Annotated[str, typer.Option(metavar="NAME", help="Name of the job [made from the script's].")] = ""
-    max_restarts: Annotated[int, typer.Option(metavar="N", min=0, help="Dead processes that are replaced, in all.")] = 3
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=0, help="Deaths mended in a row; 10 minutes of training without one end the row."
+        ),
+    ] = 3
     seed: Annotated[
         int | None,
         typer.Option(metavar="N", min=0, max=MOST_SEED, help="Seed of the order of the samples."),

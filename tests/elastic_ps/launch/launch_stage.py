@@ -19,9 +19,10 @@ import grpc
 from elastic_ps.control.token import Door, read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.launch.commands import JoinSettings
-from elastic_ps.launch.job_agent import JobAgent, LauncherOutcome
+from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
+from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.launch.output import MergedStream
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc

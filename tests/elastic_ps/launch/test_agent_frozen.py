@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from elastic_ps.launch import children, coordinator_link, job_agent
-from elastic_ps.launch.job_agent import LauncherOutcome
+from elastic_ps.launch.outcome import LauncherOutcome
 from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, Puppet, StartJob, over, registered, running, wait_gone
 
 

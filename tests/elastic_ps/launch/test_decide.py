@@ -14,7 +14,6 @@ from elastic_ps.launch.decide import (
     Finish,
     GiveUp,
     LocalProcess,
-    RestartBudget,
     StartProcesses,
     WantedNodes,
     describe_death,
@@ -25,6 +24,7 @@ from elastic_ps.launch.decide import (
     pause,
     plan,
 )
+from elastic_ps.launch.restart_budget import RestartBudget
 from protos import elastic_pb2 as pb
 
 BUDGET = RestartBudget(3)
@@ -82,9 +82,9 @@ def test_ended_beats_everything() -> None:
 def test_gives_up_when_more_has_died_than_may() -> None:
     budget = RestartBudget(2, ("a died", "b died"))
     assert plan(starting(workers=1), [], budget) == (StartProcesses(Role.WORKER, 1),)
-    (action,) = plan(starting(workers=1), [], budget.spend("c died"))
+    (action,) = plan(starting(workers=1), [], RestartBudget(2, (*budget.deaths, "c died")))
     assert action == GiveUp("c died; --max-restarts 2 has been used up")
-    assert plan(None, [], RestartBudget(0).spend("c died")) == (GiveUp("c died"),)
+    assert plan(None, [], RestartBudget(0, ("c died",))) == (GiveUp("c died"),)
 
 
 @given(

@@ -9,9 +9,9 @@ import pytest
 
 from elastic_ps.core.errors import EXIT_LATER, EXIT_RESTART
 from elastic_ps.core.script_hints import HOW_TO_JOIN
-from elastic_ps.launch import children, decide
-from elastic_ps.launch.job_agent import LauncherOutcome
-from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, gone, over, registered, running, wait_gone
+from elastic_ps.launch import children, coordinator_link, decide, restart_budget
+from elastic_ps.launch.outcome import LauncherOutcome
+from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, StartJob, gone, over, registered, running, wait_gone
 from tests.elastic_ps.waiting import until
 
 
@@ -74,6 +74,33 @@ def test_replaces_dead_nodes_up_to_max_restarts_then_fails(start_job: StartJob) 
     assert "was killed by SIGKILL" in outcome.reason
     assert "--max-restarts 2 has been used up" in outcome.reason
     assert outcome.reason in job.transcript.getvalue()
+
+
+def reached(job: Job, version: int) -> None:
+    """The job trains up to a version; returns once the launcher knows that."""
+    job.fake.status.version = version
+    until(lambda: job.agent._link is not None and job.agent._link.version == version)
+
+
+def test_deaths_are_counted_anew_when_the_job_has_trained_since_the_last(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restart_budget, "HEALTHY_SECONDS", 0.0)
+    monkeypatch.setattr(coordinator_link, "_HEALTH_SECONDS", 0.01)
+    job, (worker,) = running(start_job, max_restarts=1)
+
+    for version in (90, 91, 92):
+        reached(job, version)
+        worker.tell("exit 1")
+        assert job.exit_of(worker) == 1
+        job.fake.want(workers=1, starting_workers=1)
+        (worker,) = job.workers(1)
+        registered(job, [worker], workers=1)
+    job.fake.status.version = 40  # it is back at its checkpoint, and dies on the way to where it was
+    worker.tell("exit 1")
+    assert job.exit_of(worker) == 1
+    job.fake.stops.get(timeout=PATIENCE)
+    assert "--max-restarts 1 has been used up" in job.end().reason
 
 
 def test_job_that_trains_goes_on_without_what_cannot_start(

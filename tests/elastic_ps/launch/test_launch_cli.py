@@ -14,9 +14,9 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.launch import cli
 from elastic_ps.launch.checkpoint_lock import sole_saver
 from elastic_ps.launch.commands import JobCommands, JoinSettings
-from elastic_ps.launch.job_agent import LauncherOutcome
 from elastic_ps.launch.member_agent import MemberSettings
 from elastic_ps.launch.options import JobOptions, JobSettings, MigrationMode, NodesOptions, Script
+from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.transport.choice import TransportName, TransportSettings
 
 

@@ -27,7 +27,7 @@ from dl2_scheduler.backends.local.runtime import (
 from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from elastic_ps.launch import decide
-from elastic_ps.launch.decide import RestartBudget
+from elastic_ps.launch.restart_budget import RestartBudget
 from protos import elastic_pb2 as pb
 
 SECONDS = 20.0
@@ -171,7 +171,7 @@ def test_blocks_have_as_many_replicas_as_the_document_says(options, tmp_path):
 def test_as_many_deaths_are_mended_as_the_document_says_and_by_its_word(options, runtime, tmp_path):
     assert options(order(tmp_path, retry_limit=7))["--max-restarts"] == "7"
     said = (
-        decide.plan(None, [], RestartBudget(0).spend("w0 exited with status 1")),
+        decide.plan(None, [], RestartBudget(0, ("w0 exited with status 1",))),
         decide.plan(None, [], RestartBudget(1, ("a", "b"))),
     )
     for (action,), words in zip(said, ("w0 exited with status 1", "b; retryLimit 1 has been used up"), strict=True):
