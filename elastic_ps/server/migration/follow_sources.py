@@ -275,6 +275,12 @@ class FollowSources:
         """Return whether the hand-over of something has not been sent yet to a server that lives."""
         return bool((self._leaving.keys() | self._sending) - self._state.standing.dead)
 
+    @property
+    def gives_followed(self) -> bool:
+        """Return whether this server's blocks go to others, or went, by a plan with followers that is not committed."""
+        current = self._state.standing.current
+        return current is not None and bool(current.followers) and bool(self._leaving or self._frozen)
+
     def take_back(self, blocks: NDArray[np.int64]) -> None:
         """Hand these blocks over to nobody, and to nobody again: a death's configuration has promoted their owners."""
         for kept in (self._leaving, self._frozen):

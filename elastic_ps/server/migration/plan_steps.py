@@ -304,7 +304,11 @@ class PlanSteps:
         self.told.tell()
 
     def _acknowledge_switch(self) -> None:
-        """Answer SWITCHED once the hand-overs are sent and, where this server leaves, its ledger is told: it may go."""
+        """Answer SWITCHED once the hand-overs are sent and, where this server leaves, its ledger is told: it may go.
+
+        So is what it has written down of followed blocks that others own now: the next plan may move them to a server
+        that has not heard of it.
+        """
         state = self._state
         if self.sources.is_handing_over:
             return
@@ -314,7 +318,7 @@ class PlanSteps:
         def acknowledge() -> None:
             state.control.acknowledge(pb.SWITCHED, number, version, bytes_moved=moved)
 
-        if state.standing.is_member:
+        if state.standing.is_member and not self.sources.gives_followed:
             acknowledge()
         else:
             state.ledger.after_kept(acknowledge)

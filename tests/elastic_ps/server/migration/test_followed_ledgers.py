@@ -10,6 +10,7 @@ from tests.elastic_ps.server.migration.followed_job import (
     BLOCKS,
     OTHERS,
     OWNERS,
+    PLANS,
     bury,
     decide,
     die,
@@ -122,3 +123,28 @@ def test_who_goes_on_has_arrived_when_the_coordinator_has_what_the_dead_had_writ
         job.check_step(version)
     control.report_soon()
     assert audit(entries_of(job), job.data.samples, job.data.global_batch, 1).exactly_once
+
+
+def test_who_gives_followed_blocks_away_has_switched_when_the_coordinator_has_its_ledger(jobs: Jobs) -> None:
+    """The next plan may move them on to a server that has heard nothing of what this one had written down."""
+    job = three(jobs)
+    for version in range(2):
+        job.check_step(version)
+    control, node = job.controls["s0"], job.servers["s0"]
+    control.reports = False
+    new = plan(job, *PLANS["move"])
+    job.order_adopt(new)
+    job.controls["s1"].await_answer(pb.SWITCHED, number=new.id)  # gives nothing away
+    job.controls["s2"].await_answer(pb.ARRIVED, number=new.id)
+
+    def handed_over() -> bool:
+        with node.state.changed:
+            return not node.plan_steps.sources.is_handing_over
+
+    until(handed_over)
+    assert control.asked.is_set()
+    assert not control.said(pb.SWITCHED, new.id)
+    control.reports = True
+    control.report_soon()
+    control.await_answer(pb.SWITCHED, number=new.id)
+    assert {entry.version for entry in control.ledger} == {0, 1}
