@@ -90,6 +90,25 @@ def test_nothing_of_a_server_that_thaws_after_its_promotion_counts(job, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
+def test_owner_and_follower_that_freeze_together_are_waited_for(job, tmp_path):
+    servers = [process_of(job, number) for number in range(2)]
+    for server in servers:
+        os.kill(server.pid, signal.SIGSTOP)
+    told = job.until(lambda status: any("the job fails without it" in line for line in status.waiting), "no copy left")
+    time.sleep(10)
+    for server in servers:
+        os.kill(server.pid, signal.SIGCONT)
+    job.until(lambda status: status.version > told.version + 5, "steps")
+    after = job.until(is_protected, "followers")
+    assert after.term == told.term, "nothing was restored"
+    assert {server.pid for server in servers} < {node.pid for node in after.nodes}, "both are there"
+    weights = finish(job, tmp_path)
+    found = proof(job, weights)
+    assert found.exactly_once, found.problems
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("journal", [True, False], ids=["journal", "lost"])
 def test_the_coordinator_dies_in_a_servers_death(job, tmp_path, journal):
     """At once when it has heard of that, so at some point of the death's plan."""

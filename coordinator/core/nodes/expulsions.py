@@ -15,6 +15,7 @@ from coordinator.core.nodes.failure_detection import (
     SUSPICION,
     Suspicion,
     SuspicionVerdict,
+    fails_without,
     has_left,
     is_member,
     most_are_silent,
@@ -141,8 +142,7 @@ def _goes_back(job: DurableJob, name: NodeId) -> bool:
 def _fatal(context: StepContext, name: NodeId) -> str:
     """Return why the job would not survive an eviction, with what to do; "" if it would."""
     job, settings = context.job, context.state.settings
-    safe = job.checkpoints or job.begun or settings.restore or not job.model.blocks
-    if not _goes_back(job, name) or safe:
+    if not fails_without(context.state, frozenset({name})):
         return ""
     server = "a server" + (" with blocks that nobody follows" if settings.replicas else "")
     what = "the last worker" if job.nodes[name].role is Role.WORKER else server

@@ -8,10 +8,13 @@ Three kinds of evidence blame a node (docs/reference/protocol.md, "Who is blamed
 - *A wait between servers*, which run no script, without any progress for long.
 
 A wait for a node whose script may be busy blames nobody (`delays`). It is told, and `elasticctl evict` ends it.
+
+Nobody profits where a job without a checkpoint loses the last copy of a block, or its last worker: such a node gets
+`LONG_SECONDS` to come back.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from coordinator.core.directives import awaited_arrivals, awaited_to_sync, has_handed_over, landed
@@ -33,13 +36,15 @@ PROMPT = 3.0
 """Leases in which a node answers a directive whose answer needs nothing but itself and its peers' connections."""
 
 LONG_SECONDS = 600.0
-"""Seconds without any progress, after which copying blocks, or loading them from a checkpoint, counts as stuck."""
+"""Seconds without any progress, after which copying blocks, or loading them from a checkpoint, counts as stuck, and
+for which a node is awaited without which the job would fail."""
 
 
 class SuspicionVerdict(StrEnum):
     """A verdict says what happens to a suspect when its time is up."""
 
     EXPELLED = "expelled"
+    JOB_FAILED = "expelled, and the job fails without it,"
     LEFT = "taken to have left"
     PLAN_GIVEN_UP = "the plan is given up"
 
@@ -81,7 +86,9 @@ def suspicions(state: State, now: float) -> tuple[Suspicion, ...]:
     if state.job.ended or state.rebuilding is not None:
         return ()
     patient = (Suspicion(delay.node, delay.why, delay.since) for delay in delays(state, now))
-    found = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *_stuck(state, now), *patient]
+    blamed = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *_stuck(state, now)]
+    quiet = silent(state, now, 0.5)  # who froze together did not report together
+    found = [*(_spared(state, suspicion, quiet) for suspicion in blamed), *patient]
     urgent: dict[NodeId, Suspicion] = {}
     for suspicion in sorted(found, key=_urgency):
         urgent.setdefault(suspicion.node, suspicion)
@@ -92,13 +99,36 @@ def _urgency(suspicion: Suspicion) -> tuple[bool, float]:
     return suspicion.until is None, suspicion.until or suspicion.since
 
 
+def _spared(state: State, suspicion: Suspicion, quiet: frozenset[NodeId]) -> Suspicion:
+    """Return a suspicion with more time for its node where the job would fail without it and all who are `quiet`."""
+    if suspicion.until is None or suspicion.verdict is not SuspicionVerdict.EXPELLED:
+        return suspicion
+    if not fails_without(state, quiet | {suspicion.node}):
+        return suspicion
+    until = max(suspicion.until, suspicion.since + LONG_SECONDS)
+    return replace(suspicion, until=until, verdict=SuspicionVerdict.JOB_FAILED)
+
+
+def fails_without(state: State, names: frozenset[NodeId]) -> bool:
+    """Return whether the job would not survive the loss of some nodes: it has no checkpoint to go back to."""
+    job = state.job
+    is_safe = job.checkpoints or job.begun or state.settings.restore or not job.model.blocks
+    return not is_safe and removal_cost(job, names).restores
+
+
 # ---- silence -----------------------------------------------------------------------------------------------------
 
 
-def silent(state: State, now: float) -> frozenset[NodeId]:
-    """Return the nodes whose lease has run out."""
-    lease = state.settings.lease
-    return frozenset(name for name in state.job.nodes if now - heard_at(state, name, now) > lease)
+def silent(state: State, now: float, leases: float = 1.0) -> frozenset[NodeId]:
+    """Return the nodes that have not been heard for some time: whose lease has run out.
+
+    Args:
+        state: of the coordinator.
+        now: unix seconds.
+        leases: the time.
+    """
+    seconds = leases * state.settings.lease
+    return frozenset(name for name in state.job.nodes if now - heard_at(state, name, now) > seconds)
 
 
 def heard_at(state: State, name: NodeId, now: float) -> float:

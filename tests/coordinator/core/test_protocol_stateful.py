@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.job import CancelOrder
+from coordinator.core.nodes.failure_detection import LONG_SECONDS, fails_without
 from coordinator.core.plans.plan import MigrationMode, Phase
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
@@ -206,7 +207,9 @@ class Cluster(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "world"):
-            self.world.settle(400)
+            frozen = frozenset(node.id for node in self.world.frozen)
+            awaited = LONG_SECONDS if frozen and fails_without(self.world.state, frozen) else 0.0
+            self.world.settle(400 + int(2 * awaited))
             self.world.check_batches()
 
 

@@ -9,7 +9,7 @@ from coordinator.core.job import JobPhase
 from coordinator.core.nodes.failure_detection import LONG_SECONDS, suspicions
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.state import ReportedWait
-from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, told, unreplaced
+from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, told, unreplaced, with_checkpoint
 from tests.coordinator.played_job import STATIC, World, text
 
 # ---- silence ---------------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def test_a_complaint_that_is_not_repeated_does_not_count_any_more():
 
 
 def test_a_server_that_falls_silent_sends_the_job_back_to_its_checkpoint():
-    world = World(2, 2, checkpoint="file:///nowhere")
+    world = with_checkpoint(World(2, 2, checkpoint="file:///nowhere"))
     passing(world, 16, "s1")
     assert world.state.job.phase is JobPhase.RESTORING
     assert "server s1 died (it has been silent for" in world.state.job.reason

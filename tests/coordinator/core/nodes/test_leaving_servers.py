@@ -6,7 +6,7 @@ from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import MigrationMode, Phase
-from tests.coordinator.core.nodes.troubled_jobs import cut, passing
+from tests.coordinator.core.nodes.troubled_jobs import cut, passing, with_checkpoint
 from tests.coordinator.played_job import ASYNC, DATA, SSP, World
 
 LIVE, PAUSE = MigrationMode.LIVE, MigrationMode.PAUSE
@@ -15,7 +15,7 @@ KINDS = [(DATA, LIVE), (DATA, PAUSE), (ASYNC, LIVE), (ASYNC, PAUSE), (SSP, LIVE)
 
 def leaving(data, migration, workers=1):
     """All have switched, so s1 has sent its blocks. s0 has not said that they have come, and there is no step yet."""
-    world = World(workers, 2, data=data, migration=migration, checkpoint="file:///nowhere")
+    world = with_checkpoint(World(workers, 2, data=data, migration=migration, checkpoint="file:///nowhere"))
     world.ask(ev.DrainAsked, "s1")
     plan = world.until(Phase.ARMED)
     world.replace_dead = False

@@ -5,7 +5,7 @@ from coordinator.core.job import JobPhase
 from coordinator.core.nodes.failure_detection import removal_cost
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import ReportedWait
-from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, unreplaced
+from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, unreplaced, with_checkpoint
 from tests.coordinator.played_job import World, text
 
 # ---- separation ------------------------------------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def test_what_is_mended_in_time_parts_nobody():
 
 def test_a_frozen_node_is_not_taken_for_one_that_is_apart():
     """Its peers cannot reach it; who of them leaves for it would be a mistake."""
-    world = World(1, 2, checkpoint="file:///nowhere")
+    world = with_checkpoint(World(1, 2, checkpoint="file:///nowhere"))
     world.node("w0").waits.append(ReportedWait("s1", "no answer to a probe", world.now, unreachable=True))
     passing(world, 12, "s1")
     assert "w0" in world.state.job.nodes

@@ -1,5 +1,6 @@
 """Jobs in trouble, for tests of failure detection: nodes that fall silent, or that cannot reach each other."""
 
+from coordinator.core import events as ev
 from coordinator.core.state import ReportedWait
 from coordinator.server.status_view import status
 from tests.coordinator.played_job import World
@@ -9,6 +10,13 @@ def unreplaced(workers, servers, **settings):
     """A job whose launcher starts nobody in the place of the dead."""
     world = World(workers, servers, **settings)
     world.replace_dead = False
+    return world
+
+
+def with_checkpoint(world):
+    """The job, once it has a checkpoint to go back to."""
+    world.ask(ev.CheckpointAsked)
+    world.saved()
     return world
 
 
