@@ -93,6 +93,7 @@ def _on_started(context: StepContext, event: ev.Started) -> None:
     begins = context.job.term == 0
     lost = begins and event.term > 1
     context.durable(term=max(context.job.term + 1, event.term))
+    expulsions.begin(context)
     if lost or context.job.phase is JobPhase.REBUILDING:
         rebuilding.begin(context)
         return

@@ -4,7 +4,7 @@ A node dies for the job by silence, by separation from a peer, by an answer that
 evicts it. All of them end in `membership.bury`, as if its process had ended.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from coordinator.core import replies
@@ -52,38 +52,49 @@ def _due(context: StepContext, found: Sequence[Suspicion]) -> Suspicion | None:
     return next((suspicion for suspicion in found if suspicion.until and suspicion.until < context.now), None)
 
 
+def begin(context: StepContext) -> None:
+    """Time begins to pass: the process has started, and could hear nobody before."""
+    context.live(ticked_at=context.now, awake_since=context.now)
+
+
 def _excuse_own_silence(context: StepContext) -> None:
     """Give everybody a new lease, and new time for answers, where the coordinator itself did not run: it could not hear
     anybody meanwhile."""
-    last, lease = context.state.ticked_at, context.state.settings.lease
+    gap = context.now - context.state.ticked_at
     context.live(ticked_at=context.now)
-    gap = context.now - last
-    if last and 0 <= gap <= lease / 2:
+    if 0 <= gap <= context.state.settings.lease / 2:
         return
     context.live(awake_since=context.now)
-    if not last:
-        return
     if gap > 0:
         context.log(f"the coordinator did not run for {gap:.0f} s: every node gets a new lease", warning=True)
-    renewed = {
-        name: replace(vitals, heard=context.now, back=context.now, waits=())
-        for name, vitals in context.state.vitals.items()
-    }
-    context.live(vitals=renewed, doubted_since=0.0)
+    _renew(context, context.state.vitals)
+    context.live(doubted_since=0.0)
+
+
+def _renew(context: StepContext, names: Collection[NodeId]) -> None:
+    """Give some nodes new leases: it is not their fault that they were not heard."""
+    vitals = context.state.vitals
+    renewed = {name: replace(vitals[name], heard=context.now, back=context.now, waits=()) for name in names}
+    context.live(vitals={**vitals, **renewed})
 
 
 def _doubt_ourselves(context: StepContext) -> None:
-    """Note since when most nodes are silent: the fault may be here, for a bounded time."""
-    if not most_are_silent(context.state, context.now):
-        if context.state.doubted_since:
+    """Note since when most nodes are silent: the fault may be here, for a bounded time.
+
+    It was here if most are heard again by then. The others may come a moment later, so they get a new lease.
+    """
+    state, bound = context.state, SUSPICION * context.state.settings.lease
+    quiet = silent(state, context.now)
+    if not most_are_silent(state, context.now):
+        if state.doubted_since and context.now - state.doubted_since <= bound:
+            _renew(context, quiet)
+        if state.doubted_since:
             context.live(doubted_since=0.0)
-    elif not context.state.doubted_since:
+    elif not state.doubted_since:
         context.live(doubted_since=context.now)
         expected = waited_for(context.job)
-        count = len(silent(context.state, context.now) & expected)
-        seconds = SUSPICION * context.state.settings.lease
-        together = f"{count} of {len(expected)} leases ran out together"
-        context.log(f"{together}: the fault may be the coordinator's, so nobody is expelled for {seconds:g} s", True)
+        together = f"{len(quiet & expected)} of {len(expected)} leases ran out together"
+        context.log(f"{together}: the fault may be the coordinator's, so nobody is expelled for {bound:g} s", True)
 
 
 def _tell(context: StepContext, found: Sequence[Suspicion]) -> None:

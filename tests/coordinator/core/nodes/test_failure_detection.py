@@ -121,6 +121,23 @@ def test_after_a_silence_of_its_own_the_coordinator_gives_everybody_a_new_lease(
     assert "w1" not in passing(world, 2, "w1")
 
 
+def test_a_coordinator_that_did_not_run_before_its_first_tick_gives_everybody_a_new_lease():
+    world = World(3, 1)
+    passing(world, 1)
+    world.kill_coordinator()
+    world.tick(20)
+    assert "w1" in passing(world, 14, "w1"), "it may not have heard it meanwhile"
+    assert "w1" not in passing(world, 2, "w1")
+
+
+def test_who_comes_back_later_than_most_has_a_lease_for_it():
+    """The way to the coordinator was shut, and is open again: not everybody is heard in the same moment."""
+    world = unreplaced(3, 2)
+    passing(world, 20, "w0", "w1", "w2")
+    assert "w2" in passing(world, 14, "w2")
+    assert "w2" not in passing(world, 2, "w2")
+
+
 # ---- answers that do not come ----------------------------------------------------------------------------------------
 
 
