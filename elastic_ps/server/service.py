@@ -26,7 +26,7 @@ from elastic_ps.server.optimizer_trials import OptimizerTrials
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.base import Listener, Transport
-from elastic_ps.transport.frame_metas import AppliedMeta, FollowedMeta, RecordMeta, RefusedMeta
+from elastic_ps.transport.frame_metas import FollowedMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_memory import Image
 from protos import elastic_pb2 as pb
@@ -284,20 +284,16 @@ class ServerNode:
             self.worker_frames.arrived(peer.node, frame, data, peer.link.check_open)
         elif isinstance(frame.meta, RefusedMeta):
             raise ProtocolError(f"{peer.node} refuses the follow stream: {frame.meta.detail}")
-        elif isinstance(frame.meta, AppliedMeta):
-            self.plan_steps.told.applied(peer.node, frame.meta.slot, peer.link)
         elif isinstance(frame.meta, FollowedMeta):
             self.plan_steps.told.followed(peer.node, frame, peer.link)
         else:
             link = peer.link
             self.plan_steps.follow_target.followed(peer.node, frame, data, link.check_open, link.enqueue)
-            if isinstance(frame.meta, RecordMeta) and frame.meta.slot is not None:
-                peer.link.enqueue(Frame(AppliedMeta(slot=frame.meta.slot), frame.configuration))
 
     def idle(self) -> None:
         """See `Receiver`."""
         with self.state.changed:
-            self.state.changed.notify_all()
+            self.state.wake_copying()
 
     def lost(self, node: NodeId, lane: str, reason: str) -> None:
         """See `Receiver`."""

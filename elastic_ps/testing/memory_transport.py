@@ -55,6 +55,10 @@ class MemoryConnection(Unshared):
             self._sent += len(data)
             self._network.pass_on(frame, self._name, self.peer, lambda: self._out.write(data), lambda: self._cut(data))
 
+    def offer(self, frame: Frame, payload: Sequence[Buffer] = ()) -> bool:
+        """See `Connection.offer`: never, since a fault may hold any frame."""
+        return False
+
     def send_raw(self, data: bytes) -> None:
         """Send bytes that need be no frame: a foreign or broken peer does that."""
         self._out.write(data)

@@ -66,6 +66,12 @@ class Connection(Protocol):
             PeerLost: the connection is broken.
         """
 
+    def offer(self, frame: Frame, payload: Sequence[Buffer] = ()) -> bool:
+        """Send a small frame if that takes no waiting; return whether it is sent: else it must be given to `send` next.
+
+        Nobody may send on this connection meanwhile.
+        """
+
     def receive(self) -> Frame:
         """Wait for the next frame. A payload that travels must be taken by `receive_into` before the next `receive`.
 

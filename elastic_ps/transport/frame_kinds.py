@@ -19,11 +19,10 @@ class Kind(IntEnum):
     RECORD = 11
     HANDOVER = 12
     GOODBYE = 13
-    APPLIED = 14
+    FOLLOWED = 14
     JOIN = 15
     PING = 16
     PONG = 17
-    FOLLOWED = 18
 
 
 class Reason(StrEnum):

@@ -247,7 +247,7 @@ class RecordMeta(OfBlocks):
         rows: as in a PUSH.
         hyper: that it is applied with.
         batch: as in a PUSH.
-        slot: where the payload lies in the new owner's memory, for its APPLIED; None: elsewhere.
+        slot: where the payload lies in the follower's memory, for its FOLLOWED; None: elsewhere.
         written: what the owner's ledger says of it; None: nothing.
         written_runs: of no runs: the blocks of an update that was written down before, of the header's version.
         kept: entries of the owner's ledger below this number are with the coordinator.
@@ -281,22 +281,17 @@ class HandoverMeta(OfBlocks):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AppliedMeta(Meta):
-    """APPLIED says that a new owner has applied a RECORD: its memory may be written to.
+class FollowedMeta(OfBlocks):
+    """FOLLOWED says that a follower holds these runs, whole, at the header's version: by a RECORD or a SNAPSHOT.
+
+    It has applied every RECORD before that one on this stream, whose memory may be written to.
 
     Attributes:
         slot: as in the RECORD.
     """
 
-    kind = Kind.APPLIED
-    slot: Annotated[int, integer()]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FollowedMeta(OfBlocks):
-    """FOLLOWED says that a follower holds these runs, whole, at the header's version: by a RECORD or a SNAPSHOT."""
-
     kind = Kind.FOLLOWED
+    slot: Annotated[int | None, integer()] = None
 
 
 METAS: Mapping[Kind, type[Meta]] = {

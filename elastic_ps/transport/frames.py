@@ -5,8 +5,8 @@
     SUBSCRIBE  shadow -> server  VALUE now and at each update
     SNAPSHOT, RECORD, HANDOVER   old primary -> new owner (the follow stream)
     NOTICE     anyone switched -> its peers: configuration (term, number) is decided
-    FOLLOWED   follower -> owner       what it holds of a RECORD's or SNAPSHOT's blocks: their version may be told
-    APPLIED    new owner -> old primary: a RECORD is applied, its memory may be written to
+    FOLLOWED   follower -> owner       what it holds of a RECORD's or SNAPSHOT's blocks: their version may be told;
+                                       the memory of RECORDs before may be written to
     GOODBYE    worker -> server: its part in the job is over in order, the connection's end means nothing
     REFUSED    the receiver of a stale or wrong frame -> its sender
     HELLO, ACCEPTED              first on every connection

@@ -47,15 +47,17 @@ class Link:
         threading.Thread(target=self.guard, args=(self._run,), name=f"send-{peer}", daemon=True).start()
 
     def enqueue(self, frame: Frame, payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None) -> None:
-        """Queue a frame.
+        """Send a frame if it is small, nothing waits and the connection has room; else queue it.
 
         Args:
             frame: to send.
             payload: its memory must stay as it is until it is sent.
-            sent: called once the transport has taken it.
+            sent: called once the transport has taken it, from the sender's thread.
         """
         with self._filled:
             if self.closed:
+                return
+            if not self._queue and sent is None and self.connection.offer(frame, payload):
                 return
             self._queue.append((frame, payload, sent))
             self._backlog += sum(part.nbytes for part in payload)

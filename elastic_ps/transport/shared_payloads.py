@@ -1,6 +1,7 @@
 """This module finds payloads in memory that both ends of a connection see: they do not travel."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,20 +27,22 @@ class SharedPayloads:
         self._at: Sequence[SharedRange] = ()  # of the present frame's payload; none where it travels
         self.lying: list[Raw] = []
 
-    def places(self, payload: Sequence[Buffer]) -> list[SharedRange] | None:
-        """Return where a payload lies in shared memory; None: not all of it does."""
-        if not self.shared:
-            return None
-        places = [self._place(np.asarray(flat(part))) for part in payload]
-        return None if None in places else [place for place in places if place is not None]
+    def lying_there(self, frame: Frame, payload: Sequence[Buffer]) -> Frame | None:
+        """Return a frame that says where its payload lies in shared memory; None: it has none, or not all lies there.
 
-    def _place(self, part: Raw) -> SharedRange | None:
-        address = address_of(part)
-        for number, image in enumerate(self.shared):
-            low = address - address_of(image.array)
-            if low >= 0 and low + part.nbytes <= image.array.nbytes:
-                return SharedRange(number, low, part.nbytes)
-        return None
+        Its `payload_bytes` is set.
+        """
+        if not self.shared or not payload:
+            return None
+        images = [(address_of(image.array), image.array.nbytes) for image in self.shared]
+        places = []
+        for part in payload:
+            array = np.asarray(flat(part))
+            place = _place(address_of(array), array.nbytes, images)
+            if place is None:
+                return None
+            places.append(place)
+        return replace(frame, at=tuple(places), payload_bytes=sum(place.nbytes for place in places))
 
     def begin(self, frame: Frame) -> None:
         """Find the payload of the frame that has come.
@@ -84,3 +87,10 @@ class SharedPayloads:
                 rest = self.lying[0][part.nbytes :]
                 self.lying[:1] = [rest] if rest.nbytes else []
         return True
+
+
+def _place(address: int, nbytes: int, images: Sequence[tuple[int, int]]) -> SharedRange | None:
+    for number, (start, size) in enumerate(images):
+        if start <= address and address + nbytes <= start + size:
+            return SharedRange(number, address - start, nbytes)
+    return None

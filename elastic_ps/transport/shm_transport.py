@@ -11,7 +11,6 @@ import socket
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
@@ -59,12 +58,15 @@ class ShmConnection(SocketConnection):
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """See `Connection.send`."""
-        places = self._payloads.places(payload)
-        if not places:
+        if (lying := self._payloads.lying_there(frame, payload)) is not None:
+            self._send_frame(lying, ())
+        else:
             super().send(frame, payload)
-            return
-        frame.payload_bytes = sum(nbytes for _, _, nbytes in places)
-        self._send_frame(replace(frame, at=tuple(places)), ())
+
+    def offer(self, frame: Frame, payload: Sequence[Buffer] = ()) -> bool:
+        """See `Connection.offer`: one whose payload lies in shared memory is small."""
+        lying = self._payloads.lying_there(frame, payload)
+        return self._offer_frame(lying, ()) if lying is not None else super().offer(frame, payload)
 
     def receive(self) -> Frame:
         """See `Connection.receive`."""

@@ -8,7 +8,6 @@ import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
 from threading import Lock
 
 from elastic_ps.core.errors import PeerLost
@@ -21,6 +20,7 @@ log = logging.getLogger(__name__)
 
 _IOV_MAX = 512  # buffers a sendmsg may take; Linux allows 1024
 _SOCKET_BYTES = 4 << 20
+_SMALL_BYTES = 64 << 10  # sent by whoever has them: to wake a thread would cost more
 _SCARCE_SECONDS = 0.1  # to wait where descriptors are used up: some may be given back
 
 Greet = Callable[[socket.socket, str, float], None]
@@ -55,6 +55,7 @@ class SocketConnection(Unshared):
         self._sending = Lock()
         self._received = self._sent = 0
         self._unsent: list[int] = []  # descriptors that go with the next frame
+        self._rest: list[memoryview] = []  # of a frame that `offer` has begun
         self._header = bytearray(HEADER_BYTES)
         self.peer = peer
 
@@ -75,11 +76,31 @@ class SocketConnection(Unshared):
         frame.payload_bytes = sum(part.nbytes for part in parts)
         self._send_frame(frame, parts)
 
+    def offer(self, frame: Frame, payload: Sequence[Buffer] = ()) -> bool:
+        """See `Connection.offer`."""
+        parts = [flat(part) for part in payload]
+        frame.payload_bytes = sum(part.nbytes for part in parts)
+        return frame.payload_bytes <= _SMALL_BYTES and self._offer_frame(frame, parts)
+
+    def _offer_frame(self, frame: Frame, parts: Sequence[memoryview]) -> bool:
+        with self._sending:
+            if self._unsent:
+                return False
+            rest = [memoryview(encode(frame)), *(part for part in parts if part.nbytes)]
+            try:
+                sent = self._socket.sendmsg(rest[:_IOV_MAX], (), socket.MSG_DONTWAIT)
+            except OSError:  # no room, or broken: `send` finds out
+                return False
+            self._sent += sent
+            self._rest = _after(rest, sent)
+            return not self._rest
+
     def _send_frame(self, frame: Frame, parts: Sequence[memoryview]) -> None:
         with self._sending:
             descriptors, self._unsent = self._unsent, []
+            begun, self._rest = self._rest, []
             try:
-                self._send_all([memoryview(encode(frame)), *parts], descriptors)
+                self._send_all(begun or [memoryview(encode(frame)), *parts], descriptors)
             except OSError as error:
                 raise PeerLost(self.peer, str(error)) from error
             finally:
@@ -97,18 +118,11 @@ class SocketConnection(Unshared):
     def _send_all(self, parts: list[memoryview], descriptors: Sequence[int]) -> None:
         parts = [part for part in parts if part.nbytes]
         beside = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))] if descriptors else []
-        first = 0
-        while first < len(parts):
-            sent = self._socket.sendmsg(list(islice(parts, first, first + _IOV_MAX)), beside)
+        while parts:
+            sent = self._socket.sendmsg(parts[:_IOV_MAX], beside)
             beside = []
             self._sent += sent
-            while sent:
-                if sent >= parts[first].nbytes:
-                    sent -= parts[first].nbytes
-                    first += 1
-                else:
-                    parts[first] = parts[first][sent:]
-                    sent = 0
+            parts = _after(parts, sent)
 
     def receive(self) -> Frame:
         """See `Connection.receive`."""
@@ -150,6 +164,15 @@ class SocketConnection(Unshared):
         unsent, self._unsent = self._unsent, []
         for descriptor in unsent:
             os.close(descriptor)
+
+
+def _after(parts: list[memoryview], sent: int) -> list[memoryview]:
+    """Return what is left of parts, of which none is empty, when so many bytes are sent."""
+    for number, part in enumerate(parts):
+        if sent < part.nbytes:
+            return [part[sent:], *parts[number + 1 :]]
+        sent -= part.nbytes
+    return []
 
 
 Accepted = Callable[[socket.socket, str], SocketConnection]

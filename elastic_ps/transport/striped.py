@@ -39,6 +39,9 @@ class StripedConnection(SocketConnection):
         parts = [super().moved, *(other.moved for other in self._others)]
         return sum(received for received, _ in parts), sum(sent for _, sent in parts)
 
+    def _offer_frame(self, frame: Frame, parts: Sequence[memoryview]) -> bool:
+        return frame.payload_bytes < _STRIPED_BYTES and super()._offer_frame(frame, parts)
+
     def _send_all(self, parts: list[memoryview], descriptors: Sequence[int]) -> None:
         head, *payload = parts
         own, *theirs = self._stripes(payload)

@@ -3,7 +3,7 @@
 import zlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import dup
 from typing import Any
 
@@ -23,6 +23,9 @@ from tests.world.threads import Condition, here
 
 _LATE_PAYLOADS = 0.2
 """Of payloads that travel where memory is shared."""
+
+_NO_ROOM = 0.2
+"""Of frames for which a socket's buffers have none at the moment."""
 
 
 @dataclass(slots=True)
@@ -104,17 +107,28 @@ class WorldConnection:
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """See `Connection.send`."""
-        parts = [flat(part) for part in payload]
-        frame.payload_bytes = sum(part.nbytes for part in parts)
-        places = self._payloads.places(parts)
-        if places:
-            item = Sent(encode(replace(frame, at=tuple(places))), _checksum(parts))
-        else:
-            item = Sent(b"".join((encode(frame), *parts)))
         while not self._why and self.end.unread >= self._room:
             self._wait()
         if self._why:
             raise PeerLost(self.peer, self._why)
+        self._send(frame, payload)
+
+    def offer(self, frame: Frame, payload: Sequence[Buffer] = ()) -> bool:
+        """See `Connection.offer`: the room that there is may be used by then."""
+        if self._why or self.end.unread >= self._room or here.scheduler.random.random() < _NO_ROOM:
+            return False
+        self._send(frame, payload)
+        return True
+
+    def _send(self, frame: Frame, payload: Sequence[Buffer]) -> None:
+        parts = [flat(part) for part in payload]
+        lying = self._payloads.lying_there(frame, parts)
+        if lying is not None:
+            frame = lying
+            item = Sent(encode(frame), _checksum(parts))
+        else:
+            frame.payload_bytes = sum(part.nbytes for part in parts)
+            item = Sent(b"".join((encode(frame), *parts)))
         item.images, self._images = self._images, ()
         self.end.unread += len(item.data)
         self._sent += len(item.data)

@@ -176,6 +176,11 @@ class FollowSource:
         return not self._announced and self.link.is_idle
 
     @property
+    def is_copying(self) -> bool:
+        """Return whether there is something to copy, or to say of it, now or later."""
+        return self.is_paced or bool(self._pending(self._standing).any())
+
+    @property
     def is_paced(self) -> bool:
         """Return whether a plan's copies are under way, which wait for their pace."""
         return self._plan != NO_CONFIGURATION

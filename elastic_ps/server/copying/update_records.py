@@ -1,6 +1,7 @@
 """`UpdateRecords` keeps the memory of updates that are on their way to a follower."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -78,6 +79,8 @@ class UpdateRecords:
         self._store = store
         self._shared = shared
         self._places = [VersionMemory(number) for number in range(RECORDED_VERSIONS)] if shared else []
+        self._lying: deque[VersionMemory] = deque()  # the place of each record there that is not followed, in order
+        self._followed: VersionMemory | None = None  # of the last one that is; it may not have been applied
         self._counting = threading.Lock()  # links send without the state's lock
 
     def memory(self, place: VersionMemory, segment: Run, dtype: DType) -> Array:
@@ -94,25 +97,32 @@ class UpdateRecords:
         """Take note that a record which lies in a place is sent.
 
         Returns:
-            The number that the follower gives back when it has applied the record, None where it does not lie in its
-            memory; and else what is to be called when it has been sent.
+            The number by which the follower says that it holds the record, None where it does not lie in its memory;
+            and else what is to be called when it has been sent.
         """
         with self._counting:
             place.waiting += 1
-        return (place.number, None) if place.number >= 0 else (None, lambda: self._done(place))
+        if place.number < 0:
+            return None, lambda: self._done(place)
+        self._lying.append(place)
+        return place.number, None
 
-    def applied(self, number: int) -> None:
-        """Take note that the follower has applied a record that lies in its memory.
+    def followed(self, number: int) -> None:
+        """Take note that the follower holds a record, and so has applied those before it that lie in its memory.
+
+        Args:
+            number: the place of the record. Others that were to be sent before it have been withdrawn.
 
         Raises:
-            ProtocolError: there is none of that number.
+            ProtocolError: none lies there.
         """
-        place = next((place for place in self._places if place.number == number and place.waiting), None)
-        if place is None or place.number < 0:
-            raise ProtocolError(
-                f"the follower has applied a record in place {number} of its memory, but none lies there"
-            )
-        self._done(place)
+        while self._lying:
+            if self._followed is not None:
+                self._done(self._followed)
+            self._followed = self._lying.popleft()
+            if self._followed.number == number:
+                return
+        raise ProtocolError(f"the follower holds a record in place {number} of its memory, but none lies there")
 
     def place(self, version: int) -> VersionMemory:
         """Return where the records of a version lie."""

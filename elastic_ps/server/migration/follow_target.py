@@ -162,9 +162,11 @@ class FollowTarget:
                 self._take_frame(sender, frame, data, answer)
 
     def _take_frame(self, sender: NodeId, frame: Frame, data: list[Raw], answer: Callable[[Frame], None]) -> None:
+        slot = frame.meta.slot if isinstance(frame.meta, RecordMeta) else None
+
         def acknowledge(held: list[Run], version: int) -> None:
-            if held:
-                answer(Frame(FollowedMeta(runs=tuple(held)), frame.configuration, version))
+            if held or slot is not None:
+                answer(Frame(FollowedMeta(runs=tuple(held), slot=slot), frame.configuration, version))
 
         if isinstance(frame.meta, SnapshotMeta):
             acknowledge(self._snapshot(frame, frame.meta, data[0]), frame.version)

@@ -7,6 +7,7 @@ from elastic_ps.server.migration.follow_sources import FollowSources
 from elastic_ps.server.migration.follow_target import FollowTarget
 from elastic_ps.server.phases import due
 from elastic_ps.server.state.server_state import ServerState
+from elastic_ps.transport.frame_metas import FollowedMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.send_queue import Link
 from protos import elastic_pb2 as pb
@@ -31,19 +32,6 @@ class ToldVersions:
         self._switch = switch
         self._level = NO_CONFIGURATION  # whose followers have been said to be level
 
-    def applied(self, target: NodeId, place: int, link: Link) -> None:
-        """Take note that a follower has applied a record that lies in its memory.
-
-        Args:
-            target: the follower.
-            place: where in its memory the record lies, as the record said.
-            link: the connection on which it says so.
-        """
-        with self._state.changed:
-            source = self._state.sources.get(target)
-            if source is not None and source.link is link:
-                source.records.applied(place)
-
     def followed(self, target: NodeId, frame: Frame, link: Link) -> None:
         """Take note that a follower holds blocks at a version, and tell what waited for it.
 
@@ -58,6 +46,8 @@ class ToldVersions:
             if source is None or source.link is not link or target in state.standing.dead:
                 return
             state.store.span(frame.runs)
+            if (slot := frame.of(FollowedMeta).slot) is not None:
+                source.records.followed(slot)
             self._sources.followed(target, frame.runs, frame.version)
             self.tell()
 
@@ -66,6 +56,8 @@ class ToldVersions:
         state = self._state
         state.write_told()
         state.tell()
+        if state.snapshot is not None:
+            state.changed.notify_all()  # who saves it waits for followers, too
         if due(state.standing, state.told_versions()):
             self._switch()
         elif state.held:

@@ -346,5 +346,12 @@ class ServerState:
         """Tell who sends or saves blocks that they have reached `version`, of which a step takes `each`."""
         for source in self.sources.values():
             source.stepped(version, each)
-        if self.snapshot is not None or self.sources:
+        if self.snapshot is not None:
+            self.changed.notify_all()
+        else:
+            self.wake_copying()
+
+    def wake_copying(self) -> None:
+        """Wake whoever copies blocks where something is left to copy: there may be room for it now, or it is time."""
+        if self.subscriptions or any(source.is_copying for source in self.sources.values()):
             self.changed.notify_all()

@@ -33,7 +33,7 @@ class GatedTransport(TcpTransport):
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> Any:
         connection = super().connect(host, port, peer, timeout)
-        send = connection.send
+        send, offer = connection.send, connection.offer
 
         def gated(frame: Frame, payload: Sequence[Any] = ()) -> None:
             if frame.kind is self._kind:
@@ -41,7 +41,10 @@ class GatedTransport(TcpTransport):
                 assert self.gate.wait(TIMEOUT)
             send(frame, payload)
 
-        connection.send = gated  # type: ignore[method-assign]
+        def offered(frame: Frame, payload: Sequence[Any] = ()) -> bool:
+            return frame.kind is not self._kind and offer(frame, payload)
+
+        connection.send, connection.offer = gated, offered  # type: ignore[method-assign]
         return connection
 
 

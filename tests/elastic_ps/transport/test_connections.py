@@ -9,7 +9,6 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import (
     AcceptedMeta,
-    AppliedMeta,
     FollowedMeta,
     GoodbyeMeta,
     HandoverMeta,
@@ -47,8 +46,7 @@ EXAMPLES = {
         SnapshotMeta(runs=((4, 2),), state=("mean",), dtypes=("float32",), counts=(1, 2), applied={"w0": (-1, 4)}),
         RecordMeta(runs=RUNS[:1], rows=(1,), hyper=Hyper(), batch=("w1", 7), slot=1),
         HandoverMeta(runs=RUNS, empty=True),
-        AppliedMeta(slot=1),
-        FollowedMeta(runs=((0, 3),)),
+        FollowedMeta(runs=((0, 3),), slot=1),
         AcceptedMeta(),
         NoticeMeta(),
         GoodbyeMeta(),
@@ -131,6 +129,35 @@ def test_a_payload_is_received_into_memory_of_any_cut(line):
     line[1].receive_into(parts[:2])
     line[1].receive_into(parts[2:])
     np.testing.assert_array_equal(np.concatenate([part.view(np.float32).ravel() for part in parts]), sent)
+
+
+def test_small_frames_are_sent_as_long_as_there_is_room_and_none_is_lost_then(line):
+    content = np.random.default_rng(7).integers(0, 255, size=60_000, dtype=np.uint8)
+    last = 1
+    while line[0].offer(numbered(last), [content]):
+        last += 1
+        assert last < 10_000, "sockets whose buffers are never full"
+    assert last > 1 or line[0].kind == "memory"
+    sending = Aside(line[0].send, numbered(last), [content])  # goes on where `offer` has stopped
+    for version in range(1, last + 1):
+        frame, data = take(line[1])
+        assert (frame.version, data) == (version, content.tobytes())
+    sending.result()
+    line[0].send(numbered(last + 1))
+    assert take(line[1])[0].version == last + 1
+
+
+def test_of_a_large_frame_nothing_is_sent_at_once(line):
+    assert not line[0].offer(numbered(1), [np.zeros(LARGE, dtype=np.uint8)])
+    line[0].send(numbered(2))
+    assert take(line[1])[0].version == 2
+
+
+def test_a_broken_connection_is_found_by_who_sends(line):
+    line[0].hang_up()
+    assert not line[0].offer(numbered(1))
+    with pytest.raises(PeerLost):
+        line[0].send(numbered(1))
 
 
 def test_a_large_frame_is_sent_while_it_is_received(line):

@@ -58,7 +58,6 @@ FIELDS = {
     **dict.fromkeys(["empty", "states", "numbers", "caught_up", "pause"], st.booleans()),
 }
 PARTICULAR = {
-    Kind.APPLIED: {"slot": COUNT},
     Kind.RECORD: {"absent": st.booleans(), "runs": some(RUN).map(lambda runs: runs[:1])},
 }
 
@@ -164,7 +163,7 @@ HYPERS = {"lr": 0.1, "wd": 0, "rescale_grad": 1, "clip_gradient": None}
         (Kind.PUSH, '{"at":[[0,0]]}', "at"),
         (Kind.RECORD, '{"runs":"ab"}', "runs"),
         (Kind.RECORD, '{"hyper":{"lr":1}}', "hyper"),
-        (Kind.APPLIED, "", "without slot"),
+        (Kind.HELLO, "", "without node"),
         (Kind.HELLO, '{"node":["a"],"role":"worker","lane":"exchange"}', "node"),
         (Kind.HELLO, '{"node":"\\ud800","role":"worker","lane":"exchange"}', "node"),
         (Kind.HELLO, '{"node":"%s","role":"worker","lane":"exchange"}' % ("n" * 1_000_000), "node"),

@@ -22,6 +22,7 @@ class Gate:
         self.begun: list[int] = []
         self.error: Exception | None = None
         self.closed = 0
+        self.has_room = False
         self._changed = threading.Condition()
         self._allowed = 0
 
@@ -35,6 +36,12 @@ class Gate:
                 raise self.error
             if self.closed:
                 raise PeerLost("s0", "closed here")
+
+    def offer(self, frame: Frame, payload: Sequence[Buffer] = ()) -> bool:
+        with self._changed:
+            if self.has_room:
+                self.begun.append(frame.version)
+            return self.has_room
 
     def receive(self) -> Frame:
         raise PeerLost("s0", "closed there")
@@ -102,6 +109,27 @@ def test_frames_go_in_order_and_their_sender_hears_of_it(owner: Owner) -> None:
     assert owner.idle.wait(TIMEOUT)
     assert owner.gate.begun == [1, 2, 3]
     assert (owner.link.backlog, owner.link.oldest_version(), owner.link.is_idle) == (0, None, True)
+
+
+def test_a_frame_goes_at_once_where_there_is_room_and_nothing_waits(owner: Owner) -> None:
+    owner.gate.has_room = True
+    owner.queue(1)
+    assert (owner.gate.begun, owner.link.is_idle) == ([1], True)
+    owner.gate.has_room = False
+    owner.queue(2)
+    owner.gate.await_begun(2)
+    owner.gate.has_room = True
+    owner.queue(3)
+    assert owner.gate.begun == [1, 2]
+    owner.gate.let(2)
+    assert owner.link.flush(TIMEOUT)
+    sent = threading.Event()
+    owner.queue(4, sent=sent.set)  # told by the sender's thread, which holds no lock of who sends
+    owner.gate.await_begun(4)
+    assert not sent.is_set()
+    owner.gate.let(1)
+    assert sent.wait(TIMEOUT)
+    assert owner.gate.begun == [1, 2, 3, 4]
 
 
 def test_a_sign_of_life_that_waits_or_has_gone_concerns_nobody(owner: Owner) -> None:
