@@ -9,6 +9,7 @@ from coordinator.core.batches.async_batches import Batch, Book
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Run, Tensor
+from elastic_ps.core.module_file import ModuleFile
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Introduction:
         promoted: runs of blocks of `current` that a server's death has given to their owners at once.
         before: in force before `current`, which it has not heard to be committed.
         undecided: what `prepared` comes to rests on what is answered after a server's death.
+        modules: that a server may load update rules from.
     """
 
     member: Member
@@ -113,6 +115,7 @@ class Introduction:
     promoted: tuple[Run, ...] = ()
     before: Configuration | None = None
     undecided: bool = False
+    modules: tuple[ModuleFile, ...] = ()
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:

@@ -10,6 +10,7 @@ from coordinator.core.state import ReportedWait
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor
+from elastic_ps.core.module_file import ModuleFile
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Joined(JobEvent):
     pid: int
     nonce: str
     machine: str = ""
+    modules: tuple[ModuleFile, ...] = ()
 
 
 @dataclass(frozen=True)

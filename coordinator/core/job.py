@@ -103,6 +103,7 @@ class DurableJob:
         model: tensors and blocks.
         settled: how many blocks there were when `configuration` came into force.
         optimizers: JSON by store.
+        modules: digests of the modules that servers load update rules from, by name.
         data: None where no script has said: `static`.
         local_update: optimizers live in the workers.
         restore: URL of the checkpoint that the next start loads; its version is in `voids`.
@@ -140,6 +141,7 @@ class DurableJob:
     model: Model = field(default_factory=Model)
     settled: int = 0
     optimizers: tuple[str, ...] = ()
+    modules: Mapping[str, str] = field(default_factory=dict)
     data: DataSpec | None = None
     local_update: bool = False
     restore: str = ""

@@ -22,7 +22,7 @@ from coordinator.server.wire import (
     waits_from_pb,
     wanted_to_pb,
 )
-from elastic_ps.control.codec import data_from_pb, tensor_from_pb
+from elastic_ps.control.codec import data_from_pb, module_from_pb, tensor_from_pb
 from elastic_ps.core.configuration import MOST_NODES, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 from protos import elastic_pb2 as pb
@@ -135,7 +135,15 @@ class CoordinatorService(rpc.CoordinatorServicer):
                 context,
                 pb.RegisterReply,
                 lambda to: ev.Joined(
-                    now, to, role, request.host, request.port, request.pid, request.nonce, request.machine
+                    now,
+                    to,
+                    role,
+                    request.host,
+                    request.port,
+                    request.pid,
+                    request.nonce,
+                    request.machine,
+                    tuple(map(module_from_pb, request.modules)),
                 ),
             )
         else:

@@ -24,6 +24,7 @@ from elastic_ps.control.codec import (
     configuration_to_pb,
     data_from_pb,
     data_to_pb,
+    module_from_pb,
     runs_from_pb,
     tensor_from_pb,
     tensor_to_pb,
@@ -159,6 +160,7 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
         promoted=runs_from_pb(told.promoted),
         before=configuration_from_pb(told.before) if told.HasField("before") else None,
         undecided=told.undecided,
+        modules=tuple(map(module_from_pb, told.modules)),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Run, Tensor
+from elastic_ps.core.module_file import ModuleFile
 from protos import elastic_pb2 as pb
 
 _ROLES = {Role.WORKER: pb.WORKER, Role.SERVER: pb.SERVER}
@@ -56,6 +57,16 @@ def configuration_from_pb(message: pb.Configuration) -> Configuration:
 def runs_from_pb(numbers: Sequence[int]) -> tuple[Run, ...]:
     """Decode runs of blocks, which travel as pairs of first block and count."""
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def module_to_pb(value: ModuleFile) -> pb.ModuleFile:
+    """Encode."""
+    return pb.ModuleFile(name=value.name, path=value.path, digest=value.digest)
+
+
+def module_from_pb(message: pb.ModuleFile) -> ModuleFile:
+    """Decode."""
+    return ModuleFile(message.name, message.path, message.digest)
 
 
 def tensor_to_pb(tensor: Tensor) -> pb.Tensor:

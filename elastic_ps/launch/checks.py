@@ -4,12 +4,10 @@ Each check returns what is wrong, for people, or None. They run before anything 
 of the user's code.
 """
 
-import importlib.util
 import shlex
 import shutil
 import socket
-from collections.abc import Iterable, Sequence
-from importlib.machinery import PathFinder
+from collections.abc import Iterable
 from pathlib import Path
 
 from elastic_ps.control.token import read_token
@@ -17,6 +15,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, StorageError
 from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.system import storage
+from elastic_ps.system.module_files import find
 
 MOST_SECONDS = 30 * 86_400.0
 """The most seconds that any option may have: thirty days."""
@@ -35,7 +34,7 @@ def script_problem(script: str, module: bool, role: Role | None) -> str | None:
     if not script:
         return "name the training script: elasticrun [OPTIONS] train.py [ARGUMENTS]"
     if module:
-        return None if _is_module(script) else f"no module {script!r} can be found from here"
+        return None if find(script) is not None else f"no module {script!r} can be found from here"
     if not Path(script).is_file():
         return f"no script {script!r} here" + ("" if script.endswith(".py") else " (a module is run with -m)")
     return None
@@ -44,24 +43,9 @@ def script_problem(script: str, module: bool, role: Role | None) -> str | None:
 def modules_problem(modules: Iterable[str]) -> str | None:
     """Check --optimizer-module: servers can find each."""
     for module in modules:
-        if not _is_module(module):
+        if find(module) is None:
             return f"--optimizer-module {module}: no such module can be found from here"
     return None
-
-
-def _is_module(name: str) -> bool:
-    """Return whether `python -m` here would find it, the working directory first. No package is imported."""
-    first, *rest = name.split(".")
-    try:
-        spec = PathFinder.find_spec(first, [str(Path.cwd())]) or importlib.util.find_spec(first)
-        for part in rest:
-            if spec is None:
-                break
-            where: Sequence[str] = spec.submodule_search_locations or ()
-            spec = PathFinder.find_spec(part, where)  # under its whole name a namespace would ask for its parent
-    except (ImportError, ValueError):
-        return False
-    return spec is not None
 
 
 def seconds_problem(**options: float | None) -> str | None:

@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 
-from elastic_ps.control.codec import config_id_from_pb, config_id_to_pb, configuration_to_pb
+from elastic_ps.control.codec import config_id_from_pb, config_id_to_pb, configuration_to_pb, module_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Role
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
@@ -33,6 +33,7 @@ class NodeMemory:
             pid=os.getpid(),
             nonce=settings.nonce,
             machine=settings.machine,
+            modules=map(module_to_pb, settings.modules),
         )
 
     def registered(self, reply: pb.RegisterReply) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from elastic_ps.control.codec import config_id_to_pb
+from elastic_ps.control.codec import config_id_to_pb, module_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
 from elastic_ps.node.node_calls import CALL_TIMEOUT, NodeCalls, raise_final, waits
@@ -260,7 +260,13 @@ class Session:
     def _register_request(self, kind: "pb.RequestKind") -> pb.RegisterRequest:
         told = self.settings
         return pb.RegisterRequest(
-            kind=kind, host=told.host, port=self._port, pid=os.getpid(), nonce=told.nonce, machine=told.machine
+            kind=kind,
+            host=told.host,
+            port=self._port,
+            pid=os.getpid(),
+            nonce=told.nonce,
+            machine=told.machine,
+            modules=map(module_to_pb, told.modules),
         )
 
     def _guarded(self, loop: Callable[[Handler], None], handler: Handler) -> None:

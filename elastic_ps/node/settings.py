@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 
@@ -27,6 +28,7 @@ class NodeSettings:
         transport: of tensors.
         cpu_share: cores that a worker keeps to by resting between steps; 0: it does not.
         machine: name of the machine that it runs on; "": all nodes at `host` are on one.
+        modules: that a server may load update rules from.
     """
 
     coordinator: str
@@ -36,6 +38,7 @@ class NodeSettings:
     transport: TransportSettings = DEFAULT_TRANSPORT
     cpu_share: float = 0.0
     machine: str = ""
+    modules: tuple[ModuleFile, ...] = ()
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "NodeSettings":

@@ -1,9 +1,11 @@
 """The servers' optimizers are rules over flat arrays: built-in ones, and users' own."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.module_file import NO_MODULES, ModuleFile
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.optimizers.accumulate import Accumulate
 from elastic_ps.optimizers.adam import Adam, AdamW
@@ -28,7 +30,7 @@ _RULES: dict[str, type[BuiltIn]] = {
 }
 
 
-def make_rule(spec: OptimizerSpec, modules: tuple[str, ...] = ()) -> Rule:
+def make_rule(spec: OptimizerSpec, modules: Mapping[str, ModuleFile] = NO_MODULES) -> Rule:
     """Return the rule that `spec` names.
 
     Args:

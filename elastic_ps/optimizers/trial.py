@@ -1,10 +1,11 @@
 """A trial finds out whether this server can run an optimizer, before the job relies on it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError, RuleFailed
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.optimizers import make_rule
 from elastic_ps.optimizers.gradient_sum import DType
@@ -13,7 +14,7 @@ from elastic_ps.optimizers.rule import Rule
 _ELEMENTS = 16
 
 
-def trial(text: str, dtypes: Iterable[str], modules: tuple[str, ...]) -> str:
+def trial(text: str, dtypes: Iterable[str], modules: Mapping[str, ModuleFile]) -> str:
     """Return why this server cannot run an optimizer; "": it made one update of scratch memory in each element type.
 
     Args:

@@ -1,16 +1,17 @@
 """Users' rules are loaded by name. Whatever one raises is a `RuleFailed` that names it: its code may do anything."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib import import_module
 
 import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError, RuleFailed
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.segments import Array
 from elastic_ps.optimizers.gradient_sum import DType, GradientSum
 from elastic_ps.optimizers.rule import Rule
+from elastic_ps.system.module_files import load
 
 
 class OwnRule(Rule):
@@ -69,7 +70,7 @@ def named(name: str, what: str) -> Iterator[None]:
         raise RuleFailed(f"optimizer {name!r} fails in {what}: {error!r}") from error
 
 
-def own_rule(spec: OptimizerSpec, modules: tuple[str, ...]) -> Rule:
+def own_rule(spec: OptimizerSpec, modules: Mapping[str, ModuleFile]) -> Rule:
     """Return the user's rule that `spec` names; see `make_rule`."""
     module, _, name = spec.name.partition(":")
     if module not in modules:
@@ -78,7 +79,9 @@ def own_rule(spec: OptimizerSpec, modules: tuple[str, ...]) -> Rule:
             f"start it with --optimizer-module {module}"
         )
     try:
-        rule = getattr(import_module(module), name)
+        rule = getattr(load(modules[module]), name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"optimizer {spec.name!r}: {error}") from error
     except (Exception, SystemExit) as error:
         raise ConfigurationError(f"optimizer {spec.name!r} cannot be loaded on this server: {error!r}") from error
     if not (isinstance(rule, type) and issubclass(rule, Rule)):

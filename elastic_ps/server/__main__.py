@@ -18,6 +18,7 @@ from elastic_ps.node.session import Session
 from elastic_ps.node.settings import MACHINE, NodeSettings
 from elastic_ps.server.service import ServerNode
 from elastic_ps.system.file_descriptors import raise_limit
+from elastic_ps.system.module_files import module_file
 from elastic_ps.system.printable import LogLines, log_to_stderr
 from elastic_ps.transport.choice import TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
@@ -75,7 +76,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     token = read_token(arguments.token_file)
     nonce = arguments.nonce or secrets.token_hex(8)
     machine = os.environ.get(MACHINE, "")
-    settings = NodeSettings(arguments.coordinator, token, arguments.host, nonce, machine=machine)
+    modules = {name: module_file(name) for name in arguments.optimizer_module}
+    settings = NodeSettings(
+        arguments.coordinator, token, arguments.host, nonce, machine=machine, modules=tuple(modules.values())
+    )
     transport = TransportSettings(TransportName(arguments.transport), arguments.tcp_sockets).make(token)
     listener = transport.listen(arguments.listen or arguments.host, arguments.port, arguments.host)
     session = Session(settings, Role.SERVER, listener.address[1])
@@ -83,7 +87,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     _drain_on_sigterm(leave)
     reply = session.register()
     log.info("node %s", reply.node)
-    server = ServerNode(reply.node, reply.block_bytes, session, transport, listener, tuple(arguments.optimizer_module))
+    server = ServerNode(reply.node, reply.block_bytes, session, transport, listener, modules)
     server.start()
     session.run(server)
     threading.Thread(target=_leave, args=(leave, session, server), name="leave", daemon=True).start()

@@ -3,10 +3,11 @@
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable, Mapping
 
 from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.module_file import ModuleFile
+from elastic_ps.system.module_files import load
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -30,12 +31,12 @@ class CommandRunner:
     def __init__(
         self,
         node: NodeId,
-        modules: Sequence[str],
+        modules: Mapping[str, ModuleFile],
         answer: Callable[[int, str], None],
         spawn: Callable[[str, Callable[[], None]], object],
     ):
         self._node = node
-        self._modules = tuple(modules)
+        self._modules = tuple(modules.values())
         self._answer = answer
         self._spawn = spawn
         self._lock = threading.Lock()
@@ -74,7 +75,7 @@ class CommandRunner:
     def _run(self, head: int, body: str) -> str:
         """Run the handlers; returns what went wrong."""
         try:
-            modules = [import_module(module) for module in self._modules]
+            modules = [load(module) for module in self._modules]
             handlers = [module.server_command for module in modules if hasattr(module, "server_command")]
             for handler in handlers:
                 handler(head, body)

@@ -1,8 +1,9 @@
 """A script's optimizer is tried beside the session: importing a user's module may take its time, or never end."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.optimizers.trial import trial
 from elastic_ps.server.interfaces import Control
 from protos import elastic_pb2 as pb
@@ -24,7 +25,7 @@ class OptimizerTrials:
     def __init__(
         self,
         control: Control,
-        modules: tuple[str, ...],
+        modules: Mapping[str, ModuleFile],
         spawn: Callable[[str, Callable[[], None]], object],
         seconds: float = TRIAL_SECONDS,
     ):

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from weakref import WeakSet
 
@@ -10,6 +10,7 @@ from elastic_ps.control import codec
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, ProtocolError, RuleFailed
 from elastic_ps.core.model import ALIGNMENT
+from elastic_ps.core.module_file import NO_MODULES, ModuleFile
 from elastic_ps.core.segments import Raw
 from elastic_ps.node.peer_watch import PeerView
 from elastic_ps.node.standing import Standing
@@ -55,7 +56,7 @@ class ServerNode:
         control: Control,
         transport: Transport,
         listener: Listener,
-        modules: tuple[str, ...] = (),
+        modules: Mapping[str, ModuleFile] = NO_MODULES,
     ):
         self.connections = Connections(transport, listener, self, self._spawn)
         self.state = ServerState.create(node, block_bytes, modules, control, self.connections)

@@ -58,6 +58,7 @@ class PlayedNode:
     promoted: tuple = ()  # as the last Adopt said
     before: Configuration | None = None  # until `current` is committed
     undecided: bool = False  # `prepared` is of a server's death: only Adopt says what it comes to
+    modules: tuple = ()  # that it may load rules from, as it found them
     mourns: bool = False  # `prepared` is of a death, and so builds on what was armed before
 
     @property
@@ -94,6 +95,7 @@ class PlayedNode:
             promoted=self.promoted,
             before=self.before,
             undecided=self.undecided,
+            modules=self.modules,
         )
 
     def answer(self, kind, *arguments) -> None:

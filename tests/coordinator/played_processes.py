@@ -7,6 +7,7 @@ from coordinator.core import events as ev
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.state import CoordinatorSettings
 from elastic_ps.core.configuration import NodeId, Role
+from elastic_ps.core.module_file import ModuleFile
 from tests.coordinator.played_coordinator import PlayedCoordinator
 from tests.coordinator.played_node import PlayedNode
 
@@ -20,6 +21,7 @@ class PlayedProcesses(PlayedCoordinator):
         self.exits: deque[PlayedNode] = deque()
         self.ids: set[NodeId] = set()
         self.spawned = 0
+        self.modules: tuple[ModuleFile, ...] = ()  # on the disk
         self.replace_dead = True
 
     @property
@@ -38,12 +40,14 @@ class PlayedProcesses(PlayedCoordinator):
         """A process starts, and registers at once."""
         self.spawned += 1
         node = PlayedNode(self, role, f"nonce-{self.spawned}")
+        node.modules = self.modules if role is Role.SERVER else ()
         self.nodes.append(node)
         self.register(node)
         return node
 
     def register(self, node: PlayedNode) -> None:
-        reply = self.ask(ev.Joined, node.role, "127.0.0.1", 1 if node.role is Role.SERVER else 0, 1, node.nonce)
+        port = 1 if node.role is Role.SERVER else 0
+        reply = self.ask(ev.Joined, node.role, "127.0.0.1", port, 1, node.nonce, modules=node.modules)
         if isinstance(reply, ef.Refuse):
             node.exited = None if reply.why is ef.Why.AGAIN else 1
         elif reply is not None:  # else the coordinator died before it answered: the node asks again

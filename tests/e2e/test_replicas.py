@@ -82,6 +82,26 @@ def test_elasticrun_gives_the_option_to_each_coordinator(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
+def test_no_server_joins_with_rules_that_were_edited_while_the_job_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    rules = tmp_path / "their_rules.py"
+    rules.write_text("RATE = 1")
+    options = ("--replicas", "1", "--lease", "3", "--optimizer-module", "their_rules")
+    with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, servers=2, options=options) as job:
+        job.until(is_protected, "training")
+        rules.write_text("RATE = 2")
+        job.kill("s0")
+        refusal = f"cannot join: {rules} is not what this job's servers have loaded as module their_rules: put it back"
+        job.until(lambda status: refusal in job.tail() and jobs.counts(status) == (2, 1), "a refusal")
+        rules.write_text("RATE = 1")
+        status = job.until(is_protected, "another server")
+        assert status.term == 1
+        weights = finish(job, tmp_path)
+    assert_undisturbed(weights, exact=True, workers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
 def test_every_server_is_killed_and_nothing_is_lost(tmp_path, transport):
     weights = survive(tmp_path, transport=transport)

@@ -169,6 +169,7 @@ def anew(job: DurableJob, goal: ScaleGoal, term: int, found: tuple[str, Manifest
         queued=(),
         nodes={},
         plan=None,
+        modules={},
     )
     if found is not None:
         return restored(gone, *found, term)

@@ -1,5 +1,6 @@
 """This module keeps who is there: registration, leases, exits, deaths."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from coordinator.core import replies
@@ -18,6 +19,7 @@ from coordinator.core.records import changed
 from coordinator.core.state import Vitals
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import Member, NodeId, Role
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 
 
@@ -36,7 +38,11 @@ def on_joined(context: StepContext, event: Joined) -> None:
         name = f"{event.role[0]}{number}"
         member = Member(name, event.role, event.host, event.port, event.machine)
         known = RegisteredNode(member, event.pid, event.nonce)
-        context.durable(registered={**job.registered, event.role: number + 1}, nodes={**job.nodes, name: known})
+        context.durable(
+            registered={**job.registered, event.role: number + 1},
+            nodes={**job.nodes, name: known},
+            modules={**digests(event.modules), **job.modules},
+        )
         context.log(f"{name} registered ({event.host}, pid {event.pid})")
         _unexpected(context, known)
     heard(context, known.id)
@@ -60,7 +66,18 @@ def _unwelcome(context: StepContext, event: Joined) -> str:
             return f"workers cannot join this job: {why}"
         if job.local_update:
             return f"workers cannot join this job: its optimizers live in the workers; give it {OPTIMIZER_ON_SERVERS}"
+    changed = [each for each in event.modules if each.digest and job.modules.get(each.name, each.digest) != each.digest]
+    if changed:
+        return (
+            f"{changed[0].path} is not what this job's servers have loaded as module {changed[0].name}: "
+            "put it back as it was, or start the job again"
+        )
     return ""
+
+
+def digests(modules: Iterable[ModuleFile]) -> dict[str, str]:
+    """Return the digests of modules that have one, by name."""
+    return {module.name: module.digest for module in modules if module.digest}
 
 
 def _unexpected(context: StepContext, node: RegisteredNode) -> None:

@@ -19,7 +19,7 @@ from coordinator.core.events import Exited, Introduced, Joined
 from coordinator.core.job import CancelOrder, JobPhase, RegisteredNode, StopOrder
 from coordinator.core.nodes import introductions
 from coordinator.core.nodes.introductions import RebuiltConfiguration
-from coordinator.core.nodes.membership import heard
+from coordinator.core.nodes.membership import digests, heard
 from coordinator.core.plans.plan import MigrationMode, Phase, PhaseEntered, Plan, PlanKind, Times
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import PlanAnswers
@@ -107,6 +107,7 @@ def rebuild(context: StepContext) -> bool:
         identity=next((told.identity for told in known.values() if told.identity), job.identity),
         begun=next((told.begun for told in known.values() if told.begun), job.begun),
         seed=first.seed if first else job.seed,
+        modules=digests(module for told in known.values() for module in told.modules),
         model=introductions.model(known.values(), first.block_bytes if first else job.model.block_bytes),
         registered={role: max([NUMBERS * job.term, *introductions.beyond(known.values(), role)]) for role in Role},
         number=max([job.number, *(number.number for told in known.values() for number in introductions.numbers(told))]),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, Tensor, runs
+from elastic_ps.core.module_file import NO_MODULES, ModuleFile
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array, scatter, stretches
 from elastic_ps.core.sparse_rows import Rows
@@ -42,7 +43,7 @@ class ServerBlockStore:
         applied: async and ssp: batches that the blocks have taken.
     """
 
-    def __init__(self, model: Model, modules: tuple[str, ...] = ()):
+    def __init__(self, model: Model, modules: Mapping[str, ModuleFile] = NO_MODULES):
         self.model = model
         self._treatments = Treatments(modules)
         self.values = DoubleBuffer()

@@ -1,12 +1,13 @@
 """A `Treatment` says how blocks are updated: by which rule, with which factors, beside which state arrays."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError, RuleFailed
 from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.optimizers import Rule, make_rule
 from elastic_ps.optimizers.gradient_sum import DType
@@ -54,7 +55,7 @@ class Treatments:
         of_tensor: by tensor index, the number of its treatment.
     """
 
-    def __init__(self, modules: tuple[str, ...]):
+    def __init__(self, modules: Mapping[str, ModuleFile]):
         self.of_tensor: list[int] = []
         self._modules = modules
         self._specs: dict[int, OptimizerSpec] = {}

@@ -1,7 +1,7 @@
 """A `ServerState` is what the parts of a server share: blocks, standing, open updates, under one lock."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
@@ -12,6 +12,7 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
@@ -88,7 +89,7 @@ class ServerState:
 
     @staticmethod
     def create(
-        node: NodeId, block_bytes: int, modules: tuple[str, ...], control: Control, outbox: Outbox
+        node: NodeId, block_bytes: int, modules: Mapping[str, ModuleFile], control: Control, outbox: Outbox
     ) -> "ServerState":
         """Return the state of a server that holds nothing yet.
 

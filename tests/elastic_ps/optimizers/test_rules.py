@@ -14,6 +14,7 @@ from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.optimizers import Rule, make_rule
 from elastic_ps.optimizers.constants import parsed_float
 from elastic_ps.optimizers.rule import CHUNK
+from elastic_ps.system.module_files import module_file
 
 OWN = "examples.rules"
 SPECS = [
@@ -55,7 +56,7 @@ def each(specs: list[OptimizerSpec]) -> list[Any]:
 
 
 def rule_of(spec: OptimizerSpec) -> Rule:
-    return make_rule(spec, (OWN,))
+    return make_rule(spec, {OWN: module_file(OWN)})
 
 
 def name_of(spec: OptimizerSpec) -> str:
@@ -190,7 +191,7 @@ def test_only_lamb_needs_whole_tensors() -> None:
 )
 def test_what_is_refused_says_why(spec: OptimizerSpec, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        make_rule(spec, (OWN,))
+        make_rule(spec, {OWN: module_file(OWN)})
 
 
 def test_whole_numbers_and_null_are_arguments_too() -> None:
@@ -200,7 +201,7 @@ def test_whole_numbers_and_null_are_arguments_too() -> None:
 
 def test_a_missing_module_is_a_clear_error() -> None:
     with pytest.raises(ConfigurationError, match="No module named 'no_such_module'"):
-        make_rule(OptimizerSpec("no_such_module:Rule"), ("no_such_module",))
+        make_rule(OptimizerSpec("no_such_module:Rule"), {"no_such_module": module_file("no_such_module")})
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])

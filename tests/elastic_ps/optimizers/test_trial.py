@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 
 from elastic_ps.core.errors import RuleFailed
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.optimizers import Rule, make_rule
 from elastic_ps.optimizers.trial import trial
 
 MODULE = "rules_of_a_test"
+MODULES = {MODULE: ModuleFile(MODULE)}
 
 
 class Good(Rule):
@@ -83,7 +86,7 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, MODULE, module)
 
 
-def tried(kind: str, *dtypes: str, modules: tuple[str, ...] = (MODULE,)) -> str:
+def tried(kind: str, *dtypes: str, modules: Mapping[str, ModuleFile] = MODULES) -> str:
     return trial(OptimizerSpec(f"{MODULE}:{kind}").to_json(), dtypes or ("float32",), modules)
 
 
@@ -111,7 +114,7 @@ def test_what_does_not_work_is_named(kind: str, why: str) -> None:
 
 
 def test_a_module_that_the_server_may_not_load() -> None:
-    assert f"start it with --optimizer-module {MODULE}" in tried("Good", modules=())
+    assert f"start it with --optimizer-module {MODULE}" in tried("Good", modules={})
 
 
 def test_each_element_type_is_tried() -> None:
@@ -123,12 +126,12 @@ def test_an_import_that_raises_anything(monkeypatch: pytest.MonkeyPatch) -> None
     def broken(_name: str) -> None:
         raise SystemExit(1)
 
-    monkeypatch.setattr("elastic_ps.optimizers.user_rule.import_module", broken)
+    monkeypatch.setattr("elastic_ps.optimizers.user_rule.load", broken)
     assert "cannot be loaded on this server: SystemExit(1)" in tried("Good")
 
 
 def test_a_rule_that_raises_while_the_job_trains_is_named() -> None:
-    rule = make_rule(OptimizerSpec(f"{MODULE}:RaisesLater"), (MODULE,))
+    rule = make_rule(OptimizerSpec(f"{MODULE}:RaisesLater"), MODULES)
     value = np.zeros(4, np.float32)
     states = {"mean": np.zeros(4, np.float32)}
     rule.update(value, value, states, 1, Hyper())
@@ -141,6 +144,6 @@ def test_a_lack_of_memory_is_not_the_rules_fault(monkeypatch: pytest.MonkeyPatch
         raise MemoryError
 
     monkeypatch.setattr(Good, "update", update)
-    rule = make_rule(OptimizerSpec(f"{MODULE}:Good"), (MODULE,))
+    rule = make_rule(OptimizerSpec(f"{MODULE}:Good"), MODULES)
     with pytest.raises(MemoryError):
         rule.update(np.zeros(1), np.zeros(1), {}, 1, Hyper())

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.segments import Array
 from elastic_ps.optimizers import Rule
@@ -78,7 +79,7 @@ def test_command_runs_the_module_s_handler(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "their_handlers", module)
     transport = TcpTransport(TOKEN)
     control = FakeControl()
-    node = ServerNode("s0", 512, control, transport, transport.listen("127.0.0.1"), ("their_handlers",))
+    node = ServerNode("s0", 512, control, transport, transport.listen("127.0.0.1"), {"h": ModuleFile("their_handlers")})
     for head in (1, 9):
         node.on_directive(pb.Directive(command=pb.ServerCommand(id=head, head=head, body="text")))
     control.await_answers(2)
@@ -105,7 +106,7 @@ def test_a_command_that_runs_holds_up_nothing_and_is_run_once(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "slow_handlers", module)
     transport = TcpTransport(TOKEN)
     control = FakeControl()
-    node = ServerNode("s0", 512, control, transport, transport.listen("127.0.0.1"), ("slow_handlers",))
+    node = ServerNode("s0", 512, control, transport, transport.listen("127.0.0.1"), {"h": ModuleFile("slow_handlers")})
     for _ in range(5):
         node.on_directive(pb.Directive(command=pb.ServerCommand(id=4, head=7)))
     assert begun.wait(TIMEOUT)
