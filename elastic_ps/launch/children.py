@@ -11,14 +11,10 @@ from elastic_ps.launch import decide
 from elastic_ps.launch.decide import LocalProcess, WantedNodes
 from elastic_ps.launch.output import MergedStream, NodeLog
 from elastic_ps.launch.processes import ChildProcess
+from elastic_ps.launch.stillness import Stillness
 
 JOIN_SECONDS = 60.0
 """How long a script may import, read its data and build its model before people are told that it has not joined."""
-
-STILL_SECONDS = 15.0
-"""How long a process that has not joined may be stopped. Nobody but its launcher can notice: no lease runs for it."""
-
-_LOOK_SECONDS = 5.0
 
 
 @dataclass
@@ -31,8 +27,7 @@ class _Child:
     term_at: float | None = None
     kill_at: float | None = None
     join_by: float | None = None
-    look_at: float | None = None
-    still_since: float | None = None
+    stillness: Stillness | None = None
 
 
 class Children:
@@ -72,7 +67,7 @@ class Children:
         process = ChildProcess(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
         now = time.monotonic()
         join_by = now + JOIN_SECONDS if local.role is Role.WORKER else None
-        self._children[local.nonce] = _Child(local, process, log, join_by=join_by, look_at=now + _LOOK_SECONDS)
+        self._children[local.nonce] = _Child(local, process, log, join_by=join_by, stillness=Stillness(process))
 
     def observe(self, wanted: WantedNodes) -> list[str]:
         """Take what the coordinator's word tells about these processes; return the news in it, for people."""
@@ -81,7 +76,7 @@ class Children:
             child = self._children[local.nonce]
             if local.node != child.local.node:
                 child.log.rename(local.node)
-                child.join_by = child.look_at = None
+                child.join_by = child.stillness = None
                 news.append(f"{local.node} has joined (pid {child.process.pid})")
             if local.leaving and not child.local.leaving:
                 news.append(f"{local.node} is leaving")
@@ -126,8 +121,9 @@ class Children:
     @property
     def deadline(self) -> float:
         """The monotonic seconds at which `enforce`, `late` or `still` has something to do next; infinite: never."""
-        times = [(child.term_at, child.kill_at, child.join_by, child.look_at) for child in self._children.values()]
-        return min((at for four in times for at in four if at is not None), default=math.inf)
+        times = [(child.term_at, child.kill_at, child.join_by) for child in self._children.values()]
+        looks = [child.stillness.look_at for child in self._children.values() if child.stillness is not None]
+        return min([*looks, *(at for three in times for at in three if at is not None)], default=math.inf)
 
     def late(self) -> list[str]:
         """Return, once for each, the names of workers whose scripts have not joined the job in `JOIN_SECONDS`."""
@@ -139,21 +135,11 @@ class Children:
 
     def still(self) -> list[str]:
         """Kill the processes that have been stopped for `STILL_SECONDS` and have not joined; return their names."""
-        now = time.monotonic()
-        killed: list[str] = []
-        for child in self._children.values():
-            if child.look_at is None or now < child.look_at:
-                continue
-            child.look_at = now + _LOOK_SECONDS
-            if not child.process.is_stopped:
-                child.still_since = None
-            elif child.still_since is None:
-                child.still_since = now
-            elif now - child.still_since >= STILL_SECONDS:
-                child.look_at = None
-                child.process.kill()
-                killed.append(child.local.name)
-        return killed
+        still = [child for child in self._children.values() if child.stillness is not None and child.stillness.look()]
+        for child in still:
+            child.stillness = None
+            child.process.kill()
+        return [child.local.name for child in still]
 
     def enforce(self) -> list[str]:
         """Signal what should have ended by now; return the names of those killed."""

@@ -15,6 +15,7 @@ from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, Coordinator
 from elastic_ps.launch.commands import JoinSettings, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink, pauses
 from elastic_ps.launch.processes import ChildProcess
+from elastic_ps.launch.stillness import STILL_SECONDS, Stillness
 
 _UNDRAINED = 128 + signal.SIGTERM
 _LAST_SECONDS = 5.0
@@ -116,7 +117,7 @@ class MemberAgent:
             lambda status: self._events.put(_Exited(status)),
         )
         try:
-            status = self._follow(process)
+            status = self._follow(process, nonce)
         except BaseException:
             process.kill()
             raise
@@ -137,7 +138,7 @@ class MemberAgent:
             else:
                 return
 
-    def _follow(self, process: ChildProcess) -> int:
+    def _follow(self, process: ChildProcess, nonce: str) -> int:
         """Wait for the end. A signal is passed on as a wish to drain; one more, or most of the grace, ends it."""
         last = min(_LAST_SECONDS, self._settings.grace / 3)
         stages: tuple[tuple[Callable[[], None], float, str], ...] = (
@@ -146,18 +147,39 @@ class MemberAgent:
             (process.kill, math.inf, "the node does not end: killed"),
         )
         patience = math.inf
+        stillness = Stillness(process)
         for asked, (act, next_patience, text) in enumerate(stages):
-            event = self._next(patience)
+            event = self._watch(process, nonce, stillness, patience)
             self._asked = asked > 0
             if isinstance(event, _Exited):
                 in_order = asked == 0 or (asked == 1 and event.status != EXIT_RESTART)
                 return event.status if in_order else _UNDRAINED
-            print(f"elasticrun: {text}", file=sys.stderr, flush=True)
+            _say(text)
             act()
             patience = next_patience
         while not isinstance(self._next(math.inf), _Exited):
             pass
         return _UNDRAINED
+
+    def _watch(self, process: ChildProcess, nonce: str, stillness: Stillness, patience: float) -> _Exited | int | None:
+        """Do what `_next` does, and kill the process if it has been stopped for long and the job does not have it."""
+        deadline = time.monotonic() + patience
+        while (left := deadline - time.monotonic()) > 0:
+            event = self._next(min(left, max(0.0, stillness.look_at - time.monotonic())))
+            if event is not None:
+                return event
+            if stillness.look() and self._is_out(nonce):
+                _say(f"the node has been stopped for {STILL_SECONDS:.0f} s, and its job does not have it: killed")
+                process.kill()
+        return None
+
+    def _is_out(self, nonce: str) -> bool:
+        """Return whether the job does not have a process: it has not joined yet, or the job goes on without it."""
+        try:
+            status = self._link.status(_TRY_SECONDS)
+        except (CoordinatorLost, ConfigurationError):
+            return False
+        return status.phase != "rebuilding" and all(node.nonce != nonce for node in status.nodes)
 
     def _next(self, patience: float) -> _Exited | int | None:
         """Return the process's end or a signal; None after `patience` seconds."""
@@ -165,3 +187,7 @@ class MemberAgent:
             return self._events.get(timeout=None if patience == math.inf else patience)
         except queue.Empty:
             return None
+
+
+def _say(text: str) -> None:
+    print(f"elasticrun: {text}", file=sys.stderr, flush=True)

@@ -1,11 +1,12 @@
 """A frozen node is expelled, by its lease or by hand; when it thaws it ends with the reason, and nothing of it counts.
 
-No launcher watches over these jobs: nobody kills the frozen process, so it does thaw.
+Its launcher freezes with it: it would kill a process that is stopped and that the job does not have.
 """
 
 import os
 import signal
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
@@ -44,14 +45,20 @@ def begin(job, folder, workers, servers=1, options=()):
 def freeze(job, stack, name):
     """Stop a node's process; returns its pid, and what it was started as."""
     node = next(node for node in job.client.status().nodes if node.member.id == name)
-    os.kill(node.pid, signal.SIGSTOP)
+    for pid in (launcher_of(node.pid), node.pid):
+        os.kill(pid, signal.SIGSTOP)
     stack.callback(thaw, node.pid)  # before its launcher is waited for
     return node.pid, node.nonce.partition(".")[0]
 
 
 def thaw(pid):
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)
+    with suppress(ProcessLookupError, FileNotFoundError):
+        for frozen in (launcher_of(pid), pid):
+            os.kill(frozen, signal.SIGCONT)
+
+
+def launcher_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def ends_expelled(job, process, started_as):

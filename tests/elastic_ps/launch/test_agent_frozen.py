@@ -2,12 +2,30 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from elastic_ps.launch import children, coordinator_link, job_agent
+from elastic_ps.core.configuration import Role
+from elastic_ps.launch import coordinator_link, job_agent, stillness
+from elastic_ps.launch.commands import JoinSettings
+from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
 from elastic_ps.launch.outcome import LauncherOutcome
-from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, Puppet, StartJob, over, registered, running, wait_gone
+from tests.elastic_ps.launch.launch_stage import (
+    PATIENCE,
+    FakeCoordinator,
+    Job,
+    Puppet,
+    Stage,
+    StartJob,
+    over,
+    puppet_command,
+    registered,
+    running,
+    wait_gone,
+)
 
 
 @pytest.mark.slow
@@ -105,6 +123,29 @@ def test_each_of_two_restores_in_a_row_ends_what_had_joined(start_job: StartJob)
     assert job.outcome() == LauncherOutcome(0, "finished", "all done")
 
 
+@pytest.mark.parametrize("has_joined", [False, True], ids=["not joined", "joined"])
+def test_a_member_that_is_stopped_is_killed_unless_its_job_has_it(
+    tmp_path: Path, stage: Stage, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, has_joined: bool
+) -> None:
+    monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stillness, "STILL_SECONDS", 0.1)
+    (tmp_path / "token").write_text("00" * 16)
+    join = JoinSettings(fake.address, tmp_path / "token", "127.0.0.1")
+    agent = MemberAgent(MemberSettings(Role.WORKER, join), partial(puppet_command, stage.port))
+    with ThreadPoolExecutor(1) as pool:
+        status = pool.submit(agent.run)
+        frozen = stage.enter("worker")
+        if has_joined:
+            fake.status.nodes.add(nonce=frozen.name)
+        os.kill(frozen.pid, signal.SIGSTOP)
+        if has_joined:
+            with pytest.raises(TimeoutError):
+                status.result(0.5)
+            del fake.status.nodes[:]  # the job goes on without it
+        assert status.result(PATIENCE) == 128 + signal.SIGKILL
+        wait_gone(frozen.pid)
+
+
 @pytest.mark.slow
 def test_who_was_evicted_counts_against_no_limit(start_job: StartJob) -> None:
     job, (worker,) = running(start_job, max_restarts=0)
@@ -131,8 +172,8 @@ def test_a_stopped_process_is_killed_when_the_grace_of_its_jobs_end_is_over(star
 def test_a_process_that_is_stopped_before_it_has_joined_is_killed_and_replaced(
     start_job: StartJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(children, "_LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(children, "STILL_SECONDS", 0.1)
+    monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(stillness, "STILL_SECONDS", 0.1)
     job = start_job(max_restarts=1)
     job.listen()
     job.fake.want(workers=1, starting_workers=1)
