@@ -4,8 +4,9 @@ It looks at the frames that nodes queue, at the coordinator's state and at what 
 servers believe of each other.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from coordinator.core.job import DurableJob
@@ -38,6 +39,7 @@ class Copies:
         self._void = NO_CONFIGURATION  # the last before it
         self._job: DurableJob | None = None
         self._ended = 0  # id of the last plan that has ended
+        self._saved: Mapping[NodeId, str] = {}  # what servers have said of the checkpoint that is being saved
 
     # ---- what is seen ------------------------------------------------------------------------------------------------
 
@@ -57,6 +59,10 @@ class Copies:
 
     def saw(self, state: Any) -> None:
         """Look at a new state of the coordinator."""
+        saved = state.saving.saved if state.saving is not None else {}
+        for name in saved.keys() - self._saved.keys():
+            self._check_saved(self._servers[name], json.loads(saved[name])["blocks"])
+        self._saved = saved
         before, job = self._job, state.job
         if job is before:
             return
@@ -111,6 +117,20 @@ class Copies:
                 self._wrong(
                     f"{owner} tells {other} of block {block} at version {version} ({frame.kind.name}), of which its "
                     f"follower {follower} has {known}"
+                )
+
+    def _check_saved(self, owner: Process, blocks: Mapping[str, Any]) -> None:
+        """What a checkpoint holds of a block its follower has, or had in the configuration before."""
+        standing = owner.server.standing
+        numbers = {known.id for known in (standing.current, standing.before) if known is not None}
+        for block, entry in ((int(text), entry) for text, entry in blocks.items()):
+            followers = [self._follower(number, block) for number in numbers]
+            if None in followers:
+                continue
+            known = max(max(self._said[f, owner].get(block, NOTHING), self._holds(f, block)) for f in followers if f)
+            if known < entry["version"]:
+                self._wrong(
+                    f"{owner} has saved block {block} at version {entry['version']}, of which its follower has {known}"
                 )
 
     def _check_armed(self, plan: Plan) -> None:

@@ -22,6 +22,7 @@ from coordinator.server import journal, ledger_files
 from elastic_ps.node import standing
 from elastic_ps.server import connections, phases, service
 from elastic_ps.server.blocks import applied_batches, checkpoint_snapshot
+from elastic_ps.server.checkpoints import saving
 from elastic_ps.server.copying import follow_source, shadows
 from elastic_ps.server.migration import follow_sources
 from elastic_ps.server.state import acknowledged, server_state, unreported_entries
@@ -156,6 +157,15 @@ def _without_batches(real: Any) -> Any:
     return lambda self, segment: replace(real(self, segment), applied={})
 
 
+def _saved_untold(real: Any) -> Any:
+    def write(self: Any, snapshot: Any) -> None:
+        snapshot.may_be_told = lambda told: True
+        self._state.ledger.after_kept = lambda act: act()  # which waits for followers, too
+        real(self, snapshot)
+
+    return write
+
+
 def _counts_again(real: Any) -> Any:
     def judge(self: Any, run: Any, version: int) -> Any:
         versions = self._state.store.versions[run[0] : sum(run)]
@@ -236,6 +246,9 @@ MUTATIONS = {
         checkpoint_snapshot.CheckpointSnapshot,
         "_copy",
         _without_batches,
+    ),
+    "saved_untold": Mutation(
+        "SAVED waits neither for followers nor for the ledger", saving.Saver, "_write", _saved_untold
     ),
     "book_unwritten": Mutation("batch requests are not journalled", consequences, "_journal", _no_book),
     "ledger_unsynced": Mutation("the ledger is not synced", ledger_files.JsonLinesFile, "append", _unsynced_ledger),

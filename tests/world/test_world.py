@@ -117,7 +117,9 @@ def test_gradients_that_a_late_push_overwrites_in_shared_memory_are_found():
         assert "who has written to it meanwhile" in results.play(job).failures[0]
 
 
-@pytest.mark.parametrize("name", ["told_at_once", "acknowledged_early", "hand_over_early", "synced_unawaited"])
+@pytest.mark.parametrize(
+    "name", ["told_at_once", "acknowledged_early", "hand_over_early", "synced_unawaited", "saved_untold"]
+)
 def test_what_is_said_of_copies_that_are_not_there_is_found(name):
     ran = command("--mutation", name, "--seeds", "0-30", "--processes", "1")
     assert ran.returncode == 0, ran.stdout + ran.stderr
