@@ -1,4 +1,4 @@
-"""This module counts how many deaths a launcher mends before it gives up the job (`--max-restarts`).
+"""This module counts how many deaths a launcher mends before it gives up the job (`--max-restarts`, `retryLimit`).
 
 A job may run for weeks, so a number of deaths over its whole life would end it some day, however well it had mended
 each. A crash loop shall end it soon. So deaths count from when the job last did `HEALTHY_SECONDS` of work without one.
@@ -38,7 +38,7 @@ class RestartBudget:
             now: monotonic seconds.
             version: the highest that the job has reached so far.
         """
-        is_healthy = now - self.last >= HEALTHY_SECONDS and version > self.version
+        is_healthy = has_worked(self.last, self.version, now, version)
         deaths = () if is_healthy and not self.exhausted else self.deaths
         return replace(self, deaths=(*deaths, death), last=now, version=max(version, self.version))
 
@@ -46,3 +46,15 @@ class RestartBudget:
     def exhausted(self) -> bool:
         """Return whether a death has happened that may not be mended."""
         return len(self.deaths) > self.allowed
+
+
+def has_worked(last: float, version: int, now: float, reached: int) -> bool:
+    """Return whether a job has done `HEALTHY_SECONDS` of work since its last death.
+
+    Args:
+        last: seconds of that death.
+        version: the highest that the job had reached by then.
+        now: seconds.
+        reached: the highest version so far.
+    """
+    return now - last >= HEALTHY_SECONDS and reached > version

@@ -169,6 +169,18 @@ def test_more_deaths_than_may_be_mended_fail_the_job_with_the_last():
     assert kinds(done, StopJob)
 
 
+@pytest.mark.parametrize(
+    ("minutes", "version", "failures"), [(11, 90, 1), (9, 90, 4), (11, 70, 4)], ids=["healthy", "soon", "no new step"]
+)
+def test_deaths_are_counted_anew_when_the_job_has_trained_since_the_last(minutes, version, failures):
+    before = {"failures": 3, "failure_time": timestamp(NOW - 60 * minutes), "failure_version": 70}
+    failed = worker(2, phase="Failed", exit_status=1)
+    seen = running(worker(1), failed, server(1), report={"version": version, "wanted": Counts(2, 1)}, status=before)
+    done = decide(seen, wanted(2, 1))
+    assert (done.status.failures, done.status.phase) == (failures, RUNNING if failures == 1 else FAILED)
+    assert (done.status.failure_time, done.status.failure_version) == (timestamp(NOW), version)
+
+
 @pytest.mark.parametrize("how", [{"disrupted": True, "phase": "Failed"}, {"lost": True, "deleting": True}])
 def test_what_the_cluster_takes_is_replaced_as_often_as_it_happens(how):
     said = {"wanted": Counts(2, 1), "starting": Counts(1, 0), "members": members(worker(1), server(1))}

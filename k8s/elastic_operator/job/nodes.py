@@ -2,9 +2,10 @@
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.script_hints import HOW_TO_JOIN
+from elastic_ps.launch.restart_budget import has_worked
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StopJob, TellExit
 from k8s.elastic_operator.job.ending import fail
-from k8s.elastic_operator.job.model import CAUSE, Counts, Pod
+from k8s.elastic_operator.job.model import CAUSE, Counts, Pod, timestamp, unix
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.report import CoordinatorReport
 
@@ -13,7 +14,7 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
     """Count the pods that have died, and tell the coordinator.
 
     Those that the cluster has taken (their node is lost, they were evicted, somebody removed them) are replaced as
-    often as it happens; those that ended by themselves, `retryLimit` times.
+    often as it happens; those that ended by themselves, `retryLimit` times in a row.
 
     Returns:
         Whether the job may go on.
@@ -36,9 +37,10 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
     failed = [name for name in fresh if name in present and name not in taken]
     draft.note(
         restarts=draft.status.restarts + len(fresh),
-        failures=draft.status.failures + len(failed),
         counted=(*(name for name in counted if name in present or name in dead), *fresh),
     )
+    if failed:
+        _count(draft, len(failed), report.version)
     for name in fresh:
         draft.write_event("NodeDied", f"{name}: {dead[name]}", warning=True)
     limit = draft.desired.retry_limit
@@ -49,6 +51,20 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
         draft.act(StopJob(f"{CAUSE}: {why}"))
         fail(draft, why)
     return not failed
+
+
+def _count(draft: JobDecisionDraft, failed: int, version: int) -> None:
+    """Note pods that ended by themselves; the row of them begins anew where the job has worked since the last."""
+    status = draft.status
+    last = unix(status.failure_time) if status.failure_time else draft.now
+    is_over = status.failures <= draft.desired.retry_limit and has_worked(
+        last, status.failure_version, draft.now, version
+    )
+    draft.note(
+        failures=failed + (0 if is_over else status.failures),
+        failure_time=timestamp(draft.now),
+        failure_version=max(version, status.failure_version),
+    )
 
 
 def _has_died(draft: JobDecisionDraft, pod: Pod) -> bool:

@@ -57,7 +57,9 @@ class ElasticJobStatus:
         plans: the last that have ended.
         term: given to the coordinator's pod at its last start.
         restarts: dead pods that were replaced.
-        failures: of these, those that ended by themselves, which `retryLimit` bounds.
+        failures: of these, those that ended by themselves in a row, which `retryLimit` bounds.
+        failure_time: of the last of them.
+        failure_version: the highest that the job had reached by then.
         start_time: of the first pods.
         completion_time: of the end.
         selector: of the workers' pods, for /scale.
@@ -85,6 +87,8 @@ class ElasticJobStatus:
     term: int = 0
     restarts: int = 0
     failures: int = 0
+    failure_time: str = ""
+    failure_version: int = 0
     start_time: str = ""
     completion_time: str = ""
     selector: str = ""
