@@ -217,6 +217,7 @@ class SnapshotMeta(OfBlocks):
         counts: of updates, by block.
         applied: async, ssp: by origin the number of the last batch that each block has taken; -1: none.
         request: of the PULL that it answers.
+        number: in a follow stream: how many SNAPSHOTs it has had with this one.
     """
 
     kind = Kind.SNAPSHOT
@@ -225,6 +226,7 @@ class SnapshotMeta(OfBlocks):
     counts: Annotated[tuple[int, ...], COUNTS] = ()
     applied: Annotated[Mapping[NodeId, Sequence[int]] | None, mapping(NAME, listed(integer(least=-1)))] = None
     request: Annotated[int, integer()] = 0
+    number: Annotated[int, integer()] = 0
 
     @property
     def fault(self) -> str:
@@ -288,10 +290,12 @@ class FollowedMeta(OfBlocks):
 
     Attributes:
         slot: as in the RECORD.
+        snapshot: the number of the SNAPSHOT that it answers; 0: it answers a RECORD.
     """
 
     kind = Kind.FOLLOWED
     slot: Annotated[int | None, integer()] = None
+    snapshot: Annotated[int, integer()] = 0
 
 
 METAS: Mapping[Kind, type[Meta]] = {

@@ -26,6 +26,7 @@ from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.copying.snapshot_pace import SnapshotPace
+from elastic_ps.server.copying.streamed_blocks import Mask, StreamedBlocks
 from elastic_ps.server.copying.update_records import OpenRecord, UpdateRecords
 from elastic_ps.server.phases import BlockStatus, having
 from elastic_ps.transport.frame_metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
@@ -42,9 +43,6 @@ BACKLOG_BYTES = 16 << 20
 
 _RECORDS_BYTES = 1 << 30  # records waiting for a follower that cannot keep up must not fill the memory
 _STEPS = 20  # a lag that has not shrunk for so many steps: the design's figure
-
-
-Mask = NDArray[np.bool_]
 
 
 def next_run(store: ServerBlockStore, pending: Mask) -> Run | None:
@@ -107,7 +105,7 @@ class FollowSource:
         self._announced = True
         self._standing = np.zeros(len(store.status), dtype=bool)  # what the configuration in force wants here
         self._planned = np.zeros(len(store.status), dtype=bool)
-        self._streamed = np.zeros(len(store.status), dtype=bool)
+        self._streamed = StreamedBlocks(len(store.status))
         self._open: OpenRecord | None = None
         self._pace = SnapshotPace(0, time.monotonic(), streams)
         self._watched = 0
@@ -116,9 +114,8 @@ class FollowSource:
     def wants(self, standing: Mask, number: ConfigId) -> None:
         """Send these blocks by configuration `number`, which is in force: they wait for no pace."""
         self._standing, self._number = standing, number
-        self._streamed = grown(self._streamed, len(standing))
         self._planned = grown(self._planned, len(standing))
-        self._streamed &= self._standing | self._planned
+        self._streamed.keep(self._standing | self._planned)
 
     def begin_plan(self, planned: Mask, plan: ConfigId, live: bool, announce: bool = True) -> None:
         """Send more blocks, by a plan.
@@ -131,7 +128,7 @@ class FollowSource:
         """
         self._planned, self._plan, self._live, self._announced = planned, plan, live, not announce
         self.bytes_moved, self.fell_back = 0, False
-        ids = np.flatnonzero(planned & ~self._streamed)
+        ids = np.flatnonzero(planned & ~self.followed)
         segments = [part for run in self._store.alike(ids) for part in self._store.segments(run)]
         total = sum(self._store.image_bytes(segment) for segment in segments)
         self._pace = SnapshotPace(total, time.monotonic(), self._streams)
@@ -142,11 +139,15 @@ class FollowSource:
         """Send what the configuration in force wants, and no more."""
         self._planned = np.zeros_like(self._planned)
         self._plan, self._live, self._announced = NO_CONFIGURATION, False, True
-        self._streamed &= self._standing
+        self._streamed.keep(self._standing)
 
     def is_level(self, blocks: NDArray[np.int64]) -> None:
         """Send of these blocks, which the follower has as they are here, only records from now on."""
-        self._streamed[blocks] = self._standing[blocks]
+        self._streamed.are_level(blocks, self._standing)
+
+    def counted(self, runs: Sequence[Run], snapshot: int) -> list[Run]:
+        """See `StreamedBlocks`."""
+        return self._streamed.counted(runs, snapshot)
 
     def _send(
         self,
@@ -186,7 +187,7 @@ class FollowSource:
         return self._plan != NO_CONFIGURATION
 
     def _pending(self, wanted: Mask) -> Mask:
-        pending: Mask = wanted & ~self._streamed
+        pending: Mask = wanted & ~self.followed
         if pending.any():
             pending &= having(self._store.status, BlockStatus.PRIMARY, BlockStatus.LEAVING)
         return pending
@@ -206,8 +207,8 @@ class FollowSource:
 
     def send_rest(self, blocks: NDArray[np.int64]) -> None:
         """Queue what has not been streamed of blocks, which nothing writes to any more."""
-        for run in self._store.alike(blocks, self._store.versions, self._streamed):
-            if not self._streamed[run[0]]:
+        for run in self._store.alike(blocks, self._store.versions, self.followed):
+            if not self.followed[run[0]]:
                 for segment in self._store.segments(run):
                     self._snapshot(segment, copy=False)
 
@@ -215,13 +216,13 @@ class FollowSource:
         first, count = segment
         image = self._store.image(segment)
         self._tell_written(segment)
-        self._streamed[first : first + count] = True
         self._pace.sent += sum(part.nbytes for part in image)
         meta = SnapshotMeta(
             runs=(segment,),
             state=tuple(self._store.states(segment)),
             counts=tuple(self._store.counts[first : first + count].tolist()),
             applied=self._store.applied.image(segment),
+            number=self._streamed.begin(segment),
         )
         number = self._plan if self._planned[first] and not self._standing[first] else self._number
         payload = [part.copy() for part in image] if copy else image
@@ -238,7 +239,7 @@ class FollowSource:
     @property
     def followed(self) -> Mask:
         """By block, whether its updates are sent on."""
-        return self._streamed
+        return self._streamed.mask
 
     def record(
         self, segment: Run, aggregate: GradientSum | Rows | None
@@ -306,7 +307,7 @@ class FollowSource:
 
     def forget(self, run: Run) -> None:
         """Send a run anew: it was changed otherwise than by an update."""
-        self._streamed[run[0] : sum(run)] = False
+        self._streamed.drop(run)
 
     def stepped(self, version: int, each: int) -> None:
         """Watch the follower's lag: blocks have reached `version`, of which a step takes `each`."""
@@ -324,7 +325,7 @@ class FollowSource:
     def _fall_back(self) -> None:
         """Send the blocks at the switch instead (pause); what waits in the queue would only delay them."""
         self.fell_back = True
-        self._streamed[:] = False
+        self._streamed.keep(np.zeros_like(self._planned))
         self.link.withdraw()
         self._send(RecordMeta(pause=True), number=self._plan)
 

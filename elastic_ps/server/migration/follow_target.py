@@ -164,12 +164,13 @@ class FollowTarget:
     def _take_frame(self, sender: NodeId, frame: Frame, data: list[Raw], answer: Callable[[Frame], None]) -> None:
         slot = frame.meta.slot if isinstance(frame.meta, RecordMeta) else None
 
-        def acknowledge(held: list[Run], version: int) -> None:
+        def acknowledge(held: list[Run], version: int, snapshot: int = 0) -> None:
             if held or slot is not None:
-                answer(Frame(FollowedMeta(runs=tuple(held), slot=slot), frame.configuration, version))
+                meta = FollowedMeta(runs=tuple(held), slot=slot, snapshot=snapshot)
+                answer(Frame(meta, frame.configuration, version))
 
         if isinstance(frame.meta, SnapshotMeta):
-            acknowledge(self._snapshot(frame, frame.meta, data[0]), frame.version)
+            acknowledge(self._snapshot(frame, frame.meta, data[0]), frame.version, frame.meta.number)
         elif isinstance(frame.meta, RecordMeta):
             self._record(sender, frame, frame.meta, data, acknowledge)
         elif isinstance(frame.meta, HandoverMeta):

@@ -46,9 +46,10 @@ class ToldVersions:
             if source is None or source.link is not link or target in state.standing.dead:
                 return
             state.store.span(frame.runs)
-            if (slot := frame.of(FollowedMeta).slot) is not None:
-                source.records.followed(slot)
-            self._sources.followed(target, frame.runs, frame.version)
+            said = frame.of(FollowedMeta)
+            if said.slot is not None:
+                source.records.followed(said.slot)
+            self._sources.followed(target, source.counted(said.runs, said.snapshot), frame.version)
             self.tell()
 
     def tell(self) -> None:

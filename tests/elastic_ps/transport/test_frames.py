@@ -50,7 +50,7 @@ FIELDS = {
     "node": NAME,
     "lane": NAME,
     "connection": NAME,
-    **dict.fromkeys(["part", "of", "updates", "request", "kept"], COUNT),
+    **dict.fromkeys(["part", "of", "updates", "request", "kept", "number", "snapshot"], COUNT),
     "absent": some(RUN),
     "written_runs": some(RUN),
     "written": st.none()

@@ -1,13 +1,28 @@
 """Plans move owners and followers while training goes on."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from elastic_ps.control.codec import config_id_to_pb
 from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.state.acknowledged import NOTHING
 from elastic_ps.transport.base import Transport
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, PLANS, Hold, check_copies, plan, three
+from tests.elastic_ps.server.migration.followed_job import (
+    ALL,
+    BLOCKS,
+    OTHERS,
+    OWNERS,
+    PLANS,
+    Hold,
+    check_copies,
+    plan,
+    three,
+)
 from tests.elastic_ps.server.server_harness import TOKEN, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.sweeps import sweep
@@ -66,5 +81,39 @@ def test_a_hand_over_waits_for_the_next_follower(jobs: Jobs, monkeypatch: pytest
     job.configuration = new
     job.push_all(1, slabs, new)
     job.check_settled(1, slabs, new)
+    job.check_step(2)
+    check_copies(job, new)
+
+
+def test_what_a_follower_has_said_of_a_plan_that_is_cancelled_counts_for_no_other(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has dropped these copies since. In pause mode it gets others at the switch, and the hand-over waits for them."""
+    job = three(jobs)
+    some = [2 if block == 0 else other for block, other in enumerate(OTHERS)]
+    job.adopt(plan(job, OWNERS, some), ALL)  # a stream from s0 to s2 stands, whatever plans there are
+    job.commit(ALL)
+    job.check_step(0)
+    void = plan(job, OWNERS, [2] * BLOCKS)
+    hold = Hold(monkeypatch, owner="s0", follower="s2")
+    slabs = job.push_all(1)
+    assert hold.held.wait(TIMEOUT)
+    state = job.servers["s0"].state
+    times = state.acknowledged.times("s2")
+    for server in ALL:
+        job.direct(server, cancel=pb.CancelPlan(configuration=config_id_to_pb(void.id)))
+    job.followers = [2] * BLOCKS
+    new = job.next(["w0", "w1"], ALL, OTHERS)
+    new = replace(new, id=new.id._replace(number=void.id.number + 1))
+    job.prepare(new, ALL, pb.PAUSE)
+    hold.gate.set()
+    job.check_settled(1, slabs)
+    assert state.acknowledged.times("s2") > times
+    with state.changed:
+        known = np.flatnonzero(state.acknowledged.of("s2") != NOTHING)
+    assert known.tolist() == [0]
+    job.adopt(new, ALL)
+    for server in ("s0", "s1"):
+        job.controls[server].await_answer(pb.FOLLOWED, number=new.id)
     job.check_step(2)
     check_copies(job, new)
