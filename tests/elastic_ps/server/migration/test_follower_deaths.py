@@ -121,6 +121,8 @@ def test_an_owner_dies_in_a_plan_that_moves_its_blocks(jobs: Jobs, switched: boo
         job.order_adopt(new)
         job.controls["s2"].await_answer(pb.ARRIVED, number=new.id)
         job.configuration = new
+    store = job.servers["s2"].state.store
+    until(lambda: (store.versions[OF_S0] == 2).all())  # workers did not wait for it, as it was to own them only
     die(job, "s0")
     followers = [-1 if owner == 1 or not switched else 0 for owner in OWNERS]
     owners = [1 if owner == 0 else 0 for owner in OWNERS]
@@ -132,7 +134,7 @@ def test_an_owner_dies_in_a_plan_that_moves_its_blocks(jobs: Jobs, switched: boo
     job.commit(["s1", "s2"])
     job.check_step(3)
     check_copies(job)
-    assert np.all(job.servers["s2"].state.store.status[OF_S0] == BlockStatus.PRIMARY)
+    assert np.all(store.status[OF_S0] == BlockStatus.PRIMARY)
 
 
 def test_a_new_owner_dies_before_the_clock(jobs: Jobs) -> None:
