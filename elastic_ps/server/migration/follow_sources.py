@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId
 from elastic_ps.core.model import Run, members
 from elastic_ps.core.segments import grown, runs_of
-from elastic_ps.server.copying.follow_source import FollowSource, Frozen, Mask
+from elastic_ps.server.copying.follow_source import FollowSource, Frozen
+from elastic_ps.server.copying.streamed_blocks import Mask
 from elastic_ps.server.phases import BlockStatus, Moves
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.transport.send_queue import Link

@@ -88,7 +88,7 @@ def test_a_hand_over_waits_for_the_next_follower(jobs: Jobs, monkeypatch: pytest
 def test_what_a_follower_has_said_of_a_plan_that_is_cancelled_counts_for_no_other(
     jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has dropped these copies since. In pause mode it gets others at the switch, and the hand-over waits for them."""
+    """It has dropped these copies. In pause mode it gets others at the switch, and the hand-over waits for them."""
     job = three(jobs)
     some = [2 if block == 0 else other for block, other in enumerate(OTHERS)]
     job.adopt(plan(job, OWNERS, some), ALL)  # a stream from s0 to s2 stands, whatever plans there are
