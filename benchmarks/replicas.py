@@ -39,6 +39,7 @@ NETWORKS = ("digits", "lstm")
 TRANSPORTS = ("auto", "tcp")  # on one machine auto is shared memory
 _MOST = {"exchange": 1.6, "rows": 1.6, "async": 1.6, "compressed": 1.6, "training": 1.1}
 _OF_MXNET = 3
+_STEPS_OF_TRAINING = 20  # for each of an exchange: they take a few milliseconds, and differ
 _MXNET_MODEL = "resnet50"
 _REPLICAS = {"without": (), "with": ("--replicas", "1")}
 _TWO_BITS = ("--compression", '{"type": "2bit", "threshold": 0.5}')
@@ -93,6 +94,7 @@ def run(cell: ReplicatedCell, steps: int, rounds: int) -> dict[str, list[Measure
         steps: that count.
         rounds: in each of which both run once, every other time the one with followers first.
     """
+    steps = steps * _STEPS_OF_TRAINING if cell.part == "training" else steps
     what = cell.module, cell.model, cell.size, steps
     runs: dict[str, Callable[[], Measured]] = {how: partial(_run_own, cell, how, steps) for how in _REPLICAS}
     if (cell.part, cell.model, cell.transport) == ("exchange", _MXNET_MODEL, "auto"):
@@ -165,7 +167,7 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="*", type=size_of, default=[size_of(size) for size in SIZES], metavar="2w2s")
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--transports", nargs="*", choices=TRANSPORTS, default=list(TRANSPORTS))
-    parser.add_argument("--steps", type=int, default=10, help="of a run, after the warm-up (default 10)")
+    parser.add_argument("--steps", type=int, default=10, help="of a run, after the warm-up (default 10; 20 times as many of training)")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each job with and without (default 2)")
     arguments = parser.parse_args()
     if any(size.servers < 2 for size in arguments.sizes):

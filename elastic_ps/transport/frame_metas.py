@@ -245,7 +245,7 @@ class RecordMeta(OfBlocks):
     """RECORD brings one update of some runs: their aggregated gradients, normalised; count increments are implied.
 
     Attributes:
-        absent: nobody pushed these keys, and there is no payload.
+        absent: further blocks, which nobody pushed: their versions alone change, and in an async or ssp job not those.
         rows: as in a PUSH.
         hyper: that it is applied with.
         batch: as in a PUSH.
@@ -258,7 +258,7 @@ class RecordMeta(OfBlocks):
     """
 
     kind = Kind.RECORD
-    absent: Annotated[bool, flag] = False
+    absent: Annotated[tuple[Run, ...], RUNS] = ()
     rows: Annotated[tuple[int, ...] | None, COUNTS] = None
     hyper: Annotated[Hyper | None, meta_parts.hyper] = None
     batch: Annotated[tuple[NodeId, int] | None, BATCH] = None

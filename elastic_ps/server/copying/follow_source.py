@@ -257,7 +257,7 @@ class FollowSource:
             self._open = OpenRecord(int(self._store.versions[segment[0]]))
         opened = self._open
         if aggregate is None:
-            return None, partial(opened.add, segment)
+            return None, partial(opened.absent.append, segment)
         if isinstance(aggregate, Rows):  # made for this update, so nobody changes it
             return aggregate, partial(opened.add, segment, aggregate.payload(), len(aggregate))
         if opened.place is None:
@@ -282,12 +282,13 @@ class FollowSource:
             written: what the ledger says of it.
         """
         opened, self._open = self._open, None
-        if opened is None or not opened.runs:
+        if opened is None or not (opened.runs or opened.absent):
             return
+        moves = not self._standing[[*opened.runs, *opened.absent][0][0]]
         slot, sent = self.records.sending(opened.place) if opened.place is not None else (None, None)
         meta = RecordMeta(
             runs=tuple(opened.runs),
-            absent=opened.place is None and not opened.rows,
+            absent=tuple(opened.absent),
             rows=tuple(opened.rows) if opened.rows else None,
             hyper=hyper,
             batch=batch,
@@ -295,7 +296,7 @@ class FollowSource:
             written=written,
             kept=self.ledger_kept,
         )
-        self._send(meta, opened.version, opened.payload, sent, moves=not self._standing[opened.runs[0][0]])
+        self._send(meta, opened.version, opened.payload, sent, moves=moves)
 
     def _tell_written(self, segment: Run) -> None:
         """Send what has been written down of the updates that a snapshot brings."""

@@ -39,23 +39,25 @@ class OpenRecord:
 
     Attributes:
         version: the version that their blocks had.
-        runs: the updated segments.
-        payload: of them, in their order.
+        runs: the updated segments that were pushed.
+        absent: the others.
+        payload: of the pushed ones, in their order.
         rows: how many rows of each there are; empty: all.
         place: where the payload lies, but for rows.
     """
 
     version: int
     runs: list[Run] = field(default_factory=list)
+    absent: list[Run] = field(default_factory=list)
     payload: list[Array] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     place: VersionMemory | None = None
 
-    def add(self, segment: Run, payload: Sequence[Array] = (), rows: int | None = None) -> None:
+    def add(self, segment: Run, payload: Sequence[Array], rows: int | None = None) -> None:
         """Take an update that has been applied here.
 
         Args:
-            segment: that was updated.
+            segment: that was pushed and updated.
             payload: what it was updated with.
             rows: how many; None: it is not given by rows.
         """

@@ -125,9 +125,10 @@ class FollowTarget:
             store.span(frame.runs)
             if isinstance(frame.meta, RecordMeta):
                 record = frame.meta
+                store.span(record.absent)
                 if record.rows is not None:
                     return payload_bytes(store.model, record.runs, record.rows)
-                return [] if record.absent else [store.span([run]) for run in record.runs]
+                return [store.span([run]) for run in record.runs]
             if frame.kind is Kind.SNAPSHOT:
                 return [store.image_bytes(run) for run in frame.runs]
             return []
@@ -218,19 +219,18 @@ class FollowTarget:
             self._state.store.span(runs)
             self._state.followed_ledger.keep(sender, frame.configuration, frame.version, record.written, runs)
             self._state.followed_ledger.kept(sender, record.kept)
-        if not record.runs:
+        if not (record.runs or record.absent):
             if record.written is None and self._number == frame.configuration:
                 self._caught_up.add(sender)
                 self._fell_back |= record.pause
                 self.answer_synced()
             return
         store = self._state.store
-        brought: Sequence[Rows | Raw | None] = data
+        pushed: Sequence[Rows | Raw] = data
         if record.rows is not None:
-            brought = received(store.model, record.runs, record.rows, data)
-        elif record.absent:
-            brought = [None] * len(record.runs)
-        for run in record.runs:
+            pushed = received(store.model, record.runs, record.rows, data)
+        updated = [*record.runs, *record.absent]
+        for run in updated:
             window = slice(run[0], sum(run))
             copies = having(store.status[window], BlockStatus.FOLLOWER)
             if (copies & (store.versions[window] < frame.version)).any():
@@ -238,9 +238,9 @@ class FollowTarget:
                     f"{sender} sent an update of blocks {run} at version {frame.version}, but this follower "
                     f"holds versions from {store.versions[window].min()}: an update was lost"
                 )
-        version = frame.version + (not record.absent or record.batch is None)
-        acknowledge([held for run in record.runs for held in self._copies(run)], version)
-        for run, part in zip(record.runs, brought, strict=True):
+        version = frame.version + bool(record.runs or record.batch is None)
+        acknowledge([held for run in updated for held in self._copies(run)], version)
+        for run, part in zip(updated, [*pushed, *([None] * len(record.absent))], strict=True):
             for segment in store.segments(run, store.counts, store.status, store.versions):
                 if store.status[segment[0]] == BlockStatus.FOLLOWER and store.versions[segment[0]] == frame.version:
                     self._update(segment, run, record, part)

@@ -31,7 +31,7 @@ from elastic_ps.server.state.acknowledged import NOTHING, AcknowledgedVersions
 from elastic_ps.server.state.followed_ledger import FollowedLedger
 from elastic_ps.server.state.gathering import Gathering, Share
 from elastic_ps.server.state.unreported_entries import ServerLedger
-from elastic_ps.server.state.unsent_updates import RECORD_BYTES, UnsentUpdates, WithheldEntry
+from elastic_ps.server.state.unsent_updates import UnsentUpdates, WithheldEntry
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import Meta, RefusedMeta
 from elastic_ps.transport.frames import Frame
@@ -134,7 +134,7 @@ class ServerState:
 
     def may_tell(self) -> NDArray[np.bool_] | bool:
         """Return by block whether what it has come to may be told: its follower has it."""
-        return self.acknowledged.told >= self.store.versions if self.acknowledged.guards else True
+        return self.may_tell_of((0, len(self.store.versions)))
 
     def may_tell_of(self, run: Run) -> NDArray[np.bool_] | bool:
         """Return the same of the blocks of a run."""
@@ -261,8 +261,9 @@ class ServerState:
         if not self.sources and not self.acknowledged.guards:
             self.store.update_segment(segment, aggregate, hyper, batch)
             return
-        coming = UnsentUpdates(int(self.store.versions[segment[0]]), hyper, batch, type(aggregate))
-        if self.unsent is not None and not (self.unsent.is_like(coming) and self.unsent.nbytes < RECORD_BYTES):
+        kind = type(aggregate) if aggregate is not None else None
+        coming = UnsentUpdates(int(self.store.versions[segment[0]]), hyper, batch, kind)
+        if self.unsent is not None and not self.unsent.takes(coming):
             self.send_records(shares)
         applied: list[Callable[[], None]] = []
         for source in self.sources.values():
@@ -273,8 +274,7 @@ class ServerState:
         for done in applied:
             done()
         self.unsent = self.unsent or coming
-        self.unsent.runs.append(segment)
-        self.unsent.nbytes += self.store.span([segment])
+        self.unsent.add(segment, self.store.span([segment]), kind)
 
     def send_records(self, shares: Sequence[tuple[NodeId, Share]]) -> None:
         """Send the updates that have been applied since the last to those who have copies; call before anything else.
@@ -285,8 +285,7 @@ class ServerState:
         unsent, self.unsent = self.unsent, None
         if unsent is None:
             return
-        withholds = self.acknowledged.guards and unsent.kind is not type(None)
-        written = self._withhold(unsent, shares) if withholds else None
+        written = self._withhold(unsent, shares) if self.acknowledged.guards and unsent.runs else None
         for source in self.sources.values():
             source.ledger_kept = self.ledger.first
             source.send_record(unsent.hyper, unsent.batch, written)
@@ -347,12 +346,10 @@ class ServerState:
         """Tell who sends or saves blocks that they have reached `version`, of which a step takes `each`."""
         for source in self.sources.values():
             source.stepped(version, each)
-        if self.snapshot is not None:
-            self.changed.notify_all()
-        else:
-            self.wake_copying()
+        self.wake_copying()
 
     def wake_copying(self) -> None:
         """Wake whoever copies blocks where something is left to copy: there may be room for it now, or it is time."""
-        if self.subscriptions or any(source.is_copying for source in self.sources.values()):
+        copying = self.snapshot is not None or bool(self.subscriptions)
+        if copying or any(source.is_copying for source in self.sources.values()):
             self.changed.notify_all()

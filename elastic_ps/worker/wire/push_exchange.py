@@ -30,6 +30,8 @@ SHARED_CHUNK_BYTES = 128 << 20
 
 Mask = NDArray[np.bool_]
 
+_Pushed = tuple[PushMeta, list[Buffer]]
+
 
 @dataclass(frozen=True)
 class Push:
@@ -159,32 +161,38 @@ class Exchange:
     def _frames(
         self, push: Push, version: int, tensors: frozenset[int], whole: bool = True
     ) -> Iterator[tuple[NodeId, Frame, list[Buffer]]]:
-        """Yield the frames that push `tensors`; where `whole`, also those that name what is not pushed at all."""
+        """Yield the frames that push `tensors`; where `whole`, they name also what is not pushed at all."""
         node = self._node
-        model = node.inbox.model
         missing, present, sparse = self._masks(push, version, tensors)
         hyper = push.hyper if push.batch or node.is_chief else None
         common = PushMeta(slice=push.slice, empty=push.empty, batch=push.batch, hyper=hyper)
         for server, blocks in node.configuration.blocks_of.items():
             held = np.asarray(blocks, dtype=np.int64)
             held = held[missing[held]] if len(held) else held
-            pushed = held[present[held] & ~sparse[held]]
-            for rows, run in _row_runs(model, push, held[present[held] & sparse[held]].tolist()):
-                meta = replace(common, runs=(run,), rows=(len(rows),))
-                yield server, node.frame(meta, version, push.samples), list(rows.payload())
-            travels = node.peers.gradients(server, model.slab_bytes) is None
-            encoded = np.zeros(len(pushed), dtype=bool)
-            if push.compression is not None and travels:
-                encoded = _is_encoded(model, pushed)
-            limit = CHUNK_BYTES if travels else SHARED_CHUNK_BYTES
-            for chunk in _chunks(model, pushed[~encoded].tolist(), limit):
-                frame = node.frame(replace(common, runs=chunk), version, push.samples)
-                yield server, frame, [part for run in chunk for part in push.parts(run)]
-            for chunk in _chunks(model, pushed[encoded].tolist(), limit):
-                how, payload = _encode(push, chunk)
-                yield server, node.frame(replace(common, runs=chunk, encoded=how), version, push.samples), payload
-            for absent in model.by_store(held[~present[held]].tolist() if whole else ()).values():
-                yield server, node.frame(replace(common, absent=tuple(runs(absent))), version, push.samples), []
+            pushes = self._pushes(push, common, server, held[present[held]], sparse)
+            absent = held[~present[held]].tolist() if whole else []
+            for meta, payload in _with_absent(node.inbox.model, common, pushes, absent):
+                yield server, node.frame(meta, version, push.samples), payload
+
+    def _pushes(
+        self, push: Push, common: PushMeta, server: NodeId, held: NDArray[np.int64], sparse: Mask
+    ) -> Iterator[_Pushed]:
+        """Yield what pushes blocks of a server, `held`, of which some have `sparse` gradients."""
+        node = self._node
+        model = node.inbox.model
+        for rows, run in _row_runs(model, push, held[sparse[held]].tolist()):
+            yield replace(common, runs=(run,), rows=(len(rows),)), list(rows.payload())
+        pushed = held[~sparse[held]]
+        travels = node.peers.gradients(server, model.slab_bytes) is None
+        encoded = np.zeros(len(pushed), dtype=bool)
+        if push.compression is not None and travels:
+            encoded = _is_encoded(model, pushed)
+        limit = CHUNK_BYTES if travels else SHARED_CHUNK_BYTES
+        for chunk in _chunks(model, pushed[~encoded].tolist(), limit):
+            yield replace(common, runs=chunk), [part for run in chunk for part in push.parts(run)]
+        for chunk in _chunks(model, pushed[encoded].tolist(), limit):
+            how, payload = _encode(push, chunk)
+            yield replace(common, runs=chunk, encoded=how), payload
 
     def _masks(self, push: Push, version: int, tensors: frozenset[int]) -> tuple[Mask, Mask, Mask]:
         """Return by block whether it lacks values and is of `tensors` or absent, whether it is pushed, and whether as
@@ -201,6 +209,22 @@ class Exchange:
             if tensor not in tensors:
                 missing[window] = False
         return missing, present, sparse
+
+
+def _with_absent(model: Model, common: PushMeta, pushes: Iterator[_Pushed], absent: list[int]) -> Iterator[_Pushed]:
+    """Yield pushes; the last of them names the blocks `absent` of its key store, others go alone."""
+    by_store = {store: tuple(runs(blocks)) for store, blocks in model.by_store(absent).items()}
+    last: _Pushed | None = None
+    for push in pushes:
+        if last is not None:
+            yield last
+        last = push
+    if last is not None:
+        meta, payload = last
+        store = model.tensors[model.blocks[meta.runs[0][0]].tensor].store
+        yield replace(meta, absent=by_store.pop(store, ())), payload
+    for blocks in by_store.values():
+        yield replace(common, absent=blocks), []
 
 
 def _row_runs(model: Model, push: Push, blocks: list[int]) -> Iterator[tuple[Rows, Run]]:

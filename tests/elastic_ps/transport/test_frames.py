@@ -58,7 +58,7 @@ FIELDS = {
     **dict.fromkeys(["empty", "states", "numbers", "caught_up", "pause"], st.booleans()),
 }
 PARTICULAR = {
-    Kind.RECORD: {"absent": st.booleans(), "runs": some(RUN).map(lambda runs: runs[:1])},
+    Kind.RECORD: {"runs": some(RUN).map(lambda runs: runs[:1])},
 }
 
 
