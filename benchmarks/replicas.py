@@ -167,7 +167,9 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="*", type=size_of, default=[size_of(size) for size in SIZES], metavar="2w2s")
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--transports", nargs="*", choices=TRANSPORTS, default=list(TRANSPORTS))
-    parser.add_argument("--steps", type=int, default=10, help="of a run, after the warm-up (default 10; 20 times as many of training)")
+    parser.add_argument(
+        "--steps", type=int, default=10, help="of a run, after the warm-up (default 10; 20 times as many of training)"
+    )
     parser.add_argument("--rounds", type=int, default=2, help="runs of each job with and without (default 2)")
     arguments = parser.parse_args()
     if any(size.servers < 2 for size in arguments.sizes):
