@@ -56,7 +56,13 @@ class UnsentUpdates:
         return mine == theirs and alike and self.nbytes < RECORD_BYTES
 
     def add(self, segment: Run, nbytes: int, kind: type | None) -> None:
-        """Take the update of a segment of so many bytes; `kind` is of its aggregate, None: nobody pushed it."""
+        """Take the update of a segment.
+
+        Args:
+            segment: that was updated.
+            nbytes: of it.
+            kind: of its aggregate; None: nobody pushed it.
+        """
         if kind is not None:
             self.kind = kind
             self.runs.append(segment)
