@@ -76,25 +76,22 @@ class Texts:
         return found
 
     def _text(self, value: Any) -> str:
-        if (written := _WRITTEN.get(type(value))) is not None:
+        kind = type(value)
+        if (written := _WRITTEN.get(kind)) is not None:
             return written(value)
-        names = _names_of(value)
-        if names is None:
-            return self._of_many(value)
-        known = self._used.get(id(value)) or self._kept.get(id(value))
-        if known is None:
-            known = value, "{" + ",".join(f'"{name}":{self._text(getattr(value, name))}' for name in names) + "}"
+        if kind is tuple and value and _names_of(value[0]) is not None:
+            return "[" + ",".join(map(self._text, value)) + "]"
+        if kind is dict and any(_names_of(item) is not None for item in value.values()):
+            return "{" + ",".join([f"{json.dumps(str(encode(key)))}:{self._text(value[key])}" for key in value]) + "}"
+        known = self._used.get(id(value)) or self._kept.get(id(value)) or (value, self._made(value))
         self._used[id(value)] = known
         return known[1]
 
-    def _of_many(self, value: Any) -> str:
-        if isinstance(value, tuple):
-            if type(value) is tuple and value and _names_of(value[0]) is not None:
-                return "[" + ",".join(map(self._text, value)) + "]"
-        elif isinstance(value, Mapping) and any(_names_of(item) is not None for item in value.values()):
-            items = (f"{json.dumps(str(encode(key)))}:{self._text(item)}" for key, item in value.items())
-            return "{" + ",".join(items) + "}"
-        return _COMPACT.encode(encode(value))
+    def _made(self, value: Any) -> str:
+        names = _names_of(value)
+        if names is None:
+            return _COMPACT.encode(encode(value))
+        return "{" + ",".join([f'"{name}":{self._text(getattr(value, name))}' for name in names]) + "}"
 
 
 def decode(kind: type[_T], value: Any) -> _T:

@@ -98,7 +98,8 @@ class Journal:
                     self._database.execute(
                         "INSERT OR REPLACE INTO job VALUES (0, ?, ?)", (FORMAT, self._jobs.text(job))
                     )
-                self._database.executemany("INSERT OR REPLACE INTO plans VALUES (?, ?)", rows)
+                if rows:
+                    self._database.executemany("INSERT OR REPLACE INTO plans VALUES (?, ?)", rows)
                 if book is not None:
                     self._database.execute("INSERT OR REPLACE INTO batches VALUES (0, ?)", (self._books.text(book),))
         except sqlite3.Error as error:

@@ -31,6 +31,8 @@ _SEARCHED = 16 * MARK_BYTES
 _MARK = b'{"kept":'
 _HEAD = re.compile(rb'\{"server":"([^"\\]+)","sequence":(\d+),[^\0]*\}\n')
 
+_WRITER = json.JSONEncoder(separators=(",", ":"))  # `json.dumps` makes such an object anew for each line
+
 _Row = TypeVar("_Row")
 
 
@@ -58,7 +60,7 @@ class JsonLinesFile:
         Raises:
             JobFolderUnwritable: some of them may be written, the last in part: only a new `JsonLinesFile` can go on.
         """
-        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+        text = "".join([_WRITER.encode(line) + "\n" for line in lines])
         try:
             self._file.write(text)
             self._file.flush()
