@@ -1,7 +1,7 @@
 """This module derives effects from a changed state: a journal entry, directives to nodes, what launchers are to do."""
 
 from coordinator.core import events as ev
-from coordinator.core.directives import owed, plan_of, standing, wanted, welcome
+from coordinator.core.directives import ANNOUNCED, owed, plan_of, standing, wanted, welcome
 from coordinator.core.effects import Announce, Effect, Send, WriteJournal
 from coordinator.core.state import State
 from coordinator.core.step_context import StepContext
@@ -77,7 +77,8 @@ def _due(context: StepContext) -> frozenset[str]:
 
 
 def _announced(before: State, context: StepContext) -> list[Effect]:
-    if context.state.job is before.job:
+    old, new = before.job, context.job
+    if all(getattr(new, name) is getattr(old, name) for name in ANNOUNCED):
         return []
-    now = wanted(context.state.job)
-    return [] if now == wanted(before.job) else [Announce(now)]
+    told, now = wanted(old), wanted(new)
+    return [] if now == told else [Announce(now)]

@@ -22,6 +22,7 @@ from coordinator.core.effects import (
 )
 from coordinator.core.job import DurableJob, JobPhase, RegisteredNode, StopOrder
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind
+from coordinator.core.records import remembered
 from coordinator.core.state import State
 from elastic_ps.core.configuration import NodeId, Role
 
@@ -117,7 +118,7 @@ def landed(state: State) -> bool:
 
 def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
     job = state.job
-    if node.id in unextended(state):
+    if is_unextended(state, node.id):
         assert job.configuration is not None
         configuration = job.configuration
         yield Extend(job.model.tensors, configuration.assignment, job.optimizers, job.data, configuration.followers)
@@ -135,16 +136,21 @@ def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
 
 
 def unextended(state: State) -> frozenset[NodeId]:
-    """Return the nodes that have not confirmed all that is declared.
+    """Return the nodes that have not confirmed all that is declared."""
+    return frozenset(name for name in state.job.nodes if is_unextended(state, name))
+
+
+def is_unextended(state: State, name: NodeId) -> bool:
+    """Return whether a node, which is registered, has not confirmed all that is declared.
 
     An Extend is about the configuration in force, so none is sent while a switch is half done, and no plan is assigned
     while one is unanswered: a node never gets one that belongs to a configuration which it has left.
     """
     job = state.job
-    if job.configuration is None or not job.model.tensors or (switching(job.plan) and not landed(state)):
-        return frozenset()
-    known = job.members.keys() | state.welcomed
-    return frozenset(name for name in known if name in job.nodes) - state.extended - job.finished
+    if name in state.extended or name in job.finished or not (name in state.welcomed or name in job.members):
+        return False
+    in_force = job.configuration is not None and bool(job.model.tensors)
+    return in_force and (not switching(job.plan) or landed(state))
 
 
 def welcome(state: State) -> Welcome:
@@ -168,6 +174,11 @@ def plan_of(state: State, directive: Directive) -> int:
     return plan.id if plan is not None and isinstance(directive, Prepare | Arm | Adopt | Resume) else 0
 
 
+ANNOUNCED = ("goal", "nodes", "finished", "loading", "phase", "reason", "plan", "expelled", "evicted")
+"""The fields of a job that `wanted` looks at."""
+
+
+@remembered
 def wanted(job: DurableJob) -> WantedProcesses:
     """Return what launchers have to bring about."""
     alive = [node for node in job.nodes.values() if node.stop is None]

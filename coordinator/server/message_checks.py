@@ -41,16 +41,20 @@ def fault(message: Message, path: str = "") -> str:
         path: of the field that holds it, for the sentence.
     """
     for field, value in message.ListFields():
-        if type(value) is bool:
+        kind = type(value)
+        if kind is bool or (kind is int and field.enum_type is None and -_MOST <= value <= _MOST):
             continue
         name = field.name
         if name in _OF_PAIRS and len(value) % 2:
             return f"{path}{name}: pairs are meant, not {len(value)} numbers"
         for each in _values(field, value):
-            if isinstance(each, Message):
+            if field.message_type is None:
+                if found := _wrong(field, each):
+                    return f"{path}{name}: {found}"
+            elif isinstance(each, Message):
                 if found := fault(each, f"{path}{name}."):
                     return found
-            elif found := _wrong(field, each):
+            elif found := _wrong(field, each):  # a map's key, or its value
                 return f"{path}{name}: {found}"
     return ""
 

@@ -7,6 +7,7 @@ from coordinator.core.job import DurableJob
 from coordinator.core.plans.best_fit import best_fit, leaving_server_order
 from coordinator.core.plans.followers import NOBODY, fill, place
 from coordinator.core.plans.scale_goal import ScaleGoal
+from coordinator.core.records import remembered
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
@@ -35,6 +36,7 @@ class RosterChange:
         return bool(self.workers or self.servers or self.leavers)
 
 
+@remembered
 def change(job: DurableJob, goal: ScaleGoal) -> RosterChange:
     """Return what has to happen. Who leaves is whom the goal names, else servers by bytes to move, workers by rank."""
     configuration = job.configuration
