@@ -39,6 +39,7 @@ from elastic_ps.transport.meta_parts import SHARED_RANGES, Encoded, SharedRange
 MAX_META_BYTES = 16 << 20
 _HEADER = struct.Struct("<4sHHQQQIIQ")
 _CHECKSUM = struct.Struct("<I")
+_WHOLE_HEADER = struct.Struct(_HEADER.format + "I")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
 
 _OfKind = TypeVar("_OfKind", bound=Meta)
@@ -119,15 +120,15 @@ def decode_header(data: bytes | bytearray | memoryview) -> Header:
     Raises:
         ProtocolError: not ours, damaged, or of another protocol version.
     """
-    header = bytes(data[: _HEADER.size])
-    magic, protocol, kind, term, number, version, samples, meta_bytes, payload_bytes = _HEADER.unpack(header)
+    whole = _WHOLE_HEADER.unpack_from(data)
+    magic, protocol, kind, term, number, version, samples, meta_bytes, payload_bytes, checksum = whole
     if magic != MAGIC:
         raise ProtocolError(f"a frame begins with {magic!r}, not {MAGIC!r}: {OTHER}")
     if protocol != PROTOCOL_VERSION:
         raise ProtocolError(
             f"peer speaks data-plane protocol {protocol}, this node {PROTOCOL_VERSION}: use one release"
         )
-    if _CHECKSUM.unpack(data[_HEADER.size : HEADER_BYTES])[0] != zlib.crc32(header):
+    if checksum != zlib.crc32(data[: _HEADER.size]):
         raise ProtocolError("a frame header is damaged: its checksum differs")
     if meta_bytes > MAX_META_BYTES:
         raise ProtocolError(f"a frame has {meta_bytes} bytes of meta, more than {MAX_META_BYTES}")
@@ -160,14 +161,17 @@ def _fields(meta: type[Meta]) -> Mapping[str, tuple[Check, Any]]:
 
 _KINDS = {int(kind): kind for kind in Kind}
 _FIELDS = {kind: _fields(meta) for kind, meta in METAS.items()}
+_DEFAULTS = {kind: tuple((name, default) for name, (_, default) in found.items()) for kind, found in _FIELDS.items()}
 _NEEDED = {
-    kind: tuple(name for name, (_, default) in found.items() if default is MISSING) for kind, found in _FIELDS.items()
+    kind: tuple(name for name, default in defaults if default is MISSING) for kind, defaults in _DEFAULTS.items()
 }
+_EMPTY = {kind: meta() for kind, meta in METAS.items() if not _NEEDED[kind] and not meta().fault}
+"""What frames without a JSON part say: signs of life, for one, are most of what idle nodes send."""
 
 
 def _encode_meta(meta: Meta, at: tuple[SharedRange, ...]) -> bytes:
     told: dict[str, Any] = {"at": at} if at else {}
-    for name, (_, default) in _FIELDS[meta.kind].items():
+    for name, default in _DEFAULTS[meta.kind]:
         value = getattr(meta, name)
         if value != default:
             told[name] = value
@@ -188,6 +192,8 @@ _READER = json.JSONDecoder(parse_constant=_not_finite)
 
 
 def _decode_meta(kind: Kind, data: bytes | bytearray | memoryview) -> tuple[Meta, tuple[SharedRange, ...]]:
+    if not data and kind in _EMPTY:
+        return _EMPTY[kind], ()
     try:
         told = _READER.decode(str(data, "utf-8")) if data else {}
     except (ValueError, RecursionError) as error:  # no JSON, or JSON as deep as no frame's

@@ -60,7 +60,8 @@ class Link:
             if not self._queue and sent is None and self.connection.offer(frame, payload):
                 return
             self._queue.append((frame, payload, sent))
-            self._backlog += sum(part.nbytes for part in payload)
+            if payload:
+                self._backlog += sum(part.nbytes for part in payload)
             self._filled.notify_all()
 
     @property
@@ -158,7 +159,8 @@ class Link:
         with self._filled:
             if self._queue:
                 self._queue.popleft()
-            self._backlog -= sum(part.nbytes for part in payload)
+            if payload:
+                self._backlog -= sum(part.nbytes for part in payload)
             if not self._queue:
                 self._filled.notify_all()
             return self._holds_probes_alone()
