@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
-from elastic_ps.core.segments import Array
+from elastic_ps.core.segments import Array, has_any
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.phases import BlockStatus, having
 
@@ -91,7 +91,7 @@ class CheckpointSnapshot:
         return not self._at_once and bool((self._unsaved() & (self._store.versions > self.clock)).any())
 
     def _unsaved(self) -> NDArray[np.bool_]:
-        unsaved: NDArray[np.bool_] = ~self._saved & having(self._store.status, BlockStatus.PRIMARY)
+        unsaved: NDArray[np.bool_] = having(self._store.status, BlockStatus.PRIMARY) > self._saved
         return unsaved
 
     def _ready(self) -> NDArray[np.bool_]:
@@ -114,7 +114,7 @@ class CheckpointSnapshot:
     @property
     def has_piece(self) -> bool:
         """Return whether `next_piece` gives one."""
-        return bool(self._copied) or bool(self._ready().any())
+        return bool(self._copied) or has_any(self._ready())
 
     def is_complete(self, undecided: bool) -> bool:
         """Return whether every block of this server is written.
@@ -123,7 +123,7 @@ class CheckpointSnapshot:
             undecided: a plan is prepared: the blocks on their way here are their old owners' yet, who save them.
         """
         coming = not undecided and len(self._store.held(BlockStatus.FOLLOWER)) > 0
-        return not self._copied and not coming and not self._unsaved().any()
+        return not self._copied and not coming and not has_any(self._unsaved())
 
     def may_be_told(self, told: NDArray[np.int64]) -> bool:
         """Return whether followers have what is saved; `told`: by block, the latest version that they have."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Array, grown, runs_of
+from elastic_ps.core.segments import Array, grown, has_any, runs_of
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
@@ -168,11 +168,11 @@ class FollowSource:
         """Return whether `next_piece` would do something."""
         if self.link.closed or self.link.backlog > BACKLOG_BYTES:
             return False
-        if self._pending(self._standing).any():
+        if has_any(self._pending(self._standing)):
             return True
         if not self._live or self.fell_back:
             return False
-        if self._pending(self._planned).any():
+        if has_any(self._pending(self._planned)):
             return self._pace.allows(time.monotonic())
         return not self._announced and self.link.is_idle
 
@@ -187,8 +187,8 @@ class FollowSource:
         return self._plan != NO_CONFIGURATION
 
     def _pending(self, wanted: Mask) -> Mask:
-        pending: Mask = wanted & ~self.followed
-        if pending.any():
+        pending: Mask = wanted > self.followed
+        if has_any(pending):
             pending &= having(self._store.status, BlockStatus.PRIMARY, BlockStatus.LEAVING)
         return pending
 

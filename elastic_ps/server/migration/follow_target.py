@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
-from elastic_ps.core.segments import Raw, runs_of
+from elastic_ps.core.segments import Raw, has_any, runs_of
 from elastic_ps.core.sparse_rows import Rows, payload_bytes, received
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
@@ -233,7 +233,7 @@ class FollowTarget:
         for run in updated:
             window = slice(run[0], sum(run))
             copies = having(store.status[window], BlockStatus.FOLLOWER)
-            if (copies & (store.versions[window] < frame.version)).any():
+            if has_any(copies & (store.versions[window] < frame.version)):
                 raise ProtocolError(
                     f"{sender} sent an update of blocks {run} at version {frame.version}, but this follower "
                     f"holds versions from {store.versions[window].min()}: an update was lost"

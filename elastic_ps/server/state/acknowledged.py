@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
+from elastic_ps.core.segments import has_any
 
 NOTHING, EVERY = -1, np.iinfo(np.int64).max
 
@@ -31,6 +32,8 @@ class AcknowledgedVersions:
     def grow(self, blocks: int) -> None:
         """Take in that the model has `blocks` blocks now; whom they wait for, `require` says."""
         new = blocks - len(self.told)
+        if not new:
+            return
         self.told = np.pad(self.told, (0, new), constant_values=EVERY)
         self.level = np.pad(self.level, (0, new), constant_values=False)
         for node, versions in self._versions.items():
@@ -90,7 +93,7 @@ class AcknowledgedVersions:
         """Return the followers in force that lack what some blocks, by id, have come to; `versions`: of all blocks."""
         behind = np.zeros(len(self.told), dtype=bool)
         behind[blocks] = self.told[blocks] < versions[blocks]
-        return [node for node, required in self._required.items() if (required & behind).any()]
+        return [node for node, required in self._required.items() if has_any(required & behind)]
 
     def _tell(self, follower: NodeId) -> None:
         if (required := self._required.get(follower)) is not None:

@@ -92,7 +92,7 @@ class Gathering:
         """Yield the parts of a run to which every worker has contributed."""
         first, count = run
         ready = self.given[:, first : first + count].all(axis=0)  # `Given.NOTHING` is 0
-        yield from runs((np.flatnonzero(ready) + first).tolist())
+        yield from runs((ready.nonzero()[0] + first).tolist())
 
     def drop(self, run: Run) -> None:
         """Forget all contributions to a run: they were applied, or cannot be."""

@@ -14,7 +14,7 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import joined
+from elastic_ps.core.segments import has_any, joined
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.node.peer_watch import Awaited
 from elastic_ps.node.standing import Standing
@@ -182,7 +182,7 @@ class ServerState:
 
     def _awaited_pushes(self) -> list[Awaited]:
         given = self.gathering.given
-        if not given.any():  # `Given.NOTHING` is 0
+        if not has_any(given):  # `Given.NOTHING` is 0
             return []
         begun = given.any(axis=0)
         what = f"its push of version {self.store.versions[begun].min()}"
@@ -323,7 +323,7 @@ class ServerState:
         before = len(self.withheld)
         for sequence, entry in list(self.withheld.items()):
             entry.blocks &= self.acknowledged.told[: len(entry.blocks)] <= entry.version
-            if not entry.blocks.any():
+            if not has_any(entry.blocks):
                 del self.withheld[sequence]
                 self.ledger.told(sequence)
         if len(self.withheld) < before and self.ledger.is_awaited:

@@ -12,7 +12,7 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run, members
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
-from elastic_ps.core.segments import joined
+from elastic_ps.core.segments import has_any, joined
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
@@ -162,9 +162,7 @@ class AsyncUpdates:
     def _send_values(self, node: NodeId, blocks: NDArray[np.int64], version: int) -> None:
         """Send copies of values, once followers have them: the pushes of others change the blocks meanwhile."""
         state = self._state
-        if not np.all(
-            state.acknowledged.told[blocks] >= state.store.versions[blocks] if state.acknowledged.guards else True
-        ):
+        if state.acknowledged.guards and has_any(state.acknowledged.told[blocks] < state.store.versions[blocks]):
             self._untold.append((node, blocks, version))
             return
         runs = list(state.store.alike(blocks))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.core.segments import has_any
 from elastic_ps.core.sparse_rows import Rows, rows_of
 from elastic_ps.native.bulk import Addresses
 from elastic_ps.native.library import address
@@ -83,7 +84,7 @@ class ParameterInbox:
         arrivals = self._for(version)
         if arrivals is None:
             return False
-        return any((arrivals.where[first : first + count] == _MISSING).any() for first, count in block_runs)
+        return any(has_any(arrivals.where[first : first + count] == _MISSING) for first, count in block_runs)
 
     def buffers(self, version: int, block_runs: Sequence[Run]) -> list[Slab]:
         """Return where to receive blocks of a version that is wanted."""
@@ -173,7 +174,7 @@ class ParameterInbox:
     def missing(self, version: int) -> list[Run]:
         """Return the runs of blocks of `version` that have not come."""
         arrivals = self._for(version)
-        return list(runs(np.flatnonzero(arrivals.where == _MISSING).tolist())) if arrivals is not None else []
+        return list(runs((arrivals.where == _MISSING).nonzero()[0].tolist())) if arrivals is not None else []
 
     def latest(self) -> NDArray[np.int64]:
         """Return the latest version of each block that has come, installed or not; -1: none."""
