@@ -56,10 +56,6 @@ class Lock:
     def locked(self) -> bool:
         return self._owner is not None
 
-    def is_mine(self) -> bool:
-        """Return whether the present task has it."""
-        return self._owner is not None and self._owner is here.scheduler.current
-
 
 class RLock(Lock):
     """See `threading.RLock`."""
@@ -165,7 +161,7 @@ class Condition(RLock):
         return result
 
     def notify(self, n: int = 1) -> None:
-        looks = self.is_mine()
+        looks = self._owner is not None and self._owner is here.scheduler.current
         while n and self._waiters:
             waiter = self._waiters.popleft()
             if waiter.predicate is not None and looks:

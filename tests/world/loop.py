@@ -54,8 +54,11 @@ class WorldLoop(base_events.BaseEventLoop):
     def _process_events(self, event_list: Any) -> None:
         """There are none: what comes from outside is called."""
 
-    def _write_to_self(self) -> None:
+    def wake(self) -> None:
+        """Let its thread look for what there is to do."""
         self._selector.wake()
+
+    _write_to_self = wake
 
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
         process = here.scheduler.current.process

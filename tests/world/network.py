@@ -47,12 +47,13 @@ class End:
         """Send an item; it arrives after those before it, or the connection breaks."""
         if not self.open:
             return
-        if self._kept or self.network.is_blocked(self.process, self.other.process):
+        network, process, other = self.network, self.process, self.other.process
+        if self._kept or network.is_blocked(process, other):
             if not self._kept:
-                self.network.doubt(self, UNACKNOWLEDGED_SECONDS)
+                network.doubt(self, UNACKNOWLEDGED_SECONDS)
             self._kept.append(item)
         else:
-            self._pass(item, self.network.latency(self.process, self.other.process))
+            self._pass(item, network.latency(process, other))
 
     def _pass(self, item: Any, seconds: float) -> None:
         scheduler = self.network.scheduler

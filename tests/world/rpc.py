@@ -288,11 +288,11 @@ class WorldChannel:
         call = self._calls.get(number)
         if call is None:
             return
-        if kind == "item":
+        if kind in ("item", "answer"):
             call.take(rest[0])
-            return
-        del self._calls[number]
-        call.end(CallFailed(*rest) if kind == "error" else None)
+        if kind != "item":
+            del self._calls[number]
+            call.end(CallFailed(*rest) if kind == "error" else None)
 
     def _lost(self, why: str) -> None:
         self._live = None

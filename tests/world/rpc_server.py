@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from tests.world.loop import WorldLoop
 from tests.world.network import End, Network
 from tests.world.rpc import Live
 from tests.world.scheduler import Process
@@ -46,7 +47,7 @@ class WorldServer:
         self._tasks: dict[tuple[End, int], asyncio.Task[None]] = {}
         self._lives: dict[End, Live] = {}
         self._port = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: WorldLoop | None = None
 
     def add_generic_rpc_handlers(self, handlers: Sequence[Any]) -> None:
         self._handlers += handlers
@@ -62,7 +63,7 @@ class WorldServer:
         return self._port
 
     async def start(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()  # type: ignore[assignment]
 
     async def stop(self, grace: float | None) -> None:
         self._network.forget(self._port)
@@ -77,18 +78,18 @@ class WorldServer:
         self._lives[end] = Live(end, lambda item: self._take(end, item), lambda why: self._lost(end))
 
     def _take(self, end: End, item: Any) -> None:
+        """Begin a call, or cancel one: the loop's next turn has it."""
         loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._act, end, *item)
-
-    def _act(self, end: End, kind: str, number: int, *rest: Any) -> None:
+        if loop is None or loop.is_closed():
+            return
+        kind, number, *rest = item
         if kind == "call":
-            assert self._loop is not None
-            task = self._loop.create_task(self._serve(end, number, *rest))
+            task = loop.create_task(self._serve(end, number, *rest))
             self._tasks[end, number] = task
             task.add_done_callback(lambda _: self._tasks.pop((end, number), None))
         elif (known := self._tasks.get((end, number))) is not None:
             known.cancel()
+        loop.wake()
 
     def _lost(self, end: End) -> None:
         self._lives.pop(end, None)
@@ -107,14 +108,14 @@ class WorldServer:
         context = Context(metadata)
         try:
             handler = await self._handler(SimpleNamespace(method=method, invocation_metadata=metadata))
-            await self._answer(end, number, handler, data, context)
+            item = await self._answer(end, number, handler, data, context)
         except Aborted:
             assert context.failure is not None
             end.send(("error", number, *context.failure))
         except Exception as error:  # noqa: BLE001  # grpc answers so
             end.send(("error", number, grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}"))
         else:
-            end.send(("end", number))
+            end.send(item)
 
     async def _handler(self, details: Any, at: int = 0) -> Any:
         if at < len(self._interceptors):
@@ -122,14 +123,14 @@ class WorldServer:
         found = (handler.service(details) for handler in self._handlers)
         return next(handler for handler in found if handler is not None)
 
-    async def _answer(self, end: End, number: int, handler: Any, data: bytes, context: Context) -> None:
+    async def _answer(self, end: End, number: int, handler: Any, data: bytes, context: Context) -> tuple[Any, ...]:
+        """Return the last that is sent."""
         encode = handler.response_serializer or bytes
         if handler.request_streaming:
-            end.send(("item", number, encode(await handler.stream_unary(None, context))))
-            return
+            return "answer", number, encode(await handler.stream_unary(None, context))
         request = handler.request_deserializer(data)
         if not handler.response_streaming:
-            end.send(("item", number, encode(await handler.unary_unary(request, context))))
-            return
+            return "answer", number, encode(await handler.unary_unary(request, context))
         async for message in handler.unary_stream(request, context):
             end.send(("item", number, encode(message)))
+        return "end", number

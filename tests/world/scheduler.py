@@ -93,8 +93,10 @@ class Scheduler:
         self._timers: list[tuple[float, int, Any, int]] = []
         self._numbers = count()
         self._tasks: list[Task] = []
+        self._due: Task | None = None  # begins
+        self._idle = 0  # steps since time has passed
+        self._chance = self.random.random
         self._hub = getcurrent()
-        self._let_others = self._hub.switch
 
     # ---- for tasks ---------------------------------------------------------------------------------------------------
 
@@ -202,19 +204,42 @@ class Scheduler:
         Raises:
             Stuck: see there.
         """
-        ready, chance = self._ready, self.random.random
-        idle = 0
+        while (task := self._due or self._next()) is not None:
+            self._due = None
+            task.switch()  # returns when a task has ended, or finds nobody who could go on
+        self.current = None
+
+    def _let_others(self) -> None:
+        """Go on with whose turn it is, which need not be another's; return when it is the present task's."""
+        mine = self.current
+        try:
+            task = self._next()
+        except BaseException as error:  # noqa: BLE001  # it is not this task's: it ends the world
+            self._hub.throw(error)
+            return
+        if task is mine:
+            return
+        if task is None or not task.greenlet:  # one that begins does so on an empty stack: what lies there is copied
+            self._due = task
+            self._hub.switch()
+        else:
+            task.switch()
+
+    def _next(self) -> Task | None:
+        """Return whose turn it is, after time has passed where it has to; None: the world ends. Raises Stuck."""
+        ready = self._ready
         while not self.stopped:
             if not ready:
-                idle = 0
+                self._idle = 0
+                self.current = None
                 if not self._fire():
-                    return
+                    break
                 continue
-            idle += 1
-            if idle > _MOST_AT_ONCE:
+            self._idle += 1
+            if self._idle > _MOST_AT_ONCE:
                 raise Stuck(f"tasks run on and on at {self.now:.3f} s, the last {self.current and self.current.thread}")
             if len(ready) > 1:
-                at = int(chance() * len(ready))
+                at = int(self._chance() * len(ready))
                 ready[at], ready[-1] = ready[-1], ready[at]
             task = ready.pop()
             if task.process.state:
@@ -223,8 +248,8 @@ class Scheduler:
                 continue
             self.current = task
             self.steps += 1
-            task.switch()
-            self.current = None
+            return task
+        return None
 
     def _fire(self) -> bool:
         """Go on to the next time at which something happens; return False where there is none."""

@@ -82,9 +82,10 @@ class WorldConnection:
         here.scheduler.park()
 
     def _notify(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for task in waiting:
-            here.scheduler.wake(task)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for task in waiting:
+                here.scheduler.wake(task)
 
     def _took(self, item: Sent | None) -> None:
         if item is not None:  # else there is room again
@@ -127,13 +128,15 @@ class WorldConnection:
             frame = lying
             item = Sent(encode(frame), _checksum(parts))
         else:
-            frame.payload_bytes = sum(part.nbytes for part in parts)
-            item = Sent(b"".join((encode(frame), *parts)))
-        item.images, self._images = self._images, ()
-        self.end.unread += len(item.data)
-        self._sent += len(item.data)
-        self._transport.watch.sent(self.end.process, frame, parts)
-        self.end.send(item)
+            frame.payload_bytes = sum([part.nbytes for part in parts])
+            item = Sent(b"".join((encode(frame), *parts)) if parts else encode(frame))
+        end, size = self.end, len(item.data)
+        if self._images:
+            item.images, self._images = self._images, ()
+        end.unread += size
+        self._sent += size
+        self._transport.watch.sent(end.process, frame, parts)
+        end.send(item)
 
     def receive(self) -> Frame:
         """See `Connection.receive`."""
@@ -142,11 +145,11 @@ class WorldConnection:
         if not self._inbox or self._is_reset():
             raise PeerLost(self.peer, self._why)
         item = self._inbox.popleft()
-        data = item.data
-        self._received += len(data)
-        other = self.end.other
-        other.unread -= len(data)
-        if other.unread < self._room <= other.unread + len(data):
+        data, other = item.data, self.end.other
+        size = len(data)
+        self._received += size
+        other.unread -= size
+        if other.unread < self._room <= other.unread + size:
             other.took(None)
         header = decode_header(data)
         start = HEADER_BYTES + header.meta_bytes
