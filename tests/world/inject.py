@@ -79,6 +79,15 @@ class Injector:
             self._not_before = self._scheduler.now + 0.001
             self._next()
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether no fault comes any more, and what the last one has done has had two leases to show."""
+        if not self.hits or self._coming or self.lasting or self._rebuilding:
+            return False
+        job = self.state.job
+        at_peace = job.phase is JobPhase.RUNNING and job.plan is None and not job.dead
+        return at_peace and self._scheduler.now > self.last + 2 * self._world.draw.lease
+
     def lost(self, process: Process, status: int) -> None:
         """Take note of a process's end: a server that is killed at the job's end keeps its last ledger entries."""
         ending = bool(self._world.watch.scripts_ended) or (self.state is not None and self.state.job.ended)

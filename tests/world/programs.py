@@ -1,6 +1,6 @@
 """What the processes of the world run: production's programs, and a training script whose result tells every sample."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def run_launcher(process: Process, agent: JobAgent) -> int:
     return agent.run().status
 
 
-def run_worker(process: Process, draw: JobDraw, watch: "Watch", pace: tuple[float, float]) -> int:
+def run_worker(process: Process, draw: JobDraw, watch: "Watch", pace: Callable[[], tuple[float, float]]) -> int:
     """Run a training script, and what Python does at its end."""
     process.make_job = lambda: WorkerJob(NodeSettings.from_environment(process.environment))  # type: ignore[attr-defined]
     try:
@@ -77,7 +77,7 @@ class Watch:
         """Take note that a process uses a payload in shared memory that is not what was sent."""
 
 
-def train(process: Process, draw: JobDraw, watch: Watch, pace: tuple[float, float]) -> None:
+def train(process: Process, draw: JobDraw, watch: Watch, pace: Callable[[], tuple[float, float]]) -> None:
     """Train: each tensor has an entry for each sample, whose gradient is one there; rate -1 counts the samples."""
     watch.started(process)
     arrays = [np.zeros(draw.samples, np.float32) for _ in range(draw.tensors)]
@@ -96,7 +96,8 @@ def train(process: Process, draw: JobDraw, watch: Watch, pace: tuple[float, floa
                 store.broadcast(keys, targets, [[target] for target in targets])
             elif process.job.rehearsed:
                 watch.stepped(process, process.job, arrays)
-            threads.time.sleep(pace[0] + (pace[1] - pace[0]) * threads.here.scheduler.random.random())
+            least, most = pace()
+            threads.time.sleep(least + (most - least) * threads.here.scheduler.random.random())
             store.pushpull(
                 keys,
                 [[gradients.gradient(draw.gradients, draw.samples, indices)] for _ in keys],

@@ -31,6 +31,7 @@ from tests.world.transport import WorldTransport
 
 _TOKEN = "00112233445566778899aabbccddeeff"
 _GRACE = 8.0
+_LAST_PACE = 0.0, 0.02
 _CRASHED_AT_THE_END = "after the last step"
 """How the reason begins of a job that fails by design: a worker was lost when others had finished."""
 
@@ -161,7 +162,7 @@ class World:
         process.environment, process.exited, process.said = dict(environment), exited, sink.line
         program: Callable[[], int]
         if role == "worker":
-            program = lambda: programs.run_worker(process, self.draw, self.watch, self.draw.pace)  # noqa: E731
+            program = lambda: programs.run_worker(process, self.draw, self.watch, self._pace)  # noqa: E731
         else:
             process.arguments = [*command[3:], *self._term(role)]
             run = programs.run_coordinator if role == "coordinator" else programs.run_server
@@ -172,6 +173,10 @@ class World:
         self._start(process, program)
         self.injector.provoker.started(process)
         return Child(self, process)
+
+    def _pace(self) -> tuple[float, float]:
+        """Return what a step's computation takes, at least and at most: little, when nothing else is to come."""
+        return _LAST_PACE if self.injector.is_over else self.draw.pace
 
     def _term(self, role: str) -> tuple[str, ...]:
         """Tell a coordinator how often it was started, where its journal may be gone, as an operator does."""

@@ -91,8 +91,11 @@ class AcknowledgedVersions:
 
     def lacking(self, blocks: NDArray[np.int64], versions: NDArray[np.int64]) -> list[NodeId]:
         """Return the followers in force that lack what some blocks, by id, have come to; `versions`: of all blocks."""
+        late = self.told[blocks] < versions[blocks]
+        if not has_any(late):
+            return []
         behind = np.zeros(len(self.told), dtype=bool)
-        behind[blocks] = self.told[blocks] < versions[blocks]
+        behind[blocks] = late
         return [node for node, required in self._required.items() if has_any(required & behind)]
 
     def _tell(self, follower: NodeId) -> None:
