@@ -56,6 +56,9 @@ async def _refuse(_requests: Any, context: Any) -> None:
 class MessageGuard(grpc.aio.ServerInterceptor):
     """A message guard refuses what no correct caller sends, of whatever method, before the method sees it."""
 
+    def __init__(self) -> None:
+        self._guarded: dict[Any, grpc.RpcMethodHandler[Any, Any]] = {}  # by the method's own
+
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
     ) -> "grpc.RpcMethodHandler[Any, Any] | None":
@@ -63,10 +66,16 @@ class MessageGuard(grpc.aio.ServerInterceptor):
         handler: Any = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return cast("grpc.RpcMethodHandler[Any, Any] | None", handler)
-        how = {name: getattr(handler, name) for name in ("request_deserializer", "response_serializer")}
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(_checked_stream(handler.unary_stream), **how)
-        return grpc.unary_unary_rpc_method_handler(_checked(handler.unary_unary), **how)
+        if (guarded := self._guarded.get(handler)) is None:
+            guarded = self._guarded[handler] = _guarded(handler)
+        return guarded
+
+
+def _guarded(handler: Any) -> "grpc.RpcMethodHandler[Any, Any]":
+    how = {name: getattr(handler, name) for name in ("request_deserializer", "response_serializer")}
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(_checked_stream(handler.unary_stream), **how)
+    return grpc.unary_unary_rpc_method_handler(_checked(handler.unary_unary), **how)
 
 
 def _checked(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:

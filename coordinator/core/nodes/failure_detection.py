@@ -128,7 +128,8 @@ def silent(state: State, now: float, leases: float = 1.0) -> frozenset[NodeId]:
         leases: the time.
     """
     seconds = leases * state.settings.lease
-    return frozenset(name for name in state.job.nodes if now - heard_at(state, name, now) > seconds)
+    told = ((name, state.vitals.get(name)) for name in state.job.nodes)
+    return frozenset(name for name, vitals in told if vitals is not None and now - vitals.heard > seconds)
 
 
 def heard_at(state: State, name: NodeId, now: float) -> float:
@@ -155,14 +156,16 @@ def most_are_silent(state: State, now: float) -> bool:
 
 
 def _silent(state: State, now: float) -> Iterator[Suspicion]:
-    lease, job, quiet = state.settings.lease, state.job, silent(state, now)
+    lease, job = state.settings.lease, state.job
+    late = [name for name in job.nodes if now - heard_at(state, name, now) > lease / 2]
+    if not late:
+        return
+    quiet = silent(state, now)
     doubt = state.doubted_since + SUSPICION * lease if state.doubted_since and most_are_silent(state, now) else 0.0
     deaf = not state.launchers and job.nodes.keys() <= quiet  # nobody would hear what the coordinator decides
     complaints = _complaints(state, quiet)
-    for name, node in job.nodes.items():
-        heard = heard_at(state, name, now)
-        if now - heard <= lease / 2:
-            continue
+    for name in late:
+        node, heard = job.nodes[name], heard_at(state, name, now)
         if node.departing or name in job.finished:
             yield Suspicion(name, "ends, and has been silent", heard, heard + lease, SuspicionVerdict.LEFT)
             continue
@@ -200,6 +203,11 @@ def owes_copies(state: State) -> bool:
     return plan is not None and plan.replicated and bool(awaited_arrivals(state, plan))
 
 
+def _waits(state: State) -> bool:
+    """Return whether any node has told that it waits for a peer, which few do."""
+    return any(vitals.waits for vitals in state.vitals.values())
+
+
 # ---- separation --------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +218,8 @@ def separated(state: State, now: float) -> dict[Pair, float]:
     after the one lost the other; and what they tell of a time in which this coordinator did not hear one of them, as
     its machine or its network stood still, may be over when it hears of it.
     """
+    if not _waits(state):
+        return {}
     plan = state.job.plan
     involved = waited_for(state.job) & ({*state.job.members} | set(plan.audience if plan is not None else ()))
     found: dict[Pair, float] = {}
@@ -236,6 +246,8 @@ def severed(state: State, names: Collection[NodeId]) -> bool:
 
 def _separated(state: State, now: float) -> Iterator[Suspicion]:
     pairs = separated(state, now)
+    if not pairs:
+        return
     leave = best_cut(pairs, lambda names: removal_cost(state.job, names))
     for name in sorted(leave):
         mine = {pair: since for pair, since in pairs.items() if name in pair}
@@ -284,6 +296,8 @@ def _stuck(state: State, now: float) -> Iterator[Suspicion]:
 
     Who itself waits for another one is not to blame, unless all of them do.
     """
+    if not _waits(state):
+        return
     servers = {name for name in waited_for(state.job) if state.job.nodes[name].role is Role.SERVER}
     kept: dict[NodeId, list[tuple[float, NodeId, str]]] = {}
     for name in servers - silent(state, now):
