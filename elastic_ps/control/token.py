@@ -7,6 +7,7 @@ caller shows in the moment in which one process takes another's place is of no u
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from elastic_ps.control.token_proof import NONCE_BYTES, Purpose, new_nonce, proof, proves
@@ -18,6 +19,9 @@ TOKEN_BYTES = 16
 _LONGEST = 1024  # bytes of its file
 Metadata = tuple[tuple[str, str], ...]
 """The metadata of a call go before its message, and are judged before any of that is read."""
+
+_REMEMBERED = 1024
+"""Proofs: nodes show the same one at each call, until they greet again."""
 
 _METADATA, _SCHEME, _NONCE = "authorization", "Elastic", "elastic-nonce"
 
@@ -78,6 +82,7 @@ class Door:
     def __init__(self, token: bytes):
         self._token = token
         self._nonce = new_nonce()
+        self._is_proof = lru_cache(_REMEMBERED)(self._judge)
 
     def greet(self, metadata: Iterable[tuple[str, str | bytes]]) -> pb.GreetReply:
         """Return the answer to a `Greet` with these metadata. Raises ValueError: they have no nonce."""
@@ -88,12 +93,16 @@ class Door:
     def admits(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
         """Return whether a call's metadata prove the token, to this process."""
         try:
-            scheme, nonce, shown = _one(metadata, _METADATA).split(" ")
-            return scheme == _SCHEME and proves(
-                bytes.fromhex(shown), self._token, Purpose.CONTROL_CALLER, _nonce(nonce), self._nonce
-            )
+            return self._is_proof(_one(metadata, _METADATA))
         except ValueError:
             return False
+
+    def _judge(self, said: str) -> bool:
+        """Return whether what was said proves the token. Raises ValueError: it is no proof."""
+        scheme, nonce, shown = said.split(" ")
+        return scheme == _SCHEME and proves(
+            bytes.fromhex(shown), self._token, Purpose.CONTROL_CALLER, _nonce(nonce), self._nonce
+        )
 
 
 def _one(metadata: Iterable[tuple[str, str | bytes]], name: str) -> str:

@@ -316,6 +316,8 @@ class ServerNode:
 
     def _apart(self) -> dict[NodeId, str]:
         """Return the peers whose connection broke and that have opened no other, and why. Call under the lock."""
+        if not self._broken:
+            return {}
         needed = {*((node, EXCHANGE) for node in self._roster()), *((node, FOLLOW) for node in self.plan_steps.owing())}
         self._broken = {key: why for key, why in self._broken.items() if not self.connections.has(*key)}
         return {node: why for (node, lane), why in self._broken.items() if (node, lane) in needed}

@@ -81,12 +81,12 @@ class Injector:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no fault comes any more, and what the last one has done has had two leases to show."""
+        """Return whether no fault comes any more, and the job has got over the last one for a lease."""
         if not self.hits or self._coming or self.lasting or self._rebuilding:
             return False
-        job = self.state.job
-        at_peace = job.phase is JobPhase.RUNNING and job.plan is None and not job.dead
-        return at_peace and self._scheduler.now > self.last + 2 * self._world.draw.lease
+        job, since = self.state.job, max(self.last, self._world.coordinator_changed)
+        at_peace = job.phase is JobPhase.RUNNING and job.plan is None and not job.dead and not self.state.suspected
+        return at_peace and self._scheduler.now > since + self._world.draw.lease
 
     def lost(self, process: Process, status: int) -> None:
         """Take note of a process's end: a server that is killed at the job's end keeps its last ledger entries."""

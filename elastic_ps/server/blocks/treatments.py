@@ -42,6 +42,8 @@ class Treatment:
 
     def hyper(self, step: Hyper) -> Hyper:
         """Return the step's values with this key's own factors."""
+        if self.lr_mult == self.wd_mult == 1.0:
+            return step
         return replace(step, lr=step.lr * self.lr_mult, wd=step.wd * self.wd_mult)
 
 
