@@ -152,7 +152,7 @@ def test_a_bug_that_is_put_in_is_found_and_its_faults_shrink(monkeypatch):
     monkeypatch.setattr(AppliedBatches, "take", lambda self, batch, run: None)
     resets = tuple(Fault(number, kinds.RESET, "worker-server", after=0.1, choice=number) for number in range(40))
     slow = {"latency": (0.02, 0.05), "pace": (0.001, 0.01)}  # most of the time something is on its way
-    job = JobDraw(1, mode="async", workers=3, servers=2, epochs=16, checkpoint_interval=0.2, faults=resets, **slow)
+    job = JobDraw(2, mode="async", workers=3, servers=2, epochs=16, checkpoint_interval=0.2, faults=resets, **slow)
     assert results.play(job).failures
     assert results.play(job.without(frozenset(range(40)))).failures == ()
     smaller = shrunk(job, lambda some: bool(results.play(some).failures))
