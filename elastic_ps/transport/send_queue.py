@@ -59,10 +59,13 @@ class Link:
                 return
             if not self._queue and sent is None and self.connection.offer(frame, payload):
                 return
-            self._queue.append((frame, payload, sent))
-            if payload:
-                self._backlog += sum(part.nbytes for part in payload)
-            self._filled.notify_all()
+            self._add(frame, payload, sent)
+
+    def _add(self, frame: Frame, payload: Sequence[Buffer], sent: Callable[[], None] | None) -> None:
+        self._queue.append((frame, payload, sent))
+        if payload:
+            self._backlog += sum(part.nbytes for part in payload)
+        self._filled.notify_all()
 
     @property
     def backlog(self) -> int:
@@ -90,8 +93,12 @@ class Link:
 
     def probe(self) -> None:
         """Ask the peer for a sign of life."""
-        self._probing = True
-        self.enqueue(Frame(PingMeta()), sent=self._probed)
+        frame = Frame(PingMeta())
+        with self._filled:
+            if self.closed or (not self._queue and self.connection.offer(frame)):
+                return
+            self._probing = True
+            self._add(frame, (), self._probed)
 
     def _probed(self) -> None:
         self._probing = False

@@ -87,7 +87,7 @@ def suspicions(state: State, now: float) -> tuple[Suspicion, ...]:
         return ()
     patient = (Suspicion(delay.node, delay.why, delay.since) for delay in delays(state, now))
     blamed = [*_silent(state, now), *_separated(state, now), *_unanswered(state), *_stuck(state, now)]
-    quiet = silent(state, now, 0.5)  # who froze together did not report together
+    quiet = silent(state, now, 0.5) if blamed else frozenset()  # who froze together did not report together
     found = [*(_spared(state, suspicion, quiet) for suspicion in blamed), *patient]
     urgent: dict[NodeId, Suspicion] = {}
     for suspicion in sorted(found, key=_urgency):
