@@ -57,7 +57,9 @@ def leave_or_save(session: Leaving) -> str:
             return ""
         if not insured and time.monotonic() > begun + _INSURED_SECONDS:
             insured = True
-            log.warning("this node has not been drained after %.0f s%s", time.monotonic() - begun, _save(session))
+            saved = _save(session)
+            if not session.closes_within(0.0):  # else it is out by now
+                log.warning("this node has not been drained after %.0f s%s", time.monotonic() - begun, saved)
 
 
 def _save(session: Leaving) -> str:

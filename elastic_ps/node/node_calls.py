@@ -63,7 +63,7 @@ class NodeCalls:
 
         Raises:
             CoordinatorLost: none has come within `timeout`.
-            JobEnded: `stop` was set, or the coordinator does not know this node.
+            JobEnded: `stop` was set, the channel is closed, or the coordinator does not know this node.
             Refused, ConfigurationError: the coordinator refuses, with its reason.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -78,16 +78,23 @@ class NodeCalls:
                     raise CoordinatorLost(
                         f"no coordinator answers at {self._address} since {timeout:.0f} s: {error.details()}"
                     ) from None
+            except ValueError:  # grpc's word for a closed channel
+                break
             else:
                 self.term = max(self.term, reply.term)
                 return reply
             if stop.wait(wait):
                 break
-        raise JobEnded("the session was closed", 0)
+        raise session_closed()
 
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()
+
+
+def session_closed() -> JobEnded:
+    """Return what to raise in a thread that still asks when the session is closed."""
+    return JobEnded("the session was closed", 0)
 
 
 def waits() -> Iterator[float]:

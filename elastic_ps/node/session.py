@@ -15,7 +15,7 @@ import grpc
 from elastic_ps.control.codec import config_id_to_pb, module_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
-from elastic_ps.node.node_calls import CALL_TIMEOUT, NodeCalls, raise_final, waits
+from elastic_ps.node.node_calls import CALL_TIMEOUT, NodeCalls, raise_final, session_closed, waits
 from elastic_ps.node.node_memory import NodeMemory
 from elastic_ps.node.peer_watch import PeerView, PeerWatch, patience
 from elastic_ps.node.settings import NodeSettings
@@ -107,9 +107,12 @@ class Session:
 
         Raises:
             CoordinatorLost: there is no coordinator, or it refuses, with its reason.
+            JobEnded: the session was closed.
         """
         try:
             return str(self._stub.Checkpoint(pb.CheckpointRequest()).url)
+        except ValueError:  # grpc's word for a closed channel
+            raise session_closed() from None
         except grpc.RpcError as error:
             raise CoordinatorLost(error.details() or error.code().name) from None
 

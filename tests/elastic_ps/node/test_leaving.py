@@ -82,3 +82,20 @@ def test_a_drain_that_takes_long_is_insured_by_one_checkpoint(monkeypatch, save)
     assert leave_or_save(session) == ""
     assert session.calls.count("save") == 1
     assert session.calls.index("save") > 3
+
+
+def test_a_node_that_is_out_while_the_job_is_saved_complains_of_nothing(monkeypatch, caplog):
+    caplog.set_level(logging.WARNING)
+    clock = iter(range(0, 1000, 11))
+    monkeypatch.setattr(leaving.time, "monotonic", lambda: next(clock))
+    session = Asked(None, JobEnded("the session was closed", 0), save=JobEnded("the session was closed", 0))
+    save = session.checkpoint
+
+    def checkpoint():
+        session.out = True
+        return save()
+
+    session.checkpoint = checkpoint
+    assert leave_or_save(session) == ""
+    assert session.calls == ["leave", "wait", "save", "wait", "leave"]
+    assert not caplog.records

@@ -9,6 +9,7 @@ import pytest
 
 from elastic_ps.control.token import Door
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import JobEnded
 from elastic_ps.node.peer_watch import PeerView
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
@@ -139,3 +140,11 @@ def test_a_process_that_was_expelled_meanwhile_ends_and_says_why(coordinator: Co
     coordinator.expelled = True
     assert node.ended.wait(TIMEOUT)
     assert "this node was expelled, and its job goes on without it" in node.reason
+
+
+@pytest.mark.parametrize("ask", [Session.leave, Session.checkpoint], ids=["leave", "checkpoint"])
+def test_a_session_that_is_closed_ends_whoever_still_asks(ask: Callable[[Session], object]) -> None:
+    session = Session(NodeSettings("127.0.0.1:1", TOKEN, "127.0.0.1", "nonce"), Role.WORKER)
+    session.close()
+    with pytest.raises(JobEnded, match="closed"):
+        ask(session)
