@@ -190,18 +190,21 @@ class Copies:
     def _known(self, follower: Process, owner: Process, block: int, number: ConfigId) -> int:
         """Return the version that an owner may take its follower to have, in a configuration.
 
-        A dead follower, or one that has switched to a later configuration, has what it has acknowledged. One that
-        acknowledges an update makes it next.
+        A dead follower, or one that has switched to a later configuration, has what it has acknowledged, perhaps to the
+        owner before, who waited for that. One that acknowledges an update makes it next.
         """
-        said, held = self._said[follower, owner].get(block, NOTHING), self._holds(follower, block)
+        held = self._holds(follower, block)
         if follower.state == DEAD or follower.server.standing.config_id > number:
-            return max(said, held)
-        return self._next(held, said)
+            return max(self._acknowledged(follower, block), held)
+        return self._next(held, self._said[follower, owner].get(block, NOTHING))
 
     def _has(self, server: Process, block: int) -> int:
         """Return the version of a block that a server has, or has acknowledged and makes next."""
-        said = max((said.get(block, NOTHING) for (by, _), said in self._said.items() if by is server), default=NOTHING)
-        return self._next(self._holds(server, block), said)
+        return self._next(self._holds(server, block), self._acknowledged(server, block))
+
+    def _acknowledged(self, follower: Process, block: int) -> int:
+        """Return the highest version of a block that a server has acknowledged, to whomever."""
+        return max((said.get(block, NOTHING) for (by, _), said in self._said.items() if by is follower), default=NOTHING)
 
     @staticmethod
     def _next(held: int, said: int) -> int:

@@ -66,6 +66,10 @@ class End:
         if self.open and self.process.state != DEAD and not self.severed:
             self.took(item)
 
+    def is_late(self, soon: float) -> bool:
+        """Return whether something that it has sent has not arrived by then."""
+        return self._arrives > soon
+
     def flush(self) -> None:
         """Send what was kept: the way is free again, and TCP finds out after a while."""
         seconds = self.network.random.random() * _SENT_AGAIN_SECONDS
@@ -224,9 +228,12 @@ class Network:
             self.doubt(end.other, _SILENT_SECONDS)
 
     def troubled(self, among: Collection[Process]) -> bool:
-        """Return whether some of these cannot reach each other, or only slowly."""
+        """Return whether some of these cannot reach each other, or only slowly, or something that was is on its way."""
         ways = [*self._blocked, *(way for way, seconds in self._slow.items() if seconds)]
-        return any(source in among and target in among for source, target in ways)
+        if any(source in among and target in among for source, target in ways):
+            return True
+        soon = self.scheduler.now + self._latency[1]
+        return any(end.is_late(soon) and end.other.process in among for process in among for end in process.ends)
 
     def reset(self, one: Process, other: Process) -> int:
         """Break every connection between two processes, with what is on its way; return how many there were."""

@@ -1,0 +1,28 @@
+"""The world's network says until when a fault of a way lasts."""
+
+from random import Random
+
+from tests.world.network import Network
+from tests.world.scheduler import Process, Scheduler
+
+
+def test_a_way_that_is_free_again_is_troubled_until_what_was_kept_has_arrived() -> None:
+    scheduler, one, other = Scheduler(1), Process("s0", "server", 1), Process("s1", "server", 2)
+    network, made, came = Network(scheduler, Random(3), (0.001, 0.002)), [], []
+
+    def accepted(end) -> None:
+        end.took = came.append
+
+    network.listen(other, 7, accepted)
+    scheduler.spawn(one, lambda: made.append(network.connect(one, 7, 1.0)))
+    scheduler.run()
+    network.block(one, other)
+    made[0].send("lost for now")
+    assert network.troubled({one, other})
+    network.heal(one, other)
+    assert network.troubled({one, other})
+    assert not network.troubled({one})
+    scheduler.call_at(1.6, lambda: setattr(scheduler, "stopped", True))
+    scheduler.run()
+    assert came == ["lost for now"]
+    assert not network.troubled({one, other})
