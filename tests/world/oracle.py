@@ -45,6 +45,7 @@ class Oracle(Watch):
         self.waiting = 0  # bytes, at most
         self._draw = draw
         self._progress = 0.0
+        self._awaited = 0.0  # when a process was last awaited that has no way to the coordinator
         self._versions: dict[Any, int] = {}  # by process
         self._weights: dict[int, int] = {}  # by version, a checksum
         self._values: dict[Any, int] = {}  # by version and runs, a checksum
@@ -96,7 +97,8 @@ class Oracle(Watch):
 
     def crashed(self, process: Any, error: Exception) -> None:
         """See `Watch`."""
-        self._wrong(f"the script of {process} has raised {error!r}")
+        if not self.world.joining.has_given_up(error):
+            self._wrong(f"the script of {process} has raised {error!r}")
 
     def ended(self) -> None:
         """Check what is known when the launcher has ended with status 0."""
@@ -159,7 +161,9 @@ class Oracle(Watch):
         """Look whether the job goes on, again and again."""
         scheduler = self.world.scheduler
         injector = self.world.injector
-        waited = scheduler.now - max(self._progress, injector.last, self.world.coordinator_changed)
+        if self.world.joining.is_awaited():
+            self._awaited = scheduler.now
+        waited = scheduler.now - max(self._progress, injector.last, self.world.coordinator_changed, self._awaited)
         asked = BEYOND_THE_LEASE + self._draw.lease if injector.journal_lost else 0.0  # nodes, for who does not come
         if waited > self._draw.lease + BEYOND_THE_LEASE + asked:
             self._wrong(f"no step for {waited:.0f} s after the last fault and the last step")

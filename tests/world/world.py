@@ -21,6 +21,7 @@ from tests.world.disk import Disk
 from tests.world.draw import JobDraw
 from tests.world.guarantee import Guarantee
 from tests.world.inject import Injector
+from tests.world.joining import Joining
 from tests.world.network import Network
 from tests.world.rpc import WorldChannel
 from tests.world.rpc_server import WorldServer
@@ -79,6 +80,7 @@ class World:
         watch.world = self
         self.guarantee = Guarantee(self)
         self.copies = Copies(self)
+        self.joining = Joining(self)
         self.injector = Injector(self)
         self.coordinator_changed = 0.0
         self.address, self.token = "", bytes.fromhex(_TOKEN)
@@ -205,6 +207,7 @@ class World:
         process.state = DEAD
         process.held.clear()
         if process.role == "coordinator":
+            self.joining.coordinator_ended(self.coordinator_changed)
             self.coordinator_changed = self.scheduler.now
         self.injector.lost(process, status)
         self.network.died(process)
@@ -263,6 +266,7 @@ class World:
         found, effects = step(state, event)
         if not self.scheduler.over:  # else a coordinator that was killed long ago comes to its end
             self.injector.saw(found)
+            self.joining.saw(found.job)
             if self.draw.replicas:
                 self.copies.saw(found)
         return found, effects
