@@ -204,7 +204,9 @@ class Copies:
 
     def _acknowledged(self, follower: Process, block: int) -> int:
         """Return the highest version of a block that a server has acknowledged, to whomever."""
-        return max((said.get(block, NOTHING) for (by, _), said in self._said.items() if by is follower), default=NOTHING)
+        return max(
+            (said.get(block, NOTHING) for (by, _), said in self._said.items() if by is follower), default=NOTHING
+        )
 
     @staticmethod
     def _next(held: int, said: int) -> int:
