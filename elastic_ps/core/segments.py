@@ -35,7 +35,7 @@ def stretches(*arrays: Array) -> Iterator[tuple[int, int]]:
 
 def runs_of(wanted: NDArray[np.bool_]) -> list[Run]:
     """Return the runs of the blocks, by id, that are wanted."""
-    count = np.count_nonzero(wanted)
+    count = int(np.count_nonzero(wanted))  # numpy 2 gives a number of its own, which no frame can say
     if count in (0, len(wanted)):
         return [(0, count)] if count else []
     framed = np.zeros(len(wanted) + 2, dtype=bool)
