@@ -38,6 +38,7 @@ from elastic_ps.transport import choice, send_queue, shared_memory
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.worker.script import process_ending, worker_job
 from tests.world import clocks, loop, threads
+from tests.world.memory import Memory
 from tests.world.threads import here
 
 _REPLACED = {threading: threads.threading, queue: threads.queue, time: clocks.time}
@@ -169,6 +170,10 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     yield node_memory, "os", overlay(os, getpid=lambda: _process().number)
     yield ledger_files, "os", overlay(os, fsync=world.disk.fsync)
     yield ledger_files.JsonLinesFile, "__init__", _opener(world.disk)
+    if not world.draw.hosts:
+        memory = Memory()
+        for name in "os", "fcntl", "mmap":
+            yield shared_memory, name, getattr(memory, name)
     yield storage, "fsspec", world.disk.storage.module()
     yield journal, "sqlite3", overlay(sqlite3, connect=world.disk.connect)
     yield channels, "grpc", overlay(grpc, insecure_channel=world.make_channel)
