@@ -3,7 +3,7 @@
 from typing import Any
 
 from coordinator.core.job import DurableJob, JobPhase
-from coordinator.core.plans.plan import PlanKind, chain
+from coordinator.core.plans.plan import Plan, PlanKind, chain
 from coordinator.core.plans.protection import protection
 from tests.world.cells import COORDINATOR, FREEZE, JUMP, LOSE
 from tests.world.draw import Fault
@@ -42,7 +42,7 @@ class Guarantee:
             return False
         if injector.state.suspected:  # what the last fault costs may be to come
             return False
-        if injector.lasting or (job.plan is not None and job.plan.kind is PlanKind.DEATH):
+        if injector.lasting or (job.plan is not None and (job.plan.kind is PlanKind.DEATH or _unprotects(job.plan))):
             return False
         running = {process.environment.get("ELASTIC_NONCE"): process for process in self._running()}
         if any(node.nonce not in running for node in job.nodes.values()) or not job.members.keys() <= job.nodes.keys():
@@ -107,3 +107,8 @@ class Guarantee:
             floor, self._floors[process] = self._floors[process], 0
             if version < floor:
                 self._world.fail(f"{process} begins with version {version}, and nothing was restored since {floor + 1}")
+
+
+def _unprotects(plan: Plan) -> bool:
+    """Return whether a plan leaves blocks without a follower, as somebody asked for who wants one server."""
+    return plan.target is not None and None in map(plan.target.follower, range(len(plan.target.assignment)))
