@@ -174,7 +174,7 @@ def plan_of(state: State, directive: Directive) -> int:
     return plan.id if plan is not None and isinstance(directive, Prepare | Arm | Adopt | Resume) else 0
 
 
-ANNOUNCED = ("goal", "nodes", "finished", "loading", "phase", "reason", "plan", "expelled", "evicted")
+ANNOUNCED = ("goal", "nodes", "finished", "phase", "reason", "plan", "expelled", "evicted")
 """The fields of a job that `wanted` looks at."""
 
 
@@ -182,7 +182,7 @@ ANNOUNCED = ("goal", "nodes", "finished", "loading", "phase", "reason", "plan", 
 def wanted(job: DurableJob) -> WantedProcesses:
     """Return what launchers have to bring about."""
     alive = [node for node in job.nodes.values() if node.stop is None]
-    quiet = job.ended or bool(job.finished) or job.loading or job.phase is JobPhase.REBUILDING
+    quiet = job.ended or bool(job.finished) or job.phase is JobPhase.REBUILDING
 
     def starting(role: Role) -> int:
         present = sum(node.role is role and not node.departing and node.id not in job.goal.drains for node in alive)

@@ -55,11 +55,13 @@ def test_launchers_are_told_by_name_whose_processes_a_restore_ends():
     """Also where one follows another, and a process that the first was to end is still there."""
     world, (older, newest) = without_a_server(2, "/ck")
     world.node("w1").frozen = True
-    (frozen,), old = world.frozen, world.alive
+    (frozen,) = world.frozen
     world.post(ev.CheckpointFound(world.now, newest.url, newest.manifest))
     assert set(world.wanted.restarting) == {node.nonce for node in world.nodes if node.exited is None}
     world.until(Phase.ASSIGNED)
-    for node in old:
+    for node in [node for node in world.alive if node.nonce in world.wanted.restarting]:
+        if not node.connected:  # it was started before the checkpoint was found
+            world.listen(node)
         while node.inbox and node.exited is None:
             world.hear(node)
         while node.outbox and node.exited is None:
@@ -87,6 +89,20 @@ def test_what_is_asked_while_the_checkpoint_is_looked_for_is_refused_when_it_is_
     assert "restored from" in text(world.replies[asked])
     world.settle()
     assert world.counts == (2, 2)
+
+
+def test_a_process_that_was_started_before_the_checkpoint_is_found_is_wanted_all_the_time():
+    """Its launcher would end it and start another, and it could register meanwhile, and be drained."""
+    world = World(2, 2, checkpoint="/ck")
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    world.replace_dead = False
+    world.kill(world.node("s1"))
+    world.launcher()
+    assert world.state.job.loading
+    assert (world.wanted.starting_workers, world.wanted.starting_servers) == (0, 1)
+    world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
+    assert (world.wanted.starting_workers, world.wanted.starting_servers) == (2, 2)
 
 
 def test_the_version_falls_back_with_the_job_to_its_checkpoint():
