@@ -109,6 +109,7 @@ class DurableJob:
         restore: URL of the checkpoint that the next start loads; its version is in `voids`.
         loading: a checkpoint is being looked for, to start again from.
         checkpoints: folders of complete ones, oldest first.
+        rebuilt: its journal was lost once: it may have checkpoints that are not among these.
         damaged: folders of those that a server found damaged.
         unread: how often servers could not read one, by folder, since the job trained.
         begun: folder of the checkpoint that the job began from; "": from nothing.
@@ -147,6 +148,7 @@ class DurableJob:
     restore: str = ""
     loading: bool = False
     checkpoints: tuple[str, ...] = ()
+    rebuilt: bool = False
     damaged: frozenset[str] = frozenset()
     unread: Mapping[str, int] = field(default_factory=dict)
     begun: str = ""

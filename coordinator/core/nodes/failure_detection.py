@@ -111,8 +111,9 @@ def _spared(state: State, suspicion: Suspicion, quiet: frozenset[NodeId]) -> Sus
 
 def fails_without(state: State, names: frozenset[NodeId]) -> bool:
     """Return whether the job would not survive the loss of some nodes: it has no checkpoint to go back to."""
-    job = state.job
-    is_safe = job.checkpoints or job.begun or state.settings.restore or not job.model.blocks
+    job, settings = state.job, state.settings
+    may_have_saved = job.rebuilt and settings.checkpoint
+    is_safe = job.checkpoints or job.begun or settings.restore or may_have_saved or not job.model.blocks
     return not is_safe and removal_cost(job, names).restores
 
 

@@ -104,6 +104,7 @@ def rebuild(context: StepContext) -> bool:
     context.durable(
         phase=JobPhase.STARTING,
         reason="",
+        rebuilt=bool(known),
         identity=next((told.identity for told in known.values() if told.identity), job.identity),
         begun=next((told.begun for told in known.values() if told.begun), job.begun),
         seed=first.seed if first else job.seed,

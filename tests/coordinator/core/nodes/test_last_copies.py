@@ -5,6 +5,7 @@ import pytest
 from coordinator.core import events as ev
 from coordinator.core.job import JobPhase
 from coordinator.core.nodes.failure_detection import LONG_SECONDS
+from tests.coordinator.core.nodes.lost_journals import lost
 from tests.coordinator.core.nodes.replicated_jobs import MODES, check_survived, replicated
 from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, told, unreplaced, with_checkpoint
 from tests.coordinator.played_job import World
@@ -89,3 +90,15 @@ def test_nobody_waits_for_the_last_server_of_a_job_without_parameters():
     world = World(2, 1, lease=LEASE, declare=False)
     world.settle()
     assert "s0" not in passing(world, 10, "s0")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_job_whose_journal_was_lost_may_have_checkpoints_that_it_does_not_know(again):
+    world = pair(checkpoint="/ck")
+    lost(world)
+    passing(world, 5)
+    assert world.state.job.phase is JobPhase.RUNNING
+    if again:
+        world.kill_coordinator()
+    passing(world, 4 * LEASE, "s0", "s1")
+    assert world.state.job.loading, "it looks for them"
