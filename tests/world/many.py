@@ -19,6 +19,8 @@ from tests.world.known import KNOWN
 from tests.world.mutations import planted
 
 _FAULTS = 10
+_WORLDS_OF_A_PROCESS = 100
+"""What nodes that were killed have held, files of memory above all, is given back when their process ends."""
 
 
 def play(seeds: Sequence[int], faults: int, each: bool, processes: int = 0, untried: Collection[int] = ()) -> int:
@@ -83,10 +85,8 @@ def each_result(
     """
     one = partial(_play, faults=faults, mutation=mutation)
     processes = processes or len(os.sched_getaffinity(0))
-    if processes == 1:
-        yield map(one, seeds)
-        return
-    with multiprocessing.get_context("fork").Pool(processes) as pool:  # all is imported once
+    fork = multiprocessing.get_context("fork")  # all is imported once
+    with fork.Pool(processes, maxtasksperchild=_WORLDS_OF_A_PROCESS) as pool:
         yield pool.imap(one, seeds)
 
 
