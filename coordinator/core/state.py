@@ -162,6 +162,7 @@ class State:
         ticked_at: when time last passed; a gap is a silence of the coordinator's own.
         awake_since: since when there was none; it could hear nobody's answer before.
         doubted_since: when most leases ran out together, so that the fault is likely to be here; 0: they have not.
+        spared: when each node was last waited for because the job would have failed without it; for a lease.
         suspected: of whom people have been told that the job waits for them.
         resent: when unanswered directives were last sent again, by node.
         reached: the version that nodes which are gone have told of since the job last went back to a checkpoint.
@@ -196,6 +197,7 @@ class State:
     ticked_at: float = 0.0
     awake_since: float = 0.0
     doubted_since: float = 0.0
+    spared: Mapping[NodeId, float] = field(default_factory=dict)
     suspected: frozenset[NodeId] = frozenset()
     resent: Mapping[NodeId, float] = field(default_factory=dict)
     reached: int = 0

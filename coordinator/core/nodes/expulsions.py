@@ -41,6 +41,7 @@ def on_tick(context: StepContext) -> None:
         return
     _doubt_ourselves(context)
     found = suspicions(context.state, context.now)
+    _note_spared(context, found)
     _tell(context, found)
     while due := _due(context, found):
         _carry_out(context, due)
@@ -95,6 +96,15 @@ def _doubt_ourselves(context: StepContext) -> None:
         expected = waited_for(context.job)
         together = f"{len(quiet & expected)} of {len(expected)} leases ran out together"
         context.log(f"{together}: the fault may be the coordinator's, so nobody is expelled for {bound:g} s", True)
+
+
+def _note_spared(context: StepContext, found: Sequence[Suspicion]) -> None:
+    """Remember for a lease who was waited for because the job would have failed."""
+    state, now = context.state, context.now
+    spared = {suspicion.node: now for suspicion in found if suspicion.verdict is SuspicionVerdict.JOB_FAILED}
+    if spared or state.spared:
+        recent = {name: last for name, last in state.spared.items() if now - last <= state.settings.lease}
+        context.live(spared={**recent, **spared})
 
 
 def _tell(context: StepContext, found: Sequence[Suspicion]) -> None:

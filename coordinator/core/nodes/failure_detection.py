@@ -100,13 +100,20 @@ def _urgency(suspicion: Suspicion) -> tuple[bool, float]:
 
 
 def _spared(state: State, suspicion: Suspicion, quiet: frozenset[NodeId]) -> Suspicion:
-    """Return a suspicion with more time for its node where the job would fail without it and all who are `quiet`."""
+    """Return a suspicion with more time for its node where the job would fail without it and all who are `quiet`.
+
+    Who was waited for with another that has come back may be heard a moment later, and so has a lease from then on.
+    """
     if suspicion.until is None or suspicion.verdict is not SuspicionVerdict.EXPELLED:
         return suspicion
-    if not fails_without(state, quiet | {suspicion.node}):
+    most = suspicion.since + LONG_SECONDS
+    if fails_without(state, quiet | {suspicion.node}):
+        return replace(suspicion, until=max(suspicion.until, most), verdict=SuspicionVerdict.JOB_FAILED)
+    if suspicion.node not in state.spared:
         return suspicion
-    until = max(suspicion.until, suspicion.since + LONG_SECONDS)
-    return replace(suspicion, until=until, verdict=SuspicionVerdict.JOB_FAILED)
+    return replace(
+        suspicion, until=max(suspicion.until, min(most, state.spared[suspicion.node] + state.settings.lease))
+    )
 
 
 def fails_without(state: State, names: frozenset[NodeId]) -> bool:

@@ -51,10 +51,28 @@ def test_who_has_the_last_copy_is_waited_for_when_the_other_has_died(data):
 def test_the_one_that_comes_back_goes_on_without_the_other():
     world = pair()
     passing(world, 20, "s0", "s1")
-    assert passing(world, 1, "s1") == {"w0", "w1", "s0"}
+    assert passing(world, LEASE - 1, "s1") == {"w0", "w1", "s0", "s1"}, "it may be heard a moment later"
+    assert passing(world, 2, "s1") == {"w0", "w1", "s0"}
     world.kill(world.node("s1"))
     world.settle()
     check_survived(world)
+
+
+def test_who_is_heard_a_moment_after_the_other_is_no_more_expelled_than_that_one():
+    world = pair()
+    passing(world, 20, "s0", "s1")
+    passing(world, 1, "s1")
+    assert passing(world, 5) == {"w0", "w1", "s0", "s1"}
+    check_survived(world)
+
+
+def test_two_that_come_and_go_in_turn_are_not_waited_for_without_end():
+    world = pair()
+    nodes = passing(world, 20, "s0", "s1")
+    for _ in range(200):
+        passing(world, LEASE - 1, "s1")
+        nodes = passing(world, LEASE - 1, "s0", "s1")
+    assert "s1" not in nodes
 
 
 def test_who_never_comes_back_ends_the_job_and_people_know_when():
