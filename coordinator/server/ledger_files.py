@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 _LONGEST_LINE = 1 << 20
 _SEARCHED = 16 * MARK_BYTES
 _MARK = b'{"kept":'
-_HEAD = re.compile(rb'\{"server":"([^"\\]+)","sequence":(\d+),[^\0]*\}\n')
+_HEAD = re.compile(rb'\{"server":"([^"\\]+)","sequence":(\d+),[^\0{}]*\}\n')  # two that have run together are none
 
 _WRITER = json.JSONEncoder(separators=(",", ":"))  # `json.dumps` makes such an object anew for each line
 
@@ -48,6 +48,7 @@ class JsonLinesFile:
         if path.exists():
             _mend(path)
         self._file = path.open("a", encoding="utf-8")
+        self._failed: JobFolderUnwritable | None = None
 
     @property
     def size(self) -> int:
@@ -58,8 +59,11 @@ class JsonLinesFile:
         """Write lines and return how many bytes they are; `sync`: they survive a power cut when this returns.
 
         Raises:
-            JobFolderUnwritable: some of them may be written, the last in part: only a new `JsonLinesFile` can go on.
+            JobFolderUnwritable: some of them may be written, the last in part. Only a new `JsonLinesFile` can go on:
+                this one takes no line any more, which would stand behind that part.
         """
+        if self._failed is not None:
+            raise self._failed
         text = "".join([_WRITER.encode(line) + "\n" for line in lines])
         try:
             self._file.write(text)
@@ -67,7 +71,8 @@ class JsonLinesFile:
             if sync:
                 os.fsync(self._file.fileno())
         except OSError as error:
-            raise JobFolderUnwritable(self._path, error.strerror) from error
+            self._failed = JobFolderUnwritable(self._path, error.strerror)
+            raise self._failed from error
         return len(text)
 
     def lines(self, start: int = 0) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """What is on the disk: journal, ledger, steps, checkpoints."""
 
+import errno
 import json
 from dataclasses import replace
 
@@ -155,6 +156,49 @@ def test_what_a_dead_server_had_not_told_others_tell_in_its_name(tmp_path):
     found = [(e.server, e.version, tuple(e.runs)) for e in again.entries([])]
     mine = [("s0", 0, (0, 4)), ("s0", 1, (0, 4)), ("s1", 7, (0, 4))]
     assert found == [*mine, ("s0", 2, (0, 2)), ("s0", 2, (2, 2)), ("s0", 3, (2, 2))]
+    again.close()
+
+
+class Torn:
+    """A file on a disk that takes half of what is written, once."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def write(self, text):
+        self.file.write(text[: len(text) // 2])
+        self.file.flush()
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_nothing_is_written_behind_half_a_line(tmp_path):
+    """The line that ran together with it would be lost."""
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s0", 0, [entry(0)])
+    works, ledger._book._file = ledger._book._file, Torn(ledger._book._file)
+    with pytest.raises(JobFolderUnwritable, match="Input/output error"):
+        ledger.store("s0", 1, [entry(1)])
+    ledger._book._file = works
+    with pytest.raises(JobFolderUnwritable, match="Input/output error"):
+        ledger.store("s1", 0, [entry(7)])
+    ledger.close()
+    again = loaded(tmp_path / "ledger.jsonl")
+    assert (again.store("s0", 1, [entry(1)]), again.store("s1", 0, [entry(7)])) == (2, 1)
+    assert [(e.server, e.version) for e in again.entries([])] == [("s0", 0), ("s0", 1), ("s1", 7)]
+    again.close()
+
+
+def test_entries_that_have_run_together_are_kept_of_nobody(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = loaded(path)
+    ledger.store("s0", 0, [entry(0), entry(1)])
+    ledger.store("s1", 0, [entry(7)])
+    ledger.close()
+    first, second, third = path.read_text().splitlines(keepends=True)
+    path.write_text(first + second[: len(second) // 2] + third)
+    again = loaded(path)
+    assert (again.store("s0", 1, [entry(1)]), again.store("s1", 0, [entry(7)])) == (2, 1)
+    assert [(e.server, e.version) for e in again.entries([])] == [("s0", 0), ("s0", 1), ("s1", 7)]
     again.close()
 
 
