@@ -51,6 +51,7 @@ class Guard:
             self._standing = replace(self._standing, worse=0)  # once it decides (again), it has its slots
         elif why := verdict(self._standing, self._settings, self._policies.fallback_name):
             self._policies.fall_back(why)
+            self._standing = replace(self._standing, worse=0)  # it may decide again before the next slot
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""

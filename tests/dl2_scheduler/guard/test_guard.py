@@ -165,6 +165,10 @@ def test_the_guard_falls_back_beside_the_loop(tmp_path):
             assert policies.deciding == "drf"
             assert "jobs would have ended later than under drf" in policies.trouble
             assert f"under {policies.choice.policy}, after" in guard.summary
+            policies.use(f"dl2:{run.path}")
+            guard.before(3)
+            assert policies.deciding == f"dl2:{run.path}", "its slots are new, though none has passed"
+            policies.fall_back("once more")
             loop.slot()
             assert list(history.slots())[-1].policy == "drf"
             policies.use(f"dl2:{run.path}")
