@@ -53,6 +53,7 @@ def test_the_guard_takes_out_what_starts_nothing_and_weights_that_break(tmp_path
         assert len(granted(client, bad)) >= 2
         assert set(granted(client, bad)) == {(0, 0)}, "the fault was there"
         until(lambda: counts(client, "a") == (2, 2), "the job has what DRF gives")
+        until(lambda: len(granted(client, "drf")) > 4, "and has run for some slots: one that only starts is let go")
         assert set(granted(client, "drf")) == {(2, 2)}
 
         client.use_policy(bad)
