@@ -44,7 +44,7 @@ class Socket:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The `Hardware` of a node.
+    """`Hardware` is what one node is made of.
 
     Attributes:
         sockets: its groups.
@@ -101,7 +101,7 @@ class Machines:
 
     @cached_property
     def capacity(self) -> Floats:
-        """What each group has, (groups, 2): cpus, GPUs."""
+        """The cpus and GPUs of each group, (groups, 2)."""
         return np.array([[socket.cpus, socket.gpus] for socket in self.sockets], dtype=float).reshape(-1, 2)
 
     @classmethod
