@@ -2,10 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
+
+
+class PolicyTrigger(Enum):
+    """A `PolicyTrigger` says when a policy wants to be asked.
+
+    A policy has it as its attribute `trigger`; one without is asked at slots.
+    """
+
+    SLOT = "slot"  # at the start of every slot
+    EVENT = "event"  # when a job arrives, and when one ends
 
 
 class AllocationPolicy(Protocol):
@@ -17,6 +28,12 @@ class AllocationPolicy(Protocol):
 
     def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
         """Fill `room`, which is empty, at the start of a slot."""
+
+
+def trigger_of(policy: AllocationPolicy) -> PolicyTrigger:
+    """Return when a policy wants to be asked."""
+    found = getattr(policy, "trigger", PolicyTrigger.SLOT)
+    return found if isinstance(found, PolicyTrigger) else PolicyTrigger(found)
 
 
 @dataclass(frozen=True)
