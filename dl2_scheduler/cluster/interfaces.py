@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
 
 
@@ -135,8 +136,11 @@ class Cluster(Protocol):
 
 
 class PlacementPolicy(Protocol):
-    """A `PlacementPolicy` maps tasks to nodes."""
+    """A `PlacementPolicy` says on which socket of which node each new task runs.
 
-    @property
-    def rule(self) -> NodeRule:
-        """By which the room finds out, while it is filled, whether a task fits."""
+    Contract: never over what a group has; a job gets places for all tasks that it misses, or for none; the same calls
+    in the same order give the same answers.
+    """
+
+    def place(self, view: PlacementView) -> Places:
+        """Give places to missing tasks."""

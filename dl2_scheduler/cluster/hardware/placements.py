@@ -20,12 +20,15 @@ class PlacementArrays:
         job: whose task it is, an index of `model`, (tasks,).
         role: WORKER or SERVER, (tasks,).
         group: where it lies, an index of `Machines.sockets`, (tasks,).
+        number: of each job, one that it keeps while others come and go, (jobs,): its flows choose among equal paths by
+            it.
     """
 
     model: Ints
     job: Ints
     role: Ints
     group: Ints
+    number: Ints
 
     def counts(self, role: int) -> Ints:
         """Return how many tasks of a role each job has, (jobs,)."""

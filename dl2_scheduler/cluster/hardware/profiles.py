@@ -40,6 +40,11 @@ class Profile:
         """Return the samples of an epoch."""
         return float(self.batch * self.batches)
 
+    @property
+    def step_s(self) -> float:
+        """Return the seconds of a step of one worker and one server on two nodes."""
+        return self.alone_s + self.size_mb / self.apart_mbps
+
 
 def _on_gpu(cpus: float = 2) -> Resources:
     return {CPU: cpus, GPU: 1}

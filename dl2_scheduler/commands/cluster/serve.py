@@ -25,7 +25,7 @@ from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_target import Context, Kube
 from dl2_scheduler.commands.common import Folder, default_folder
 from dl2_scheduler.live.history import HISTORY_FILE, History
-from dl2_scheduler.policies.placement import SPREAD, placement_rule
+from dl2_scheduler.policies.placement.node_rules import SPREAD, placement_rule
 from elastic_ps.system.jsonlog import JsonLines
 from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.printable import LogLines, log_to_stderr

@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.policies.placement import SPREAD, placement_rule
+from dl2_scheduler.policies.placement.node_rules import SPREAD, placement_rule
 from dl2_scheduler.sim.evaluate import Setting
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.sim.shipped import shipped_speeds

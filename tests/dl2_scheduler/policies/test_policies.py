@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.policies.learnt.dl2 import Dl2
-from dl2_scheduler.policies.placement import placement_rule
+from dl2_scheduler.policies.placement.node_rules import placement_rule
 from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from tests.dl2_scheduler.cluster.test_free_resources import check_books

@@ -39,5 +39,6 @@ def test_groups_are_numbered_through_the_nodes():
 
 
 def test_tasks_are_counted_by_role():
-    tasks = PlacementArrays(np.array([0, 1, 2]), np.array([0, 0, 2]), np.array([WORKER, SERVER, WORKER]), np.zeros(3))
+    zeros = np.zeros(3, dtype=np.int64)
+    tasks = PlacementArrays(np.array([0, 1, 2]), np.array([0, 0, 2]), np.array([WORKER, SERVER, WORKER]), zeros, zeros)
     assert (tasks.counts(WORKER).tolist(), tasks.counts(SERVER).tolist()) == ([1, 0, 1], [1, 0, 0])

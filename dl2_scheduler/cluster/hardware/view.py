@@ -1,0 +1,75 @@
+"""This module holds what a placement policy sees, and what it answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Floats, Ints, Machines
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
+from dl2_scheduler.cluster.hardware.profiles import Profile
+from dl2_scheduler.cluster.hardware.topology import Topology
+from dl2_scheduler.cluster.snapshot import JobState
+
+RESOURCES = (CPU, GPU)
+"""Of groups, in the order of arrays."""
+
+
+@dataclass(frozen=True)
+class PlacementView:
+    """A `PlacementView` shows a cluster whose jobs have been granted their counts, and whose new tasks have no place.
+
+    Attributes:
+        now: seconds since the cluster began.
+        machines: nodes and their groups.
+        topology: how nodes are linked.
+        models: names, in the order of `placed.model`.
+        profiles: of the models.
+        jobs: all that have arrived and not ended, by arrival.
+        demand: what a task of each job and role takes, (jobs, 2, 2): by role, then cpus and GPUs.
+        missing: tasks of each job that have a grant and no place yet, (jobs, 2): workers, servers.
+        placed: where tasks lie that have a place; its jobs are `jobs`.
+        free: what the groups have left, (groups, 2): cpus, GPUs.
+        rates: samples a second that each job measured last, (jobs,); 0: it has not run yet.
+    """
+
+    now: float
+    machines: Machines
+    topology: Topology
+    models: tuple[str, ...]
+    profiles: Mapping[str, Profile]
+    jobs: tuple[JobState, ...]
+    demand: Floats
+    missing: Ints
+    placed: PlacementArrays
+    free: Floats
+    rates: Floats
+
+
+@dataclass(frozen=True)
+class Places:
+    """`Places` are what missing tasks get.
+
+    Attributes:
+        groups: by the job's index in the view, the groups of its new workers and of its new servers: all that it
+            misses. A job that is not named waits, or goes on with what it has.
+    """
+
+    groups: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+
+
+def check_placement(view: PlacementView, placement: Places) -> None:
+    """Refuse a placement that gives half a job its places, or more than a group has.
+
+    Raises:
+        BadInput: with the job or the group.
+    """
+    free = view.free.copy()
+    for job, roles in placement.groups.items():
+        for role in (WORKER, SERVER):
+            if len(roles[role]) != view.missing[job, role]:
+                what = ("workers", "servers")[role]
+                raise BadInput(f"job {job}: {len(roles[role])} {what} were placed of {view.missing[job, role]}")
+            for group in roles[role]:
+                free[group] -= view.demand[job, role]
+    if (over := (free < -1e-9).any(axis=1)).any():
+        raise BadInput(f"group {int(over.argmax())} would have to hold more than it has: {free[over.argmax()]} is left")

@@ -1,0 +1,110 @@
+"""This module keeps a placement while a policy makes it: what is free, what lies where, and what can be undone."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dl2_scheduler.cluster.free_resources import SLACK
+from dl2_scheduler.cluster.hardware.machines import Floats, Ints
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
+from dl2_scheduler.cluster.hardware.view import PlacementView, Places
+
+Task = tuple[int, int]
+"""A job's index in the view, and a role."""
+
+
+class Draft:
+    """A `Draft` begins as the view shows the cluster, and gets one task after another.
+
+    Args:
+        view: of the cluster.
+
+    Attributes:
+        view: of the cluster.
+        free: what groups have left, (groups, 2).
+        tasks: those of each group, old and new ones.
+        groups: where the new tasks of each job lie, by role.
+    """
+
+    def __init__(self, view: PlacementView):
+        self.view = view
+        self.free: Floats = view.free.copy()
+        self.tasks: list[list[Task]] = [[] for _ in view.free]
+        placed = view.placed
+        for job, role, group in zip(placed.job.tolist(), placed.role.tolist(), placed.group.tolist(), strict=True):
+            self.tasks[group].append((job, role))
+        self.groups: dict[int, tuple[list[int], list[int]]] = {}
+
+    def fitting(self, job: int, role: int) -> Ints:
+        """Return the groups where a task still fits."""
+        found: Ints = (self.free >= self.view.demand[job, role] - SLACK).all(axis=1).nonzero()[0]
+        return found
+
+    def put(self, job: int, role: int, group: int) -> None:
+        """Give a task its place.
+
+        Args:
+            job: its index in the view.
+            role: of the task.
+            group: where it goes.
+        """
+        self.free[group] -= self.view.demand[job, role]
+        self.tasks[group].append((job, role))
+        self.groups.setdefault(job, ([], []))[role].append(group)
+
+    def move(self, job: int, role: int, index: int, group: int) -> int:
+        """Give a new task another place, and return the one that it had.
+
+        Args:
+            job: its index.
+            role: of the task.
+            index: of the task, among the new ones of the job and role.
+            group: where it goes, whether it fits there or not.
+        """
+        own = self.groups[job][role]
+        before, own[index] = own[index], group
+        demand = self.view.demand[job, role]
+        self.free[before] += demand
+        self.free[group] -= demand
+        self.tasks[before].remove((job, role))
+        self.tasks[group].append((job, role))
+        return before
+
+    def drop(self, job: int) -> None:
+        """Take a job's new tasks back."""
+        for role, groups in enumerate(self.groups.pop(job, ([], []))):
+            for group in groups:
+                self.free[group] += self.view.demand[job, role]
+                self.tasks[group].remove((job, role))
+
+    def arrays(self) -> PlacementArrays:
+        """Return where all tasks lie, new ones behind the old ones."""
+        placed = self.view.placed
+        rows = [
+            (job, role, group)
+            for job, roles in self.groups.items()
+            for role in (WORKER, SERVER)
+            for group in roles[role]
+        ]
+        job, role, group = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+        return PlacementArrays(
+            placed.model,
+            np.concatenate([placed.job, job]),
+            np.concatenate([placed.role, role]),
+            np.concatenate([placed.group, group]),
+            placed.number,
+        )
+
+    def placement(self) -> Places:
+        """Return what a policy answers."""
+        return Places({job: (tuple(roles[0]), tuple(roles[1])) for job, roles in self.groups.items()})
+
+
+def missing_tasks(view: PlacementView, job: int) -> Iterator[int]:
+    """Yield the roles of a job's missing tasks, a worker and a server in turn."""
+    left = view.missing[job].tolist()
+    while any(left):
+        for role in (WORKER, SERVER):
+            if left[role]:
+                left[role] -= 1
+                yield role
