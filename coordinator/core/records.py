@@ -38,15 +38,15 @@ def changed(record: _Record, **changes: Any) -> _Record:
 
 def remembered(derive: Callable[_Records, _Found]) -> Callable[_Records, _Found]:
     """Remember what a pure function has made of the last records: most events change none of those that it takes."""
-    known: tuple[Any, ...] = ()
-    found: Any = None
+    last: tuple[tuple[Any, ...], Any] = ((), None)  # in one: another thread may ask too
 
     @wraps(derive)
     def ask(*records: Any) -> Any:
-        nonlocal known, found
+        nonlocal last
+        known, found = last
         if not known or not all(map(is_, known, records)):
             found = derive(*records)  # type: ignore[call-arg]
-            known = records
+            last = (records, found)
         return found
 
     return cast(Callable[_Records, _Found], ask)
