@@ -1,7 +1,7 @@
 """This module derives effects from a changed state: a journal entry, directives to nodes, what launchers are to do."""
 
 from coordinator.core import events as ev
-from coordinator.core.directives import ANNOUNCED, owed, plan_of, standing, wanted, welcome
+from coordinator.core.directives import owed, plan_of, standing, wanted, welcome
 from coordinator.core.effects import Announce, Effect, Send, WriteJournal
 from coordinator.core.state import State
 from coordinator.core.step_context import StepContext
@@ -30,7 +30,7 @@ def _told(before: State, context: StepContext, event: ev.JobEvent) -> list[Effec
     rebuilt = before.rebuilding is not None and after.rebuilding is None
     listener = event.node if isinstance(event, ev.Listening) else None
     resend = _due(context) if isinstance(event, ev.Tick) else frozenset()
-    if listener is None and not resend and _same_orders(before, after):
+    if listener is None and not resend and same_orders(before, after):
         return []
     effects: list[Effect] = []
     for name in after.job.nodes:
@@ -48,11 +48,12 @@ def _told(before: State, context: StepContext, event: ev.JobEvent) -> list[Effec
     return effects
 
 
-def _same_orders(before: State, after: State) -> bool:
+def same_orders(before: State, after: State) -> bool:
+    """Return whether nothing has changed that `standing` looks at."""
     return (
         before.job is after.job
         and before.answers is after.answers
-        and before.told is after.told
+        and before.welcomed is after.welcomed
         and before.extended is after.extended
         and before.saving is after.saving
         and before.running is after.running
@@ -77,8 +78,5 @@ def _due(context: StepContext) -> frozenset[str]:
 
 
 def _announced(before: State, context: StepContext) -> list[Effect]:
-    old, new = before.job, context.job
-    if all(getattr(new, name) is getattr(old, name) for name in ANNOUNCED):
-        return []
-    told, now = wanted(old), wanted(new)
-    return [] if now == told else [Announce(now)]
+    told, now = wanted(before.job), wanted(context.job)
+    return [] if now is told or now == told else [Announce(now)]

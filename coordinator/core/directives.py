@@ -4,7 +4,7 @@ Nothing in the core sends by itself: after each event `protocol.step` compares w
 stood before, and sends the difference. A reconnect gets everything that stands, a tick what is still unanswered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from coordinator.core.effects import (
     Adopt,
@@ -22,6 +22,7 @@ from coordinator.core.effects import (
 )
 from coordinator.core.job import DurableJob, JobPhase, RegisteredNode, StopOrder
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind
+from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.records import remembered
 from coordinator.core.state import State
 from elastic_ps.core.configuration import NodeId, Role
@@ -174,34 +175,43 @@ def plan_of(state: State, directive: Directive) -> int:
     return plan.id if plan is not None and isinstance(directive, Prepare | Arm | Adopt | Resume) else 0
 
 
-ANNOUNCED = ("goal", "nodes", "finished", "phase", "reason", "plan", "expelled", "evicted")
-"""The fields of a job that `wanted` looks at."""
+def wanted(job: DurableJob) -> WantedProcesses:
+    """Return what launchers have to bring about."""
+    leavers = job.plan.leavers if job.plan is not None else ()
+    return _wanted(job.phase, job.reason, job.goal, job.nodes, job.finished, leavers, job.expelled, job.evicted)
 
 
 @remembered
-def wanted(job: DurableJob) -> WantedProcesses:
-    """Return what launchers have to bring about."""
-    alive = [node for node in job.nodes.values() if node.stop is None]
-    quiet = job.ended or bool(job.finished) or job.phase is JobPhase.REBUILDING
+def _wanted(
+    phase: JobPhase,
+    reason: str,
+    goal: ScaleGoal,
+    nodes: Mapping[NodeId, RegisteredNode],
+    finished: frozenset[NodeId],
+    leavers: tuple[NodeId, ...],
+    expelled: tuple[str, ...],
+    evicted: tuple[str, ...],
+) -> WantedProcesses:
+    alive = [node for node in nodes.values() if node.stop is None]
+    quiet = phase.ended or bool(finished) or phase is JobPhase.REBUILDING
 
     def starting(role: Role) -> int:
-        present = sum(node.role is role and not node.departing and node.id not in job.goal.drains for node in alive)
-        return 0 if quiet else max(0, job.goal.count(role) - present)
+        present = sum(node.role is role and not node.departing and node.id not in goal.drains for node in alive)
+        return 0 if quiet else max(0, goal.count(role) - present)
 
-    leaving = {node.id for node in alive if node.departing} | (job.goal.drains & job.nodes.keys())
-    leaving |= set(job.plan.leavers) & job.nodes.keys() if job.plan else set()
+    leaving = {node.id for node in alive if node.departing} | ((goal.drains | set(leavers)) & nodes.keys())
     return WantedProcesses(
-        workers=job.goal.workers,
-        servers=job.goal.servers,
+        workers=goal.workers,
+        servers=goal.servers,
         starting_workers=starting(Role.WORKER),
         starting_servers=starting(Role.SERVER),
         leaving=tuple(sorted(leaving)),
-        nodes=tuple(job.nodes),
-        nonces=tuple(node.nonce for node in job.nodes.values()),
-        expelled=job.expelled,
-        evicted=job.evicted,
-        restarting=tuple(node.nonce for node in job.nodes.values() if node.stop is not None and node.stop.restart),
-        ended=job.ended,
-        failed=job.phase is JobPhase.FAILED,
-        reason=job.reason,
+        nodes=tuple(nodes),
+        nonces=tuple(node.nonce for node in nodes.values()),
+        expelled=expelled,
+        evicted=evicted,
+        restarting=tuple(node.nonce for node in nodes.values() if node.stop is not None and node.stop.restart),
+        ended=phase.ended,
+        failed=phase is JobPhase.FAILED,
+        reason=reason,
     )

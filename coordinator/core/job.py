@@ -22,6 +22,11 @@ class JobPhase(StrEnum):
     FINISHED = "finished"
     FAILED = "failed"
 
+    @property
+    def ended(self) -> bool:
+        """Return whether nothing happens any more."""
+        return self in (JobPhase.FINISHED, JobPhase.FAILED)
+
 
 @dataclass(frozen=True)
 class StopOrder:
@@ -160,7 +165,7 @@ class DurableJob:
     @property
     def ended(self) -> bool:
         """Return whether nothing happens any more."""
-        return self.phase in (JobPhase.FINISHED, JobPhase.FAILED)
+        return self.phase.ended
 
     @property
     def members(self) -> Mapping[NodeId, Member]:

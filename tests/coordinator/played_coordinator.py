@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.batches.async_batches import Book
-from coordinator.core.directives import wanted
+from coordinator.core.directives import standing, wanted
 from coordinator.core.job import CancelOrder, DurableJob
 from coordinator.core.plans.plan import Phase, Plan
 from coordinator.core.protocol import step
@@ -72,6 +72,17 @@ def check_journalled(before: State, after: State, effects: list) -> None:
             assert plan.clock == effect.directive.clock
 
 
+def check_told(before: State, after: State, effects: list) -> None:
+    """Whoever has to know or do something new is told, and launchers are."""
+    told = [(effect.node, effect.directive) for effect in effects if isinstance(effect, ef.Send)]
+    for name in after.job.nodes:
+        known = standing(before, name)
+        for directive in standing(after, name):
+            assert directive in known or (name, directive) in told, f"{name} is not told of {directive}"
+    if wanted(after.job) != wanted(before.job):
+        assert effects[-1] == ef.Announce(wanted(after.job)), "launchers are not told"
+
+
 class PlayedCoordinator:
     """Events in, effects kept; it dies where a test says so, and starts again from its journal."""
 
@@ -93,6 +104,7 @@ class PlayedCoordinator:
         before = self.state
         self.state, effects = step(self.state, event)
         check_journalled(before, self.state, effects)
+        check_told(before, self.state, effects)
         for directive in (effect.directive for effect in effects if isinstance(effect, ef.Send)):
             if isinstance(directive, ef.Prepare):
                 self.numbers.check_prepared(directive.configuration.id)

@@ -171,14 +171,17 @@ class World(PlayedProcesses):
             and {node.id for node in self.alive} == set(job.members)
         )
 
-    def settle(self, turns: int = 150) -> None:
-        """Run fairly until the job is at rest, and check what then holds."""
+    def comes_to_rest(self, turns: int) -> bool:
+        """Run fairly until the job is at rest, or has ended; for so many turns at the most."""
         for _ in range(turns):
             if self.at_rest or self.state.job.ended:
-                break
+                return True
             self.turn()
-        else:
-            raise AssertionError(f"hangs: {self.describe()}")
+        return self.at_rest or self.state.job.ended
+
+    def settle(self, turns: int = 150) -> None:
+        """Run fairly until the job is at rest, and check what then holds."""
+        assert self.comes_to_rest(turns), f"hangs: {self.describe()}"
         if not self.state.job.ended:
             wrong = [node.id for node in self.alive if node.current != self.state.job.configuration]
             assert not wrong, f"{wrong} are in another configuration: {self.describe()}"

@@ -207,9 +207,10 @@ class Cluster(RuleBasedStateMachine):
 
     def teardown(self):
         if hasattr(self, "world"):
-            frozen = frozenset(node.id for node in self.world.frozen)
+            self.world.comes_to_rest(400)
+            frozen = frozenset(node.id for node in self.world.frozen)  # by now who was killed is known to be dead
             awaited = LONG_SECONDS if frozen and fails_without(self.world.state, frozen) else 0.0
-            self.world.settle(400 + int(2 * awaited))
+            self.world.settle(int(2 * awaited))
             self.world.check_batches()
 
 
