@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -290,6 +290,9 @@ class Job:
             assert np.array_equal(self.workers[name].slab(version + 1), self.reference.slab), f"version {version + 1}"
 
 
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+
 class Jobs:
     """The jobs of a test."""
 
@@ -302,8 +305,8 @@ class Jobs:
         return job
 
     def begin(
-        self, job: Job, servers: int = 1, workers: int = 2, assignment: Sequence[int] | None = None, **more: Any
-    ) -> Job:
+        self, job: AnyJob, servers: int = 1, workers: int = 2, assignment: Sequence[int] | None = None, **more: Any
+    ) -> AnyJob:
         """Keep a job and start it; `assignment`: by default each server owns neighbouring blocks."""
         self.keep(job)
         count = len(job.model.blocks)

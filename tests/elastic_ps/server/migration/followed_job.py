@@ -38,13 +38,65 @@ PLANS = {
 """Owners and followers of each block, by what a plan does with them; -1: nobody follows the block."""
 
 
-def pair(jobs: Jobs, spec: OptimizerSpec | None = SGD, transport: Transport | None = None, **more: Any) -> Job:
+class FollowedJob(Job):
+    """See the module."""
+
+    def check_copies(self, configuration: Configuration | None = None) -> None:
+        """Each follower that the configuration in force names comes to hold the bytes that the owner has."""
+        configuration = configuration or self.configuration
+        for block in range(BLOCKS):
+            owner, follower = configuration.primary(block), configuration.follower(block)
+            if follower is not None:
+                until(lambda o=owner, f=follower, b=block: self.image(o, [b]) == self.image(f, [b]))
+
+    def prepare_plan(self, owners: list[int], followers: list[int], servers: tuple[str, ...] = ALL) -> Configuration:
+        """Prepare a plan; whoever gets copies by it has caught up."""
+        self.followers = followers
+        new = self.next(["w0", "w1"], servers, owners)
+        old = self.configuration
+        self.prepare(new, servers)
+        for server in servers:
+            gets = any(
+                server in (new.primary(b), new.follower(b)) and old.primary(b) != server
+                for b in range(BLOCKS)
+                if (new.primary(b), new.follower(b)) != (old.primary(b), old.follower(b))
+            )
+            if gets:
+                self.controls[server].await_answer(pb.SYNCED, number=new.id)
+        return new
+
+    def kill(self, server: str) -> None:
+        self.servers.pop(server).close()
+        for worker in self.workers.values():
+            worker._connections.pop(server).close()
+
+    def bury(self, dead: str, owners: list[int], followers: list[int], servers: list[str]) -> dict[str, Any]:
+        """Prepare a death's configuration; what survivors hold."""
+        self.followers = followers
+        new = self.next(["w0", "w1"], servers, owners)
+        new = replace(new, id=new.id._replace(number=self.prepared.id.number + 1))
+        alive = list(self.servers)
+        self.prepare(new, alive, dead=[dead], undecided=True)
+        return {name: self.controls[name].await_answer(pb.PREPARED, number=new.id).holdings for name in alive}
+
+    def decide(self, promoted: list[int]) -> None:
+        new = self.prepared
+        flat = [number for run in runs(promoted) for number in run]
+        adopt = pb.Adopt(configuration=config_id_to_pb(new.id), decided=configuration_to_pb(new), promoted=flat)
+        for name in self.servers:
+            self.direct(name, adopt=adopt)
+        for name in self.servers:
+            self.controls[name].await_answer(pb.SWITCHED, number=new.id)
+        self.configuration = new
+
+
+def pair(jobs: Jobs, spec: OptimizerSpec | None = SGD, transport: Transport | None = None, **more: Any) -> FollowedJob:
     """Two servers that follow each other."""
-    job = Job(TENSORS, spec, followers=OTHERS, transport=transport or TcpTransport(TOKEN), **more)
+    job = FollowedJob(TENSORS, spec, followers=OTHERS, transport=transport or TcpTransport(TOKEN), **more)
     return jobs.begin(job, servers=2, assignment=OWNERS)
 
 
-def three(jobs: Jobs, transport: Transport | None = None) -> Job:
+def three(jobs: Jobs, transport: Transport | None = None) -> FollowedJob:
     """A pair, and a third server without blocks."""
     job = pair(jobs, ADAM, transport)
     job.join_server("s2")
@@ -66,56 +118,3 @@ class Hold:
             arrived(node, peer, frame, data)
 
         monkeypatch.setattr(ServerNode, "arrived", late)
-
-
-def check_copies(job: Job, configuration: Configuration | None = None) -> None:
-    """Each follower that the configuration in force names comes to hold the bytes that the owner has."""
-    configuration = configuration or job.configuration
-    for block in range(BLOCKS):
-        owner, follower = configuration.primary(block), configuration.follower(block)
-        if follower is not None:
-            until(lambda o=owner, f=follower, b=block: job.image(o, [b]) == job.image(f, [b]))
-
-
-def plan(job: Job, owners: list[int], followers: list[int], servers: tuple[str, ...] = ALL) -> Configuration:
-    """Prepare a plan; whoever gets copies by it has caught up."""
-    job.followers = followers
-    new = job.next(["w0", "w1"], servers, owners)
-    old = job.configuration
-    job.prepare(new, servers)
-    for server in servers:
-        gets = any(
-            server in (new.primary(b), new.follower(b)) and old.primary(b) != server
-            for b in range(BLOCKS)
-            if (new.primary(b), new.follower(b)) != (old.primary(b), old.follower(b))
-        )
-        if gets:
-            job.controls[server].await_answer(pb.SYNCED, number=new.id)
-    return new
-
-
-def die(job: Job, server: str) -> None:
-    job.servers.pop(server).close()
-    for worker in job.workers.values():
-        worker._connections.pop(server).close()
-
-
-def bury(job: Job, dead: str, owners: list[int], followers: list[int], servers: list[str]) -> dict[str, Any]:
-    """Prepare a death's configuration; what survivors hold."""
-    job.followers = followers
-    new = job.next(["w0", "w1"], servers, owners)
-    new = replace(new, id=new.id._replace(number=job.prepared.id.number + 1))
-    alive = list(job.servers)
-    job.prepare(new, alive, dead=[dead], undecided=True)
-    return {name: job.controls[name].await_answer(pb.PREPARED, number=new.id).holdings for name in alive}
-
-
-def decide(job: Job, promoted: list[int]) -> None:
-    new = job.prepared
-    flat = [number for run in runs(promoted) for number in run]
-    adopt = pb.Adopt(configuration=config_id_to_pb(new.id), decided=configuration_to_pb(new), promoted=flat)
-    for name in job.servers:
-        job.direct(name, adopt=adopt)
-    for name in job.servers:
-        job.controls[name].await_answer(pb.SWITCHED, number=new.id)
-    job.configuration = new

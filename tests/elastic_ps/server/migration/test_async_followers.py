@@ -5,18 +5,7 @@ import pytest
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.transport.frame_kinds import Kind
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.followed_job import (
-    BLOCKS,
-    OTHERS,
-    OWNERS,
-    Hold,
-    bury,
-    check_copies,
-    decide,
-    die,
-    pair,
-    plan,
-)
+from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, Hold, pair
 from tests.elastic_ps.server.migration.test_async_moves import DATA, check_exchange, check_settled, push
 from tests.elastic_ps.server.migration.test_broken_connections import reset
 from tests.elastic_ps.server.server_harness import Jobs
@@ -32,17 +21,17 @@ def test_a_follower_takes_over_what_workers_have_seen(jobs: Jobs, spec) -> None:
     job = pair(jobs, spec, data=DATA)
     for step, worker in enumerate(("w0", "w1", "w0")):
         check_exchange(job, worker, step // 2, step)
-        check_copies(job)
+        job.check_copies()
     reset(job)
     check_exchange(job, "w1", 1, 3)
-    check_copies(job)
+    job.check_copies()
     slab, batch = job.random_slab(), BatchId("w0", 2)
     push(job, "w0", 2, 4, slab, batch)
     check_settled(job, "w0", 2, slab)
     theirs = [block for block in range(BLOCKS) if OWNERS[block] == 0]
-    die(job, "s0")
-    bury(job, "s0", [0] * BLOCKS, [-1] * BLOCKS, ["s1"])
-    decide(job, theirs)
+    job.kill("s0")
+    job.bury("s0", [0] * BLOCKS, [-1] * BLOCKS, ["s1"])
+    job.decide(theirs)
     job.workers["w1"].values.clear()
     push(job, "w1", 2, 4, slab, batch)  # the batch of one who is gone: every block has taken it
     job.workers["w1"].await_version(3)
@@ -77,7 +66,9 @@ def test_an_owner_that_has_switched_answers_no_push_of_blocks_that_leave(
     job = pair(jobs, data=DATA)
     job.join_server("s2")
     check_exchange(job, "w0", 0, 0)
-    new = plan(job, [2 if owner == 0 else owner for owner in OWNERS], [1 if owner == 0 else 0 for owner in OWNERS])
+    new = job.prepare_plan(
+        [2 if owner == 0 else owner for owner in OWNERS], [1 if owner == 0 else 0 for owner in OWNERS]
+    )
     hold = Hold(monkeypatch, owner="s0")
     slab = job.random_slab()
     push(job, "w0", 1, 1, slab)

@@ -6,25 +6,14 @@ import pytest
 from coordinator.ctl.exactly_once_audit import audit
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.followed_job import (
-    BLOCKS,
-    OTHERS,
-    OWNERS,
-    PLANS,
-    bury,
-    decide,
-    die,
-    pair,
-    plan,
-    three,
-)
+from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, PLANS, FollowedJob, pair, three
 from tests.elastic_ps.server.migration.test_broken_connections import reset
-from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
+from tests.elastic_ps.server.server_harness import TOKEN, Jobs
 from tests.elastic_ps.server.server_reference import ADAM, TENSORS
 from tests.elastic_ps.waiting import until
 
 
-def entries_of(job: Job) -> list[pb.LedgerEntry]:
+def entries_of(job: FollowedJob) -> list[pb.LedgerEntry]:
     """What the coordinator has of all servers: of a dead one's entries each once."""
     known = [(name, entry) for name, control in job.controls.items() for entry in control.ledger]
     kept = {name: len(control.ledger) for name, control in job.controls.items()}
@@ -44,7 +33,7 @@ def test_who_goes_on_tells_what_the_dead_had_written_down(jobs: Jobs, how: str, 
     if how == "reset":
         reset(job)
     if how == "refollowed":
-        new = plan(job, OWNERS, [2 if owner == 0 else 0 for owner in OWNERS])
+        new = job.prepare_plan(OWNERS, [2 if owner == 0 else 0 for owner in OWNERS])
         job.adopt(new, servers)
         for name in servers:
             job.controls[name].await_answer(pb.FOLLOWED, number=new.id)
@@ -52,11 +41,11 @@ def test_who_goes_on_tells_what_the_dead_had_written_down(jobs: Jobs, how: str, 
     job.check_step(3)
     heir = 2 if how == "refollowed" else 1
     job.controls["s0"].reports = False
-    die(job, "s0")
+    job.kill("s0")
     owners = [1 if owner == 1 or heir == 1 else 2 for owner in OWNERS]
     names = ["s1", "s2"]
-    bury(job, "s0", [owner - 1 for owner in owners], [-1] * BLOCKS, names)
-    decide(job, [block for block in range(BLOCKS) if OWNERS[block] == 0])
+    job.bury("s0", [owner - 1 for owner in owners], [-1] * BLOCKS, names)
+    job.decide([block for block in range(BLOCKS) if OWNERS[block] == 0])
     for version in range(4, 8):
         job.check_step(version)
     for name in names:
@@ -66,10 +55,10 @@ def test_who_goes_on_tells_what_the_dead_had_written_down(jobs: Jobs, how: str, 
 
 def test_first_followers_hear_what_is_written_down_while_their_plan_is_under_way(jobs: Jobs) -> None:
     servers = ["s0", "s1", "s2"]
-    job = jobs.begin(Job(TENSORS, ADAM, transport=TcpTransport(TOKEN)), servers=2, assignment=OWNERS)
+    job = jobs.begin(FollowedJob(TENSORS, ADAM, transport=TcpTransport(TOKEN)), servers=2, assignment=OWNERS)
     job.join_server("s2")
     job.check_step(0)
-    new = plan(job, OWNERS, OTHERS)
+    new = job.prepare_plan(OWNERS, OTHERS)
     job.check_step(1)
     job.adopt(new, servers)
     for name in servers:
@@ -77,9 +66,9 @@ def test_first_followers_hear_what_is_written_down_while_their_plan_is_under_way
     job.commit(servers)
     job.check_step(2)
     job.controls["s0"].reports = False
-    die(job, "s0")
-    bury(job, "s0", [0] * BLOCKS, [-1] * BLOCKS, ["s1", "s2"])
-    decide(job, [block for block in range(BLOCKS) if OWNERS[block] == 0])
+    job.kill("s0")
+    job.bury("s0", [0] * BLOCKS, [-1] * BLOCKS, ["s1", "s2"])
+    job.decide([block for block in range(BLOCKS) if OWNERS[block] == 0])
     job.controls["s1"].await_answer(pb.ARRIVED, number=job.configuration.id)  # said though nobody follows any more
     until(lambda: any(entry.server == "s0" for entry in job.controls["s1"].ledger))  # at once, for nobody else has them
     for version in range(3, 8):
@@ -109,9 +98,9 @@ def test_who_goes_on_has_arrived_when_the_coordinator_has_what_the_dead_had_writ
         job.check_step(version)
     control = job.controls["s1"]
     job.controls["s0"].reports = control.reports = False
-    die(job, "s0")
-    bury(job, "s0", [0] * BLOCKS, [-1] * BLOCKS, ["s1"])
-    decide(job, [block for block in range(BLOCKS) if OWNERS[block] == 0])
+    job.kill("s0")
+    job.bury("s0", [0] * BLOCKS, [-1] * BLOCKS, ["s1"])
+    job.decide([block for block in range(BLOCKS) if OWNERS[block] == 0])
     job.check_step(3)
     job.order_adopt(job.configuration)  # a coordinator that has been started again
     assert control.asked.is_set(), "at once"
@@ -132,7 +121,7 @@ def test_who_gives_followed_blocks_away_has_switched_when_the_coordinator_has_it
         job.check_step(version)
     control, node = job.controls["s0"], job.servers["s0"]
     control.reports = False
-    new = plan(job, *PLANS["move"])
+    new = job.prepare_plan(*PLANS["move"])
     job.order_adopt(new)
     job.controls["s1"].await_answer(pb.SWITCHED, number=new.id)  # gives nothing away
     job.controls["s2"].await_answer(pb.ARRIVED, number=new.id)

@@ -12,17 +12,7 @@ from elastic_ps.transport.base import Transport
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.followed_job import (
-    ALL,
-    BLOCKS,
-    OTHERS,
-    OWNERS,
-    PLANS,
-    Hold,
-    check_copies,
-    plan,
-    three,
-)
+from tests.elastic_ps.server.migration.followed_job import ALL, BLOCKS, OTHERS, OWNERS, PLANS, Hold, three
 from tests.elastic_ps.server.server_harness import TOKEN, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.sweeps import sweep
@@ -41,7 +31,7 @@ def test_a_plan_moves_owners_and_followers(jobs: Jobs, transport: Transport, cas
         new = job.next(["w0", "w1"], ["s0", "s1", "s2"], owners)
         job.prepare(new, ["s0", "s1", "s2"], pb.PAUSE)
     else:
-        new = plan(job, owners, followers)
+        new = job.prepare_plan(owners, followers)
     job.check_step(1)
     if how == "adopt":
         job.adopt(new, ["s0", "s1", "s2"])
@@ -61,13 +51,13 @@ def test_a_plan_moves_owners_and_followers(jobs: Jobs, transport: Transport, cas
         assert set(store.held(BlockStatus.FOLLOWER)) == copies
         assert set(store.held(BlockStatus.PRIMARY)) == set(new.blocks_of.get(server, ()))
     job.check_step(version + 1)
-    check_copies(job, new)
+    job.check_copies(new)
 
 
 def test_a_hand_over_waits_for_the_next_follower(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     job = three(jobs)
     job.check_step(0)
-    new = plan(job, OTHERS, [2] * BLOCKS)
+    new = job.prepare_plan(OTHERS, [2] * BLOCKS)
     hold = Hold(monkeypatch, owner="s0", follower="s2")
     slabs = job.push_all(1)
     assert hold.held.wait(TIMEOUT)
@@ -82,7 +72,7 @@ def test_a_hand_over_waits_for_the_next_follower(jobs: Jobs, monkeypatch: pytest
     job.push_all(1, slabs, new)
     job.check_settled(1, slabs, new)
     job.check_step(2)
-    check_copies(job, new)
+    job.check_copies(new)
 
 
 def test_what_a_follower_has_said_of_a_plan_that_is_cancelled_counts_for_no_other(
@@ -91,10 +81,10 @@ def test_what_a_follower_has_said_of_a_plan_that_is_cancelled_counts_for_no_othe
     """It has dropped these copies. In pause mode it gets others at the switch, and the hand-over waits for them."""
     job = three(jobs)
     some = [2 if block == 0 else other for block, other in enumerate(OTHERS)]
-    job.adopt(plan(job, OWNERS, some), ALL)  # a stream from s0 to s2 stands, whatever plans there are
+    job.adopt(job.prepare_plan(OWNERS, some), ALL)  # a stream from s0 to s2 stands, whatever plans there are
     job.commit(ALL)
     job.check_step(0)
-    void = plan(job, OWNERS, [2] * BLOCKS)
+    void = job.prepare_plan(OWNERS, [2] * BLOCKS)
     hold = Hold(monkeypatch, owner="s0", follower="s2")
     slabs = job.push_all(1)
     assert hold.held.wait(TIMEOUT)
@@ -116,4 +106,4 @@ def test_what_a_follower_has_said_of_a_plan_that_is_cancelled_counts_for_no_othe
     for server in ("s0", "s1"):
         job.controls[server].await_answer(pb.FOLLOWED, number=new.id)
     job.check_step(2)
-    check_copies(job, new)
+    job.check_copies(new)

@@ -16,16 +16,7 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.followed_job import (
-    BLOCKS,
-    Hold,
-    bury,
-    check_copies,
-    decide,
-    die,
-    pair,
-    plan,
-)
+from tests.elastic_ps.server.migration.followed_job import BLOCKS, FollowedJob, Hold, pair
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, HYPER, SGD, TENSORS
@@ -36,9 +27,9 @@ KNOWN = len(Job(TENSORS[:2]).model.blocks)
 FRESH = range(KNOWN, BLOCKS)
 
 
-def grow(jobs: Jobs) -> Job:
+def grow(jobs: Jobs) -> FollowedJob:
     """A job that has made a step when a script declares more tensors: s1 owns their blocks, and s0 follows."""
-    job = jobs.begin(Job(TENSORS[:2], SGD, followers=[1] * KNOWN), servers=2, assignment=[0] * KNOWN)
+    job = jobs.begin(FollowedJob(TENSORS[:2], SGD, followers=[1] * KNOWN), servers=2, assignment=[0] * KNOWN)
     job.check_step(0)
     owners, followers = [0] * KNOWN + [1] * len(FRESH), [1] * KNOWN + [0] * len(FRESH)
     message = pb.Extend(assignment=owners, followers=followers, optimizers=[SGD.to_json()])
@@ -51,7 +42,7 @@ def grow(jobs: Jobs) -> Job:
     return job
 
 
-def give_first_values(job: Job, server: str) -> None:
+def give_first_values(job: FollowedJob, server: str) -> None:
     """The chief gives them; when w1 gets them the follower has them."""
     slab = GROWN.random_slab()
     (run,) = runs(FRESH)
@@ -69,10 +60,10 @@ def test_first_values_reach_the_followers_of_new_blocks(jobs: Jobs) -> None:
 
 def test_follower_takes_first_values_where_the_owner_died_without_any(jobs: Jobs) -> None:
     job = grow(jobs)
-    die(job, "s1")
-    held = bury(job, "s1", [0] * BLOCKS, [-1] * BLOCKS, ["s0"])["s0"]
+    job.kill("s1")
+    held = job.bury("s1", [0] * BLOCKS, [-1] * BLOCKS, ["s0"])["s0"]
     assert {one.kind for one in held} == {pb.Holding.OWNED}, "it has no copy of what it follows"
-    decide(job, list(FRESH))
+    job.decide(list(FRESH))
     assert job.controls["s0"].await_answer(pb.ARRIVED, number=job.configuration.id)
     give_first_values(job, "s0")
 
@@ -114,7 +105,7 @@ def test_a_shadow_is_sent_nothing_that_a_follower_lacks(jobs: Jobs, monkeypatch:
     assert np.array_equal(shadow.slab(2), job.reference.slab)
 
 
-def push_rows(job: Job, worker: str, version: int, rows: Rows) -> None:
+def push_rows(job: FollowedJob, worker: str, version: int, rows: Rows) -> None:
     """A worker's rows of the first tensor, which one server has; of all others nothing."""
     tensor = job.model.blocks_of[0]
     configuration = job.configuration
@@ -143,7 +134,7 @@ def test_rows_reach_the_followers(jobs: Jobs, transport: Transport, lazy: bool) 
             numbers = np.sort(rng.choice(40, 5, replace=False)).astype(np.int64)
             push_rows(job, worker, version, Rows(numbers, rng.normal(size=(5, 10)).astype(np.float32)))
         until(lambda v=version: all((s.state.store.versions == v + 1).all() for s in job.servers.values()))
-        check_copies(job)
+        job.check_copies()
 
 
 @pytest.mark.slow
@@ -163,7 +154,7 @@ def test_a_storm_of_plans_deaths_and_resets_changes_no_bit(jobs: Jobs, transport
             alive = sorted(job.servers)
         owners = rng.integers(len(alive), size=BLOCKS)
         followers = (owners + rng.integers(1, len(alive), size=BLOCKS)) % len(alive)
-        new = plan(job, owners.tolist(), followers.tolist(), tuple(alive))
+        new = job.prepare_plan(owners.tolist(), followers.tolist(), tuple(alive))
         job.check_step(version)
         job.order_arm(new, version + 2, alive)
         job.check_step(version + 1)
@@ -175,10 +166,10 @@ def test_a_storm_of_plans_deaths_and_resets_changes_no_bit(jobs: Jobs, transport
         version += 2
         lose_one(job, version, rng)
         version += 1
-        check_copies(job)
+        job.check_copies()
 
 
-def lose_one(job: Job, version: int, rng: np.random.Generator) -> None:
+def lose_one(job: FollowedJob, version: int, rng: np.random.Generator) -> None:
     """In the middle of a step a server dies, and its followers go on."""
     old = job.configuration
     half = sorted(rng.choice(BLOCKS, BLOCKS // 2, replace=False).tolist())
@@ -186,19 +177,19 @@ def lose_one(job: Job, version: int, rng: np.random.Generator) -> None:
     if rng.random() < 0.5:
         job.workers["w0"].await_version(version + 1, half)
     dead = str(rng.choice(sorted(job.servers)))
-    die(job, dead)
+    job.kill(dead)
     left = sorted(job.servers)
     lost = [block for block in range(BLOCKS) if old.primary(block) == dead]
     owners = [old.follower(b) if b in lost else old.primary(b) for b in range(BLOCKS)]
     followers = [None if b in lost or old.follower(b) == dead else old.follower(b) for b in range(BLOCKS)]
     numbers = [left.index(one) if one is not None else -1 for one in followers]
-    held = bury(job, dead, [left.index(one) for one in owners], numbers, left)
+    held = job.bury(dead, [left.index(one) for one in owners], numbers, left)
     has = {(name, block): (one.kind, one.version) for name in held for one in held[name] for block in blocks(one)}
     for block in lost:
         kind, copied = has[old.follower(block), block]
         assert kind == pb.Holding.COPY
         assert copied >= max(v for w in job.workers.values() for v in w.values if block in w.values[v])
-    decide(job, lost)
+    job.decide(lost)
     job.push_all(version, slabs)
     job.check_settled(version, slabs)
     for name in left:

@@ -15,9 +15,9 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, Hold, check_copies, pair
+from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, FollowedJob, Hold, pair
 from tests.elastic_ps.server.migration.test_broken_connections import reset
-from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
+from tests.elastic_ps.server.server_harness import TOKEN, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, SGD, TENSORS
 from tests.elastic_ps.waiting import until
@@ -32,10 +32,10 @@ def test_followers_hold_the_owners_bytes(jobs: Jobs, spec: OptimizerSpec | None,
         job.controls[server].await_answer(pb.ARRIVED, number=job.configuration.id)
     for version in range(4):
         job.check_step(version)
-        check_copies(job)
+        job.check_copies()
     job.commit(["s0", "s1"])
     job.check_step(4)
-    check_copies(job)
+    job.check_copies()
 
 
 @pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
@@ -52,11 +52,11 @@ def test_one_record_brings_what_one_push_completes(
 
     monkeypatch.setattr(ServerNode, "arrived", count)
     owners = [block % 2 for block in range(BLOCKS)]
-    job = Job(TENSORS, ADAM, followers=[1 - owner for owner in owners], transport=transport)
+    job = FollowedJob(TENSORS, ADAM, followers=[1 - owner for owner in owners], transport=transport)
     jobs.begin(job, servers=2, assignment=owners)
     for version in range(3):
         job.check_step(version)
-        check_copies(job)
+        job.check_copies()
     halves = [
         half
         for owned in (list(range(0, BLOCKS, 2)), list(range(1, BLOCKS, 2)))
@@ -100,11 +100,11 @@ def test_a_stream_that_breaks_begins_again(jobs: Jobs) -> None:
     for version in (1, 2, 3):
         reset(job)
         job.check_step(version)
-        check_copies(job)
+        job.check_copies()
 
 
 def test_blocks_that_are_followed_by_nobody_are_told_at_once(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = Job(TENSORS, SGD, followers=[other if block % 2 else -1 for block, other in enumerate(OTHERS)])
+    job = FollowedJob(TENSORS, SGD, followers=[other if block % 2 else -1 for block, other in enumerate(OTHERS)])
     jobs.begin(job, servers=2, assignment=OWNERS)
     job.check_step(0)
     hold = Hold(monkeypatch)

@@ -20,7 +20,7 @@ from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.migration import test_async_moves as moves
-from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, bury, decide, die, pair
+from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, FollowedJob, pair
 from tests.elastic_ps.server.migration.test_follower_storms import push_rows
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_reference import ADAM, HYPER, SGD, TENSORS
@@ -44,15 +44,15 @@ SPECS = [
 TRANSPORTS = pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
 
 
-def promote(job: Job, blocks: Sequence[int] = THEIRS) -> None:
+def promote(job: FollowedJob, blocks: Sequence[int] = THEIRS) -> None:
     """The owner of some blocks dies, and their follower has what it had."""
     bytes_of = {block: job.image("s0", [block]) for block in blocks}
     store = job.servers["s0"].state.store
     counts, versions = store.counts[list(blocks)].tolist(), store.versions[list(blocks)].tolist()
     count = len(job.model.blocks)
-    die(job, "s0")
-    bury(job, "s0", [0] * count, [-1] * count, ["s1"])
-    decide(job, list(blocks))
+    job.kill("s0")
+    job.bury("s0", [0] * count, [-1] * count, ["s1"])
+    job.decide(list(blocks))
     heir = job.servers["s1"].state.store
     assert {block: job.image("s1", [block]) for block in blocks} == bytes_of
     assert heir.counts[list(blocks)].tolist() == counts
@@ -91,7 +91,7 @@ def test_a_model_of_float16_with_float32_masters(jobs: Jobs) -> None:
     spec = OptimizerSpec("sgd", {"momentum": 0.9, "multi_precision": True})
     count = len(Job(tensors).model.blocks)
     owners = [block % 2 for block in range(count)]
-    job = Job(tensors, spec, followers=[1 - owner for owner in owners], transport=TcpTransport(TOKEN))
+    job = FollowedJob(tensors, spec, followers=[1 - owner for owner in owners], transport=TcpTransport(TOKEN))
     jobs.begin(job, servers=2, assignment=owners)
     for version in range(3):
         job.check_step(version)
@@ -103,7 +103,7 @@ def test_optimizer_that_is_set_when_blocks_have_values(jobs: Jobs) -> None:
     """Its first states are made of the values, so of the copies too: MXNet's scripts init keys, then set it."""
     tensors = (Tensor(0, "i:0", (500,), "float16"),)
     owners = [block % 2 for block in range(len(Job(tensors).model.blocks))]
-    job = Job(tensors, None, followers=[1 - owner for owner in owners], transport=TcpTransport(TOKEN))
+    job = FollowedJob(tensors, None, followers=[1 - owner for owner in owners], transport=TcpTransport(TOKEN))
     jobs.begin(job, servers=2, assignment=owners)
     job.check_step(0)
     theirs = [block for block, owner in enumerate(owners) if owner == 0]
@@ -119,7 +119,7 @@ def test_optimizer_that_is_set_when_blocks_have_values(jobs: Jobs) -> None:
 # ---- compressed gradients --------------------------------------------------------------------------------------------
 
 
-def push_encoded(job: Job, worker: str, version: int, slab: NDArray[np.uint8], how: Compression) -> None:
+def push_encoded(job: FollowedJob, worker: str, version: int, slab: NDArray[np.uint8], how: Compression) -> None:
     """As `Job.push`; blocks of float32 are encoded, and `slab` becomes what that stands for."""
     configuration = job.configuration
     hyper = {"hyper": HYPER.to_dict()} if configuration.ranks[worker] == 0 else {}

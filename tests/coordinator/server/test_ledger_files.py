@@ -1,118 +1,14 @@
-"""What is on the disk: journal, ledger, steps, checkpoints."""
+"""The ledger and the step times: each entry is kept once, whatever the disk does to the file."""
 
 import errno
-import json
-from dataclasses import replace
 
 import pytest
 
-from coordinator.core import events as ev
 from coordinator.core.checkpoints.ledger_voids import Void
-from coordinator.core.job import DurableJob
-from coordinator.core.plans.plan import Phase
 from coordinator.server import ledger_files
-from coordinator.server.dataclass_json import Texts, decode, encode
-from coordinator.server.journal import JobFolderUnwritable, Journal, JournalError
+from coordinator.server.journal import JobFolderUnwritable
 from coordinator.server.ledger_files import Ledger, Steps
 from protos import elastic_pb2 as pb
-from tests.coordinator.played_job import ASYNC, World
-
-
-def a_job_in(phase: Phase) -> World:
-    world = World(2, 1)
-    world.ask(ev.ScaleAsked, 3, 2)
-    world.ask(ev.DrainAsked, "w0")
-    world.until(phase)
-    return world
-
-
-@pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING, Phase.ARMED])
-def test_the_journal_gives_back_what_it_was_given(tmp_path, phase):
-    world = a_job_in(phase)
-    journal = Journal(tmp_path / "journal.sqlite")
-    assert journal.load() is None
-    journal.write(world.state.job, world.records)
-    journal.write(world.state.job, [])
-    journal.close()
-    again = Journal(tmp_path / "journal.sqlite")
-    assert again.load() == (world.state.job, tuple(world.records), world.state.book)
-    again.close()
-
-
-def test_the_journal_writes_the_same_text_whatever_of_it_is_kept():
-    """What has changed since the last record is not taken from that."""
-    texts, world = Texts(), World(2, 1)
-    world.ask(ev.ScaleAsked, 3, 2)
-    for phase in (Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING, Phase.ARMED):
-        world.until(phase)
-        job = world.state.job
-        for record in (job, replace(job, saves=7), replace(job, nodes={}), job, *world.records):
-            assert texts.text(record) == json.dumps(encode(record), separators=(",", ":"))
-
-
-def test_the_book_of_batches_is_journalled_on_its_own(tmp_path):
-    world = World(2, 1, data=ASYNC)
-    world.check_batches(1)
-    job, book = world.state.job, world.state.book
-    journal = Journal(tmp_path / "journal.sqlite")
-    journal.write(job, world.records)
-    journal.write(None, book=book)
-    journal.close()
-    again = Journal(tmp_path / "journal.sqlite")
-    assert again.load() == (job, tuple(world.records), book)
-    again.write(job)
-    assert again.load()[2] == book
-    again.close()
-
-
-def test_two_coordinators_cannot_write_one_journal(tmp_path):
-    first = Journal(tmp_path / "journal.sqlite")
-    first.write(World(declare=False).state.job, [])
-    with pytest.raises(JournalError, match="another coordinator"):
-        Journal(tmp_path / "journal.sqlite")
-    first.close()
-
-
-def test_what_cannot_be_written_names_the_file(tmp_path):
-    journal = Journal(tmp_path / "journal.sqlite")
-    journal._database.execute("PRAGMA query_only = 1")
-    with pytest.raises(
-        JobFolderUnwritable, match=r"cannot write /.*/journal.sqlite: .*readonly database; free some space: a"
-    ):
-        journal.write(World(declare=False).state.job, [])
-    journal.close()
-
-
-def test_a_ledger_on_a_full_disk_names_the_file(tmp_path):
-    ledger = loaded(tmp_path / "ledger.jsonl")
-    ledger._book._file.close()
-    ledger._book._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115  # the ledger closes it
-    with pytest.raises(
-        JobFolderUnwritable, match=r"cannot write /.*/ledger.jsonl: No space left on device; free some space"
-    ):
-        ledger.store("s0", 0, [entry(0)])
-    ledger.close()
-
-
-def test_a_journal_that_is_none_is_refused(tmp_path):
-    path = tmp_path / "journal.sqlite"
-    path.write_text("not a database, but long enough to be taken for one" * 100)
-    with pytest.raises(JournalError, match="cannot open"):
-        Journal(path)
-
-
-def test_records_refuse_what_is_not_one():
-    job = encode(World(declare=False).state.job)
-    del job["goal"]
-    with pytest.raises(KeyError):
-        decode(DurableJob, json.loads(json.dumps(job)))
-
-
-def test_a_record_of_an_earlier_program_gets_what_has_been_added_since():
-    job = World(declare=False).state.job
-    old = encode(job)
-    del old["identity"], old["begun"]
-    assert decode(DurableJob, json.loads(json.dumps(old))) == replace(job, identity="")
 
 
 def entry(version: int, term: int = 1) -> pb.LedgerEntry:
@@ -159,6 +55,25 @@ def test_what_a_dead_server_had_not_told_others_tell_in_its_name(tmp_path):
     again.close()
 
 
+def check_told_again(path):
+    """Of s0 the first entry is kept, of s1 none: they tell the rest, once."""
+    again = loaded(path)
+    assert (again.store("s0", 1, [entry(1)]), again.store("s1", 0, [entry(7)])) == (2, 1)
+    assert [(e.server, e.version) for e in again.entries([])] == [("s0", 0), ("s0", 1), ("s1", 7)]
+    again.close()
+
+
+def test_a_ledger_on_a_full_disk_names_the_file(tmp_path):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger._book._file.close()
+    ledger._book._file = open("/dev/full", "a", encoding="utf-8")  # noqa: SIM115  # the ledger closes it
+    with pytest.raises(
+        JobFolderUnwritable, match=r"cannot write /.*/ledger.jsonl: No space left on device; free some space"
+    ):
+        ledger.store("s0", 0, [entry(0)])
+    ledger.close()
+
+
 class Torn:
     """A file on a disk that takes half of what is written, once."""
 
@@ -182,10 +97,7 @@ def test_nothing_is_written_behind_half_a_line(tmp_path):
     with pytest.raises(JobFolderUnwritable, match="Input/output error"):
         ledger.store("s1", 0, [entry(7)])
     ledger.close()
-    again = loaded(tmp_path / "ledger.jsonl")
-    assert (again.store("s0", 1, [entry(1)]), again.store("s1", 0, [entry(7)])) == (2, 1)
-    assert [(e.server, e.version) for e in again.entries([])] == [("s0", 0), ("s0", 1), ("s1", 7)]
-    again.close()
+    check_told_again(tmp_path / "ledger.jsonl")
 
 
 def test_entries_that_have_run_together_are_kept_of_nobody(tmp_path):
@@ -196,10 +108,7 @@ def test_entries_that_have_run_together_are_kept_of_nobody(tmp_path):
     ledger.close()
     first, second, third = path.read_text().splitlines(keepends=True)
     path.write_text(first + second[: len(second) // 2] + third)
-    again = loaded(path)
-    assert (again.store("s0", 1, [entry(1)]), again.store("s1", 0, [entry(7)])) == (2, 1)
-    assert [(e.server, e.version) for e in again.entries([])] == [("s0", 0), ("s0", 1), ("s1", 7)]
-    again.close()
+    check_told_again(path)
 
 
 def test_a_torn_line_is_dropped_and_stored_again(tmp_path):
