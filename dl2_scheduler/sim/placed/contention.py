@@ -6,6 +6,7 @@ cores), and what does not fit into the cache is fetched from memory, again and a
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -42,15 +43,18 @@ class Contention:
 
     def slowdowns(self, placements: PlacementArrays) -> Floats:
         """Return what computing and what moving data to the GPU take more than alone, as a part of that, (2, tasks)."""
-        needs, kind = self.needs, 2 * placements.model[placements.job] + placements.role
-        of_tasks = np.stack(
-            [each[kind] for each in (needs.cpu, needs.memory, needs.cache, needs.sensitivity, needs.pcie)]
-        )
-        return self.strength * slowdowns(placements.group, of_tasks, self.limits)
+        kind = 2 * placements.model[placements.job] + placements.role
+        return self.strength * slowdowns(placements.group, self.amounts[:, kind], self.limits)
 
-    @property
+    @cached_property
+    def amounts(self) -> Floats:
+        """The cpu, memory, cache, sensitivity and PCIe of each kind of task, (5, kinds)."""
+        needs = self.needs
+        return np.stack([needs.cpu, needs.memory, needs.cache, needs.sensitivity, needs.pcie])
+
+    @cached_property
     def limits(self) -> Floats:
-        """Return the cores, threads, memory (GB/s), cache (MB) and PCIe (GB/s) of each group, (groups, 5)."""
+        """The cores, threads, memory (GB/s), cache (MB) and PCIe (GB/s) of each group, (groups, 5)."""
         return np.array(
             [[s.cores, s.cpus, s.memory_gbps / _GBPS, s.cache_mb, s.pcie_gbps / _GBPS] for s in self.machines.sockets]
         )
@@ -66,14 +70,17 @@ def slowdowns(group: Ints, needs: Floats, limits: Floats) -> Floats:
         limits: see `Contention.limits`.
     """
     found = np.zeros((2, len(group)))
-    order = np.argsort(group, kind="mergesort")
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and group[order[end]] == group[order[start]]:
-            end += 1
-        _on_socket(order[start:end], needs, limits[group[order[start]]], found)
-        start = end
+    start = np.zeros(len(limits) + 1, dtype=np.int64)
+    for socket in group:
+        start[socket + 1] += 1
+    start = np.cumsum(start)
+    order, filled = np.empty(len(group), dtype=np.int64), start[:-1].copy()
+    for task in range(len(group)):
+        order[filled[group[task]]] = task
+        filled[group[task]] += 1
+    for socket in range(len(limits)):
+        if start[socket] < start[socket + 1]:
+            _on_socket(order[start[socket] : start[socket + 1]], needs, limits[socket], found)
     return found
 
 

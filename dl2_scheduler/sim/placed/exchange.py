@@ -5,21 +5,24 @@ directions of the same full-duplex links, so that one flow stands for both. A fl
 nodes, and on one thread of each of the two tasks, which several flows of a task share.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
-from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
+from dl2_scheduler.cluster.hardware.placements import SERVER
+from dl2_scheduler.cluster.hardware.topology import Routes
+from dl2_scheduler.sim.placed.network import MB_A_SECOND, max_min, with_senders
+from dl2_scheduler.sim.placed.traits import Needs
 
 _TWO_THREADS = 1.7
 """What a task with two flows or more sends, over what it sends with one (9.7 and 5.7 Gb/s were measured)."""
+_MB, _COMPUTED, WIRE, _WITHIN = range(4)  # columns of `Needs.exchange`
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """`Pairs` are each worker with each server of its job, job by job, worker by worker.
+class Pairs(NamedTuple):
+    """`Pairs` are each worker with each server of its job, worker by worker.
 
     Attributes:
         start: the first pair of each worker, by the order of workers among the tasks, (workers + 1,).
@@ -36,56 +39,99 @@ class Pairs:
     rank: Ints
 
 
-def pairs_of(placements: PlacementArrays) -> Pairs:
-    """Return the pairs of all jobs."""
-    servers = np.flatnonzero(placements.role == SERVER)
-    servers = servers[np.argsort(placements.job[servers], kind="stable")]
-    counts = placements.counts(SERVER)
-    first = np.concatenate([[0], np.cumsum(counts)])
-    workers = np.flatnonzero(placements.role == WORKER)
-    each = counts[placements.job[workers]]
-    start = np.concatenate([[0], np.cumsum(each)])
-    rank = np.arange(start[-1]) - np.repeat(start[:-1], each)
-    server = servers[np.repeat(first[placements.job[workers]], each) + rank]
-    return Pairs(start, workers, np.repeat(workers, each), server, rank)
+class Exchanges(NamedTuple):
+    """`Exchanges` are what pairs do in a step.
 
-
-def shares(rank: Ints, servers: Ints, hottest: Floats) -> Floats:
-    """Return the part of the parameters that servers hold.
-
-    Args:
-        rank: of the server in its job, (pairs,).
-        servers: of the job, (pairs,).
-        hottest: part that one server has all of, because it cannot be split, (pairs,).
+    Attributes:
+        part: MB that each sends and gets, (pairs,).
+        seconds: that each takes, were there no wire between nodes, (pairs,).
+        apart: indices of the pairs that do not share a node.
     """
-    even = (1.0 - hottest) / servers
-    return np.where(rank == 0, hottest + even, even)
 
-
-def threads(pairs: Pairs, apart: Ints, wire: Floats, tasks: int) -> Floats:
-    """Return what each task can send and receive, in the unit of `wire`, (tasks,).
-
-    Args:
-        pairs: of which some run between nodes.
-        apart: indices of those.
-        wire: what one flow of a task can get, (tasks,).
-        tasks: how many there are.
-    """
-    flows = np.bincount(pairs.worker[apart], minlength=tasks) + np.bincount(pairs.server[apart], minlength=tasks)
-    found: Floats = wire * np.where(flows > 1, _TWO_THREADS, 1.0)
-    return found
+    part: Floats
+    seconds: Floats
+    apart: Ints
 
 
 @compiled
-def slowest(start: Ints, times: Floats) -> Floats:
-    """Return the longest time of each worker's pairs, (workers,).
+def pairs_of(job: Ints, role: Ints, jobs: int) -> Pairs:
+    """Return the pairs of all jobs.
 
     Args:
-        start: see `Pairs`.
-        times: of each pair, (pairs,).
+        job: of each task, (tasks,).
+        role: of each task, (tasks,).
+        jobs: how many there are.
     """
-    found = np.zeros(len(start) - 1)
-    for worker in range(len(found)):
-        for pair in range(start[worker], start[worker + 1]):
-            found[worker] = max(found[worker], times[pair])
-    return found
+    first = np.zeros(jobs + 1, dtype=np.int64)
+    for task in range(len(job)):
+        first[job[task] + 1] += role[task] == SERVER
+    first = np.cumsum(first)
+    servers, filled = np.empty(first[-1], dtype=np.int64), first[:-1].copy()
+    workers, start, count = np.empty(len(job), dtype=np.int64), np.zeros(len(job) + 1, dtype=np.int64), 0
+    for task in range(len(job)):
+        if role[task] == SERVER:
+            servers[filled[job[task]]] = task
+            filled[job[task]] += 1
+        else:
+            workers[count] = task
+            start[count + 1] = start[count] + first[job[task] + 1] - first[job[task]]
+            count += 1
+    found = np.empty((3, start[count]), dtype=np.int64)
+    for number in range(count):
+        task = workers[number]
+        for rank in range(start[number + 1] - start[number]):
+            found[:, start[number] + rank] = task, servers[first[job[task]] + rank], rank
+    return Pairs(start[: count + 1], workers[:count], found[0], found[1], found[2])
+
+
+@compiled
+def exchanges_of(pairs: Pairs, model: Ints, node: Ints, computing: Floats, needs: Needs) -> Exchanges:
+    """Return what all pairs do.
+
+    Args:
+        pairs: of all jobs.
+        model: of each task, (tasks,).
+        node: of each task, (tasks,).
+        computing: slowdown of each task, (tasks,).
+        needs: of the models.
+    """
+    part, seconds = np.empty(len(pairs.worker)), np.empty(len(pairs.worker))
+    apart, count = np.empty(len(pairs.worker), dtype=np.int64), 0
+    sharing = np.zeros(len(node), dtype=np.int64)  # workers of each server
+    for server in pairs.server:
+        sharing[server] += 1
+    for number in range(len(pairs.workers)):
+        servers = pairs.start[number + 1] - pairs.start[number]
+        for pair in range(pairs.start[number], pairs.start[number + 1]):
+            worker, server = pairs.worker[pair], pairs.server[pair]
+            of, hottest = model[worker], needs.hottest[model[worker]]
+            size = needs.exchange[of]
+            even = (1.0 - hottest) / servers
+            part[pair] = size[_MB] * (hottest + even if pairs.rank[pair] == 0 else even)
+            crowd = sharing[server] ** needs.crowding[of]
+            seconds[pair] = part[pair] * crowd / size[_COMPUTED] * (1.0 + computing[server])
+            if node[worker] == node[server]:
+                seconds[pair] += part[pair] / size[_WITHIN]
+            else:
+                apart[count] = pair
+                count += 1
+    return Exchanges(part, seconds, apart[:count])
+
+
+@compiled
+def wire_speeds(capacity: Floats, routes: Routes, senders: Ints, wire: Floats) -> Floats:
+    """Return the MB/s of flows between nodes, (flows,).
+
+    Args:
+        capacity: of each link of the network, in Gb/s, (links,).
+        routes: of the flows.
+        senders: the worker's task and the server's, (flows, 2).
+        wire: MB/s that one flow of a task can get, (tasks,).
+    """
+    flows = np.zeros(len(wire), dtype=np.int64)
+    for task in senders.ravel():
+        flows[task] += 1
+    alone = wire / MB_A_SECOND
+    threads = alone * np.where(flows > 1, _TWO_THREADS, 1.0)
+    every, by_thread = with_senders(capacity, routes, senders, threads)
+    return MB_A_SECOND * max_min(every, by_thread.start, by_thread.links, alone[senders[:, 0]])

@@ -17,6 +17,7 @@ MB_A_SECOND = 125.0
 """MB/s in one Gb/s: profiles state megabytes a second, networks gigabits."""
 
 
+@compiled
 def max_min(capacity: Floats, start: Ints, links: Ints, cap: Floats) -> Floats:
     """Return the rate of each flow: none can get more but from one that has no more than itself, (flows,).
 
@@ -160,6 +161,7 @@ def only(start: Ints, links: Ints, flows: Ints) -> tuple[Ints, Ints]:
     return begin, wanted
 
 
+@compiled
 def with_senders(capacity: Floats, routes: Routes, senders: Ints, gbps: Floats) -> tuple[Floats, Routes]:
     """Return capacities and routes with what sends for tasks as links after the network's own.
 
@@ -170,8 +172,13 @@ def with_senders(capacity: Floats, routes: Routes, senders: Ints, gbps: Floats) 
         gbps: capacity of each sender, (senders,).
     """
     flows, each = senders.shape
-    start: Ints = routes.start + each * np.arange(flows + 1)
-    ends = np.repeat(routes.start[1:], each)
-    return np.concatenate([capacity, gbps]), Routes(
-        start, np.insert(routes.links, ends, len(capacity) + senders.ravel())
-    )
+    start, links = routes.start + each * np.arange(flows + 1), np.empty(len(routes.links) + senders.size, np.int64)
+    for flow in range(flows):
+        at = start[flow]
+        for link in routes.links[routes.start[flow] : routes.start[flow + 1]]:
+            links[at] = link
+            at += 1
+        for sender in senders[flow]:
+            links[at] = len(capacity) + sender
+            at += 1
+    return np.concatenate((capacity, gbps)), Routes(start, links)

@@ -6,19 +6,17 @@ from functools import cached_property
 
 import numpy as np
 
+from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints, Machines
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.placed.contention import Contention
-from dl2_scheduler.sim.placed.exchange import Pairs, pairs_of, shares, slowest, threads
-from dl2_scheduler.sim.placed.network import MB_A_SECOND, max_min, with_senders
+from dl2_scheduler.sim.placed.exchange import WIRE, Exchanges, Pairs, exchanges_of, pairs_of, wire_speeds
 from dl2_scheduler.sim.placed.traits import TRAITS, Needs, Traits
 
 _MOST_SERVERS = 256  # of a job
-_CPU, _PCIE, _GPU = range(3)
-_MB, _COMPUTED, _WIRE, _WITHIN = range(4)
 
 
 @dataclass(frozen=True)
@@ -69,58 +67,54 @@ class Mechanistic:
 
     def rates(self, placements: PlacementArrays) -> Floats:
         """See `PlacedSpeed.rates`."""
-        steps = self.steps(placements)
-        with np.errstate(divide="ignore"):
-            rates: Floats = placements.counts(WORKER) * self.needs.batch[placements.model] / steps
-        return np.where(np.isfinite(rates), rates, 0.0)
+        slowed = self.contention.slowdowns(placements)
+        pairs = pairs_of(placements.job, placements.role, len(placements.model))
+        model, node = placements.model[placements.job], self.machines.node_of[placements.group]
+        exchanges = exchanges_of(pairs, model, node, slowed[0], self.needs)
+        if len(exchanges.apart):
+            self._add_wires(placements, pairs, exchanges, model, node)
+        return _rates(placements.model, placements.job, pairs, exchanges.seconds, slowed, self.needs)
 
-    def steps(self, placements: PlacementArrays) -> Floats:
-        """Return the seconds of each job's step, (jobs,); infinite for one that lacks a role."""
-        computing, moving = self.contention.slowdowns(placements)
-        pairs = pairs_of(placements)
-        phases = self.needs.steps[placements.model[placements.job[pairs.workers]]]
-        own = phases[:, _CPU] * (1 + computing[pairs.workers]) + phases[:, _PCIE] * (1 + moving[pairs.workers])
-        exchange = slowest(pairs.start, self._exchange(placements, pairs, computing))
-        steps = np.zeros(len(placements.model))
-        np.maximum.at(steps, placements.job[pairs.workers], own + phases[:, _GPU] + exchange)
-        lacking = (placements.counts(WORKER) == 0) | (placements.counts(SERVER) == 0)
-        return np.where(lacking, np.inf, steps)
-
-    def _exchange(self, placements: PlacementArrays, pairs: Pairs, computing: Floats) -> Floats:
-        """Return the seconds of each pair's exchange, (pairs,).
+    def _add_wires(
+        self, placements: PlacementArrays, pairs: Pairs, exchanges: Exchanges, model: Ints, node: Ints
+    ) -> None:
+        """Add to exchanges between nodes what their wires take.
 
         Args:
             placements: of all tasks.
             pairs: of them.
-            computing: slowdown of each task, (tasks,).
-        """
-        job = placements.job[pairs.worker]
-        model = placements.model[job]
-        sizes = self.needs.exchange[model]
-        part = sizes[:, _MB] * shares(pairs.rank, placements.counts(SERVER)[job], self.needs.hottest[model])
-        crowd = placements.counts(WORKER)[job] ** self.needs.crowding[model]
-        computed = part * crowd / sizes[:, _COMPUTED] * (1 + computing[pairs.server])
-        seconds: Floats = computed + part / sizes[:, _WITHIN]
-        node = self.machines.node_of[placements.group]
-        apart = np.flatnonzero(node[pairs.worker] != node[pairs.server])
-        if len(apart):
-            speeds = self._wires(placements, pairs, apart, node)
-            seconds[apart] = computed[apart] + part[apart] / speeds
-        return seconds
-
-    def _wires(self, placements: PlacementArrays, pairs: Pairs, apart: Ints, node: Ints) -> Floats:
-        """Return the MB/s of each pair's flow between nodes, (apart,).
-
-        Args:
-            placements: of all tasks.
-            pairs: of them.
-            apart: indices of those that do not share a node.
+            exchanges: of the pairs.
+            model: of each task, (tasks,).
             node: of each task, (tasks,).
         """
-        wire = self.needs.exchange[placements.model[placements.job], _WIRE] / MB_A_SECOND
-        sending = threads(pairs, apart, wire, len(node))
+        apart = exchanges.apart
         worker, server = pairs.worker[apart], pairs.server[apart]
         flow = _MOST_SERVERS * placements.number[placements.job[worker]] + pairs.rank[apart]
         routes = self.topology.routes(node[worker], node[server], flow)
-        capacity, routes = with_senders(self.topology.capacity, routes, np.stack([worker, server], axis=1), sending)
-        return MB_A_SECOND * max_min(capacity, routes.start, routes.links, wire[worker])
+        senders, wire = np.column_stack([worker, server]), self.needs.exchange[model, WIRE]
+        exchanges.seconds[apart] += exchanges.part[apart] / wire_speeds(self.topology.capacity, routes, senders, wire)
+
+
+@compiled
+def _rates(model: Ints, job: Ints, pairs: Pairs, seconds: Floats, slowed: Floats, needs: Needs) -> Floats:
+    """Return samples a second of each job, (jobs,): its step is that of its slowest worker.
+
+    Args:
+        model: of each job, (jobs,).
+        job: of each task, (tasks,).
+        pairs: of all jobs.
+        seconds: of each pair's exchange, (pairs,).
+        slowed: see `Contention.slowdowns`.
+        needs: of the models.
+    """
+    steps, workers = np.zeros(len(model)), np.zeros(len(model))
+    for number in range(len(pairs.workers)):
+        worker = pairs.workers[number]
+        exchange = 0.0 if pairs.start[number] < pairs.start[number + 1] else np.inf
+        for pair in range(pairs.start[number], pairs.start[number + 1]):
+            exchange = max(exchange, seconds[pair])
+        cpu, pcie, gpu = needs.steps[model[job[worker]]]
+        step = cpu * (1.0 + slowed[0, worker]) + pcie * (1.0 + slowed[1, worker]) + gpu + exchange
+        steps[job[worker]] = max(steps[job[worker]], step)
+        workers[job[worker]] += 1
+    return np.where(workers > 0, workers * needs.batch[model] / np.maximum(steps, 1e-300), 0.0)

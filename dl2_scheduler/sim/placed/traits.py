@@ -5,6 +5,7 @@ Nobody has published them. They are ours: of a plausible order, and such that th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,8 +54,7 @@ chosen for the anchors (`calibrate.anchors`); those of models that no anchor nam
 """
 
 
-@dataclass(frozen=True)
-class Needs:
+class Needs(NamedTuple):
     """`Needs` are what all kinds of tasks need, in arrays; a kind is `2 * model + role`.
 
     Attributes:
