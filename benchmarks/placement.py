@@ -1,0 +1,59 @@
+"""This benchmark says how far placement rules lie over a planner that knows true speeds: a learner's headroom.
+
+    python -m benchmarks.placement [--sequences N] [--loads 1 2 3]
+
+Six servers of Harmony's testbed, 60 jobs a sequence, in the mechanistic world. Times are intervals from a job's arrival
+to its end, in the mean; docs/reference/placement.md says what the rules are and what the goals follow from.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.support.report import as_program, finish
+from dl2_scheduler.figures.placement.contenders import PLANNERS, PlacementComparison, compare_placements, contenders
+from dl2_scheduler.sim.metrics import estimate
+from dl2_scheduler.sim.placed.scenario import Scenario
+
+FIRST = 1000  # seed of the sequences that goals are judged on; learners never see them
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sequences", type=int, default=10)
+    parser.add_argument("--loads", type=float, nargs="+", default=[1.0, 2.0, 3.0], help="jobs an interval")
+    arguments = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for load in arguments.loads:
+        scenario = Scenario.harmony(load)
+        seeds = range(FIRST, FIRST + arguments.sequences)
+        print(f"{load:g} jobs an interval")
+        found = compare_placements(scenario, contenders(scenario), seeds, print)
+        rows += _rows(load, found)
+    return finish("placement", rows, [], ["numpy", "numba", "scipy"])
+
+
+def _rows(load: float, found: PlacementComparison) -> Sequence[dict[str, Any]]:
+    best = min(PLANNERS, key=lambda name: float(found.means[name].mean()))
+    rows = []
+    for name, means in found.means.items():
+        intervals, gain = estimate(means.tolist()), found.under(best, name)
+        rows.append(
+            {
+                "jobs an interval": load,
+                "policy": name,
+                "intervals": round(intervals.mean, 3),
+                "best planner under it %": round(gain.mean, 1),
+                "+-": None if gain.margin is None else round(gain.margin, 1),
+            }
+        )
+    for name, bound in zip(("bound: each job alone", "bound: linear program"), found.bounds.T, strict=True):
+        rows.append({"jobs an interval": load, "policy": name, "intervals": round(float(bound.mean()), 3)})
+    return rows
+
+
+if __name__ == "__main__":
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    as_program(main)

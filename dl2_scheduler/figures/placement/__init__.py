@@ -1,0 +1,1 @@
+"""This package compares placement policies in the placement papers' settings."""

@@ -1,0 +1,122 @@
+"""This module makes the rules and planners that placement policies are compared with, for one scenario."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dl2_scheduler.cluster.hardware.interference import LoadInterference
+from dl2_scheduler.cluster.hardware.machines import Floats
+from dl2_scheduler.cluster.interfaces import PlacementPolicy
+from dl2_scheduler.policies.placement.annealing import Annealing
+from dl2_scheduler.policies.placement.balance import BestFit, LoadBalancing, TetrisDot
+from dl2_scheduler.policies.placement.greedy_fill import GreedyFill, GroupRule, JobOrder
+from dl2_scheduler.policies.placement.least_interference import LeastInterference
+from dl2_scheduler.policies.placement.local_search import LocalSearch, progress_rate
+from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
+from dl2_scheduler.sim.metrics import Estimate, estimate
+from dl2_scheduler.sim.placed.placed_speed import Mechanistic
+from dl2_scheduler.sim.placed.probing import probe
+from dl2_scheduler.sim.placed.scenario import Scenario
+
+SHORTEST = ", shortest first"
+"""What the name of a rule ends with that places short jobs first, and lets others by where one does not fit."""
+
+PLANNERS = ("local search, true", "local search that waits, true", "annealing, true")
+"""Names of the planners that know the true speeds."""
+
+
+def fitted_interference(scenario: Scenario, quadratic: bool) -> LoadInterference:
+    """Return LIF's form, fitted to probes of the scenario's world; each model is probed on the first node's hardware.
+
+    Args:
+        scenario: whose world is mechanistic.
+        quadratic: the form.
+    """
+    strength = scenario.world.strength if isinstance(scenario.world, Mechanistic) else 1.0
+    points = probe(scenario.profiles, scenario.machines.nodes[0], strength)
+    return LoadInterference.fitted(scenario.profiles, points, quadratic)
+
+
+def rules(scenario: Scenario) -> dict[str, GroupRule]:
+    """Return the rules by their names; the last two know what nobody knows."""
+    linear, quadratic = (fitted_interference(scenario, form) for form in (False, True))
+    found: dict[str, GroupRule] = {
+        "load balancing": LoadBalancing(),
+        "best fit": BestFit(),
+        "tetris-dot": TetrisDot(),
+        "LIF-linear, lb": LeastInterference(linear),
+        "LIF-quadratic, lb": LeastInterference(quadratic),
+        "LIF-linear, own": LeastInterference(linear, own_first=True),
+        "LIF-quadratic, own": LeastInterference(quadratic, own_first=True),
+    }
+    if isinstance(scenario.world, Mechanistic):
+        found["LIF-true, lb"] = LeastInterference(scenario.world.contention)
+        found["LIF-true, own"] = LeastInterference(scenario.world.contention, own_first=True)
+    return found
+
+
+def contenders(scenario: Scenario) -> dict[str, PlacementPolicy]:
+    """Return all rules in both orders, and planners that know the true speeds, by their names."""
+    known = rules(scenario)
+    starts = [known[name] for name in ("load balancing", "best fit", "LIF-quadratic, own")]
+    search = LocalSearch(scenario.world, starts)
+    waits = LocalSearch(scenario.world, starts, progress_rate, may_wait=True)
+    return {
+        **{name: GreedyFill(rule) for name, rule in known.items()},
+        **{name + SHORTEST: GreedyFill(rule, JobOrder.SHORTEST, skipping=True) for name, rule in known.items()},
+        **dict(zip(PLANNERS, (search, waits, Annealing(search)), strict=True)),
+    }
+
+
+@dataclass(frozen=True)
+class PlacementComparison:
+    """A `PlacementComparison` holds mean completion times, in intervals, of several policies on the same job sequences.
+
+    Attributes:
+        means: by policy, those of each sequence, (sequences,).
+        bounds: of each sequence: of jobs alone, and of the linear program, (sequences, 2).
+    """
+
+    means: Mapping[str, Floats]
+    bounds: Floats
+
+    def under(self, name: str, other: str) -> Estimate:
+        """Return by how many percent one policy's completion times lie under another's, over the sequences.
+
+        Args:
+            name: of the one.
+            other: of the other.
+        """
+        return estimate((100 * (1 - self.means[name] / self.means[other])).tolist())
+
+    def best(self, name: str) -> str:
+        """Return the name of a rule in the order of jobs that suits it best."""
+        return min((name, name + SHORTEST), key=lambda each: float(self.means[each].mean()))
+
+
+def compare_placements(
+    scenario: Scenario,
+    policies: Mapping[str, PlacementPolicy],
+    seeds: Sequence[int],
+    tell: Callable[[str], None] = lambda _: None,
+) -> PlacementComparison:
+    """Run policies on the same sequences of jobs.
+
+    Args:
+        scenario: where.
+        policies: by their names.
+        seeds: of the sequences.
+        tell: called with the name of each policy that is done.
+    """
+    sequences = [scenario.jobs(seed) for seed in seeds]
+
+    def means(policy: PlacementPolicy) -> Iterator[float]:
+        for jobs in sequences:
+            yield float(scenario.completion_times(FixedDemand(), policy, jobs).mean())
+
+    found = {}
+    for name, policy in policies.items():
+        found[name] = np.array(list(means(policy)))
+        tell(name)
+    return PlacementComparison(found, np.array([scenario.bounds(jobs) for jobs in sequences]))

@@ -1,0 +1,123 @@
+"""This module holds a setting in which placement policies are compared: a cluster, a world, and the jobs that come."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.hardware.machines import HARMONY, Floats, Machines, named
+from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
+from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED, Profile
+from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
+from dl2_scheduler.cluster.hardware.topology import Topology
+from dl2_scheduler.cluster.interfaces import AllocationPolicy, PlacementPolicy
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.sim.bound import hard_bound, lp_bound
+from dl2_scheduler.sim.placed.calibrate import placed
+from dl2_scheduler.sim.placed.cluster import PlacedCluster
+from dl2_scheduler.sim.placed.placed_speed import Mechanistic
+from dl2_scheduler.sim.placed.workloads import Workload
+from dl2_scheduler.sim.simulator import steps
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A `Scenario` is what all policies of a comparison meet.
+
+    Attributes:
+        machines: nodes and their groups.
+        topology: how nodes are linked.
+        profiles: of the models.
+        world: how fast jobs really train.
+        workload: of jobs.
+    """
+
+    machines: Machines
+    topology: Topology
+    profiles: Mapping[str, Profile]
+    world: PlacedSpeed
+    workload: Workload
+
+    @classmethod
+    def harmony(cls, mean: float, pattern: str = "uniform", servers: int = 6, strength: float = 1.0) -> "Scenario":
+        """Return Harmony's testbed (section VI) in the mechanistic world.
+
+        Args:
+            mean: jobs an interval.
+            pattern: see `Workload`.
+            servers: nodes.
+            strength: see `Contention`.
+        """
+        machines = Machines.alike(HARMONY, servers)
+        profiles = {model: PUBLISHED[model] for model in HARMONY_MODELS}
+        topology = flat_of(machines)
+        world = Mechanistic(machines, topology, profiles, strength)
+        return cls(machines, topology, profiles, world, Workload(profiles, mean=mean, pattern=pattern))
+
+    @cached_property
+    def _speeds_alone(self) -> dict[tuple[str, int, int], float]:
+        return {}
+
+    def speed_alone(self, model: str, workers: int, servers: int) -> float:
+        """Return the samples a second of a job that has the cluster to itself, at the best of some places.
+
+        These are all spreads over one, two, three ... nodes, with workers and servers in turn or one role first.
+
+        Args:
+            model: of the job.
+            workers: how many it has.
+            servers: how many it has.
+        """
+        key = model, workers, servers
+        if key not in self._speeds_alone:
+            self._speeds_alone[key] = max(self._spreads(*key))
+        return self._speeds_alone[key]
+
+    def _spreads(self, model: str, workers: int, servers: int) -> list[float]:
+        models = sorted(self.profiles)
+        found = []
+        for nodes in range(1, min(workers + servers, len(self.machines.nodes)) + 1):
+            first = np.searchsorted(self.machines.node_of, np.arange(nodes))
+            for offset in (0, workers):
+                groups = first[np.arange(workers) % nodes], first[(offset + np.arange(servers)) % nodes]
+                found.append(float(self.world.rates(placed(models, [(model, *groups)]))[0]))
+        return found
+
+    def jobs(self, seed: int) -> list[Job]:
+        """Return a sequence of jobs."""
+        return self.workload.draw(seed, self.speed_alone)
+
+    def completion_times(self, allocation: AllocationPolicy, placement: PlacementPolicy, jobs: Sequence[Job]) -> Floats:
+        """Return the intervals from each job's arrival to its end, (jobs,).
+
+        Args:
+            allocation: says how many tasks jobs get: as many as they ask for, in the papers.
+            placement: says where tasks go.
+            jobs: that arrive.
+        """
+        where = self.machines, self.topology, self.profiles, self.world
+        cluster = PlacedCluster(jobs, *where, placement, self.workload.interval_seconds)
+        for _ in steps(cluster, allocation, NodeRule.SPREAD):
+            pass
+        return cluster.completion_times()
+
+    def bounds(self, jobs: Sequence[Job]) -> tuple[float, float]:
+        """Return intervals that no policy can beat in the mean: of jobs alone, and of the linear program over capacity.
+
+        The program knows neither groups nor interference, so that it may be far below what can be had.
+        """
+        kinds = {_kind(job): (job.model, job.max_workers, job.max_servers) for job in jobs}
+        grids = {}
+        for kind, (model, workers, servers) in kinds.items():
+            grids[kind] = np.zeros((servers + 1, workers + 1))
+            grids[kind][servers, workers] = self.speed_alone(model, workers, servers)
+        own = [replace(job, model=_kind(job)) for job in jobs]
+        arguments = own, named(self.machines), Speeds(grids), self.workload.interval_seconds
+        return hard_bound(*arguments), lp_bound(*arguments)
+
+
+def _kind(job: Job) -> str:
+    return f"{job.model}-{job.max_workers}w-{job.max_servers}s"
