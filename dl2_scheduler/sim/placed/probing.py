@@ -41,9 +41,9 @@ def probe(
         models = sorted(world.profiles)
         for model in profiles:
             job, load = (model, [0], [0]), (_LOAD, [0], [1])
-            alone = world.steps(placed(models, [job]))[0]
-            beside = world.steps(placed(models, [job, load]))[0] * rng.lognormal(sigma=NOISE)
-            found[model].append(LoadPoint(cpu, traffic, beside / alone - 1))
+            alone = world.rates(placed(models, [job]))[0]
+            beside = world.rates(placed(models, [job, load]))[0] * rng.lognormal(sigma=NOISE)
+            found[model].append(LoadPoint(cpu, traffic, float(alone / beside) - 1))
     return found
 
 
