@@ -310,3 +310,5 @@ class WorkerKeyStore:
                 flat = memory.reshape(-1)
                 copies += [(flat, parts[0])] if len(parts) == 1 else cut(flat, parts)
         copy_all(copies)
+        with exits():
+            self._job.node.confirm_values()

@@ -20,6 +20,7 @@ from elastic_ps.core.segments import has_any
 from elastic_ps.core.sparse_rows import Rows, rows_of
 from elastic_ps.native.bulk import Addresses
 from elastic_ps.native.library import address
+from elastic_ps.transport.send_queue import Link
 from elastic_ps.transport.shared_memory import Image
 
 Slab = NDArray[np.uint8]
@@ -36,6 +37,7 @@ class _Arrivals:
     def __init__(self, blocks: int, received: Image):
         self.received = received
         self.shared: list[Slab] = []
+        self.lenders: dict[int, Link] = {}  # by place in `where`: over which the image's owner has told of blocks in it
         self.where = np.full(blocks, _MISSING, dtype=np.int64)
         self.updates: dict[int, int] = defaultdict(int)  # by store
         self.changed: list[tuple[Run, Rows]] = []
@@ -93,7 +95,14 @@ class ParameterInbox:
         arrivals.received.grow(self.model.slab_bytes)
         return [arrivals.received.array[self.model.span(run)] for run in block_runs]
 
-    def arrived(self, version: int, block_runs: Sequence[Run], updates: int = 0, image: Slab | None = None) -> None:
+    def arrived(
+        self,
+        version: int,
+        block_runs: Sequence[Run],
+        updates: int = 0,
+        image: Slab | None = None,
+        lender: Link | None = None,
+    ) -> None:
         """Take note that these blocks of a version, of one store, are here.
 
         Args:
@@ -102,11 +111,14 @@ class ParameterInbox:
             updates: the most that any of them has had.
             image: uint8 of the model's slab, memory of their server's in which they stay until this worker's next push;
                 None: they are in the buffers.
+            lender: the connection to that server.
         """
         arrivals = self._for(version)
         if arrivals is None:
             return
         number = _RECEIVED if image is None else arrivals.number(image)
+        if lender is not None:
+            arrivals.lenders[number] = lender
         for first, count in block_runs:
             arrivals.where[first : first + count] = number
         if updates:
@@ -160,12 +172,21 @@ class ParameterInbox:
             if where in (_RECEIVED, _MISSING) or not np.may_share_memory(installed.image(where), kept):
                 span = self.model.span((block, 1))
                 kept[span] = installed.image(where)[span]
+                if where in installed.lenders:
+                    new.lenders[new.number(installed.image(where))] = installed.lenders[where]
         new.where[run[0] : sum(run)] = new.number(kept)
         held = rows_of(self.model, run)
         assert held is not None, "else these rows were not known"
         tensor = self.model.tensors[self.model.blocks[run[0]].tensor]
         values = kept[self.model.span(run)][: len(held) * tensor.row_bytes].view(tensor.dtype)
         values.reshape(len(held), -1)[rows.numbers - held.start] = rows.values
+
+    @property
+    def is_lent(self) -> bool:
+        """Return whether what was read of the installed values until now is what their servers have sent. Safe from the
+        script's thread without the lock.
+        """
+        return all(lender.is_lending for lender in tuple(self._installed.lenders.values()))
 
     def begin(self, version: int) -> None:
         """Start at `version` with nothing installed: a job whose model is still empty."""

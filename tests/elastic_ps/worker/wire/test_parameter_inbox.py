@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -140,3 +142,32 @@ def test_rows_of_a_server_that_is_dead_are_forgotten():
     receive(inbox, 2, 0, 2)
     inbox.install(2)
     assert (inbox.tensor(0) == 2).all()
+
+
+def test_values_are_lent_while_all_that_lent_them_do_so():
+    model = Model((Tensor(0, "i:0", (48, 2), "float32"), Tensor(0, "i:1", (3,), "float32")), 128)  # three blocks, one
+    inbox = ParameterInbox(model)
+    inbox.begin(0)
+    first, second, third = (SimpleNamespace(is_lending=True) for _ in range(3))
+    images = [np.zeros(model.slab_bytes, dtype=np.uint8) for _ in range(3)]
+    inbox.arrived(1, [(0, 3)], image=images[0], lender=first)
+    inbox.arrived(1, [(3, 1)], image=images[1], lender=second)
+    assert inbox.is_lent, "what is not installed nobody reads"
+    inbox.install(1)
+    second.is_lending = False
+    assert not inbox.is_lent
+    second.is_lending = True
+    assert inbox.is_lent
+    inbox.changed(2, (0, 2), rows_at([]))
+    inbox.changed(2, (2, 1), rows_at([]))
+    inbox.arrived(2, [(3, 1)], image=images[2], lender=third)
+    inbox.install(2)
+    second.is_lending = False
+    assert inbox.is_lent
+    first.is_lending = False
+    assert not inbox.is_lent, "it was copied from there at this version"
+    inbox.changed(3, (0, 2), rows_at([]))
+    inbox.changed(3, (2, 1), rows_at([]))
+    inbox.arrived(3, [(3, 1)], image=images[2], lender=third)
+    inbox.install(3)
+    assert inbox.is_lent, "what lies here stays"
