@@ -1,9 +1,10 @@
 """This module says where the tasks of all jobs lie, and what it is to know their speeds."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 
@@ -35,12 +36,64 @@ class PlacementArrays:
         counts: Ints = np.bincount(self.job[self.role == role], minlength=len(self.model)).astype(np.int64)
         return counts
 
+    def of_tasks(self, tasks: Ints | NDArray[np.bool_]) -> "PlacementArrays":
+        """Return where some tasks lie; the jobs are all.
+
+        Args:
+            tasks: their indices, or for each task whether it is one.
+        """
+        job, role, group = (each[tasks] for each in (self.job, self.role, self.group))
+        return PlacementArrays(self.model, job, role, group, self.number)
+
+    def replaced(self, jobs: Ints, new: "PlacementArrays") -> "PlacementArrays":
+        """Return where all tasks lie when those of some jobs lie elsewhere.
+
+        Args:
+            jobs: which.
+            new: their tasks; it has all jobs.
+        """
+        stay = self.of_tasks(~np.isin(self.job, jobs))
+        job, role, group = (
+            np.concatenate(pair) for pair in ((stay.job, new.job), (stay.role, new.role), (stay.group, new.group))
+        )
+        return PlacementArrays(self.model, job, role, group, self.number)
+
+
+@dataclass(frozen=True)
+class Rated:
+    """`Rated` are placements with the speeds of their jobs, and what a world needs to find those after a change.
+
+    Attributes:
+        placements: of all tasks.
+        rates: samples a second of each job, (jobs,).
+    """
+
+    placements: PlacementArrays
+    rates: Floats
+
 
 class PlacedSpeed(Protocol):
     """A `PlacedSpeed` tells how fast jobs train where their tasks lie, all of them coupled."""
 
     def rates(self, placements: PlacementArrays) -> Floats:
         """Return samples a second of each job, (jobs,); 0 for one that lacks a role."""
+
+
+@runtime_checkable
+class ChangingSpeed(PlacedSpeed, Protocol):
+    """A `ChangingSpeed` rates those jobs anew that feel a change, and no others: what large clusters need."""
+
+    def rated(self, placements: PlacementArrays) -> Rated:
+        """Return the rates of all jobs."""
+
+    def delta(self, before: Rated, placements: PlacementArrays, changed: Ints) -> Rated:
+        """Return what `rated` returns, rounding apart.
+
+        Args:
+            before: what this world has rated.
+            placements: of the same jobs, after the change.
+            changed: the jobs whose tasks are others, or elsewhere.
+        """
 
 
 class Interference(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Floats, Ints, Machines, named
-from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacedSpeed, PlacementArrays
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, ChangingSpeed, PlacedSpeed, PlacementArrays, Rated
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.cluster.hardware.view import PlacementView, check_placement
@@ -19,6 +19,8 @@ from dl2_scheduler.sim.events.progress import Progress
 from dl2_scheduler.sim.variation import by_arrival
 
 _ROLES = (WORKER, SERVER)
+_MANY = 64
+"""Nodes from which on it pays to rate only those jobs anew that feel an event."""
 Tasks = tuple[list[int], list[int]]
 """Groups of a job's workers, and of its servers."""
 
@@ -65,6 +67,10 @@ class PlacedCluster:
         self.rates: Floats = np.zeros(len(self.jobs))
         self._slots_run = np.zeros(len(self.jobs), dtype=np.int64)
         self._nodes = tuple(named(machines))
+        self._changed: set[int] = set()  # whose tasks have come or gone since jobs were rated
+        self._rated: Rated | None = None  # of all jobs, where it pays
+        if isinstance(world, ChangingSpeed) and len(machines.nodes) >= _MANY:
+            self._rated = world.rated(self._of_all([]))
 
     @property
     def done(self) -> bool:
@@ -84,6 +90,8 @@ class PlacedCluster:
             grant = allocation.of(self.jobs[number].id)
             granted = (grant.workers, grant.servers)
             own = self.tasks.get(number, ([], []))
+            if any(len(own[role]) > granted[role] for role in _ROLES):
+                self._changed.add(number)
             for role in _ROLES:
                 del own[role][granted[role] :]
                 missing[index, role] = granted[role] - len(own[role])
@@ -96,6 +104,7 @@ class PlacedCluster:
             own = self.tasks.setdefault(present[index], ([], []))
             for role in _ROLES:
                 own[role].extend(roles[role])
+            self._changed.add(present[index])
         self._rate()
 
     def finish_slot(self) -> SlotOutcome:
@@ -105,8 +114,11 @@ class PlacedCluster:
         counts = {number: [len(own) for own in tasks] for number, tasks in self.tasks.items()}
         self._slots_run[list(self.tasks)] += 1
         while self.progress.now < end:
-            for number in self.progress.advance(min(end, self.progress.next_finish(self.rates)), self.rates):
-                del self.tasks[int(number)]
+            ended = self.progress.advance(min(end, self.progress.next_finish(self.rates)), self.rates).tolist()
+            for number in ended:
+                del self.tasks[number]
+            if ended:
+                self._changed.update(ended)
                 self._rate()
         self.slot += 1
         outcomes = [self._outcome(number, counts.get(number, [0, 0]), left[number]) for number in present]
@@ -132,11 +144,23 @@ class PlacedCluster:
         return [int(number) for number in self.progress.present.nonzero()[0]]
 
     def _rate(self) -> None:
-        """Rate all jobs anew, as tasks have come or gone."""
+        """Rate jobs anew, as tasks of some have come or gone."""
         running = sorted(self.tasks)
         self.rates[:] = 0.0
-        if running:
+        if self._rated is not None and isinstance(self._world, ChangingSpeed):
+            jobs = np.array(sorted(self._changed), dtype=np.int64)
+            placements = self._rated.placements.replaced(jobs, self._of_all(jobs.tolist()))
+            self._rated = self._world.delta(self._rated, placements, jobs)
+            self.rates[:] = self._rated.rates
+        elif running:
             self.rates[running] = self._world.rates(self.placements(running))
+        self._changed.clear()
+
+    def _of_all(self, jobs: Sequence[int]) -> PlacementArrays:
+        """Return where the tasks of some jobs lie; the jobs of the arrays are all."""
+        some = self.placements(jobs)
+        job = np.array(jobs, dtype=np.int64)[some.job]
+        return PlacementArrays(self._model, job, some.role, some.group, np.arange(len(self.jobs)))
 
     def _view(self, present: Sequence[int], missing: Ints) -> PlacementView:
         placed = self.placements(present)

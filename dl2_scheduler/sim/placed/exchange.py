@@ -11,13 +11,14 @@ import numpy as np
 
 from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
-from dl2_scheduler.cluster.hardware.placements import SERVER
-from dl2_scheduler.cluster.hardware.topology import Routes
+from dl2_scheduler.cluster.hardware.placements import SERVER, PlacementArrays
+from dl2_scheduler.cluster.hardware.topology import Routes, Topology
 from dl2_scheduler.sim.placed.network import MB_A_SECOND, max_min, with_senders
 from dl2_scheduler.sim.placed.traits import Needs
 
 _TWO_THREADS = 1.7
 """What a task with two flows or more sends, over what it sends with one (9.7 and 5.7 Gb/s were measured)."""
+_MOST_SERVERS = 256  # of a job
 _MB, _COMPUTED, WIRE, _WITHIN = range(4)  # columns of `Needs.exchange`
 
 
@@ -116,6 +117,21 @@ def exchanges_of(pairs: Pairs, model: Ints, node: Ints, computing: Floats, needs
                 apart[count] = pair
                 count += 1
     return Exchanges(part, seconds, apart[:count])
+
+
+def routes_of(topology: Topology, placements: PlacementArrays, pairs: Pairs, apart: Ints, node: Ints) -> Routes:
+    """Return the routes of pairs that do not share a node.
+
+    Args:
+        topology: of the nodes.
+        placements: of all tasks.
+        pairs: of them.
+        apart: indices of the pairs.
+        node: of each task, (tasks,).
+    """
+    worker, server = pairs.worker[apart], pairs.server[apart]
+    flow = _MOST_SERVERS * placements.number[placements.job[worker]] + pairs.rank[apart]
+    return topology.routes(node[worker], node[server], flow)
 
 
 @compiled

@@ -8,15 +8,15 @@ import numpy as np
 
 from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints, Machines
-from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays, Rated
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.sim.placed.change import LinkUse, beside, link_use, near, reached, renewed
 from dl2_scheduler.sim.placed.contention import Contention
-from dl2_scheduler.sim.placed.exchange import WIRE, Exchanges, Pairs, exchanges_of, pairs_of, wire_speeds
+from dl2_scheduler.sim.placed.exchange import WIRE, Pairs, exchanges_of, pairs_of, routes_of, wire_speeds
+from dl2_scheduler.sim.placed.network import MB_A_SECOND
 from dl2_scheduler.sim.placed.traits import TRAITS, Needs, Traits
-
-_MOST_SERVERS = 256  # of a job
 
 
 @dataclass(frozen=True)
@@ -67,32 +67,69 @@ class Mechanistic:
 
     def rates(self, placements: PlacementArrays) -> Floats:
         """See `PlacedSpeed.rates`."""
-        slowed = self.contention.slowdowns(placements)
-        pairs = pairs_of(placements.job, placements.role, len(placements.model))
-        model, node = placements.model[placements.job], self.machines.node_of[placements.group]
-        exchanges = exchanges_of(pairs, model, node, slowed[0], self.needs)
-        if len(exchanges.apart):
-            self._add_wires(placements, pairs, exchanges, model, node)
-        return _rates(placements.model, placements.job, pairs, exchanges.seconds, slowed, self.needs)
+        return self._rates(placements, self.contention.slowdowns(placements))
 
-    def _add_wires(
-        self, placements: PlacementArrays, pairs: Pairs, exchanges: Exchanges, model: Ints, node: Ints
-    ) -> None:
-        """Add to exchanges between nodes what their wires take.
+    def rated(self, placements: PlacementArrays) -> "RatedFlows":
+        """See `ChangingSpeed.rated`."""
+        return RatedFlows(placements, self.rates(placements), self._use(placements))
+
+    def delta(self, before: Rated, placements: PlacementArrays, changed: Ints) -> "RatedFlows":
+        """See `ChangingSpeed.delta`: who shares a group, or a tight link, with a changed job is rated anew."""
+        if not isinstance(before, RatedFlows):
+            return self.rated(placements)
+        those = np.zeros(len(placements.model), dtype=np.bool_)
+        those[changed] = True
+        new = self._use(placements.of_tasks(those[placements.job]))
+        use = renewed(before.use, those, new, self._wires(placements))
+        groups = np.arange(len(self.machines.sockets))
+        felt = beside(before.placements, placements, those, groups)
+        felt = reached(before.use, use, new, self.topology.capacity, felt)
+        tasks, own = near(placements.job, placements.group, felt, len(groups))
+        slowed = self.contention.slowdowns(placements.of_tasks(tasks))[:, :own]
+        rates = self._rates(placements.of_tasks(tasks[:own]), slowed)
+        return RatedFlows(placements, np.where(felt, rates, before.rates), use)
+
+    def _rates(self, placements: PlacementArrays, slowed: Floats) -> Floats:
+        """Return the rates of jobs whose tasks' slowdowns are known.
 
         Args:
-            placements: of all tasks.
-            pairs: of them.
-            exchanges: of the pairs.
-            model: of each task, (tasks,).
-            node: of each task, (tasks,).
+            placements: of their tasks.
+            slowed: see `Contention.slowdowns`.
         """
-        apart = exchanges.apart
-        worker, server = pairs.worker[apart], pairs.server[apart]
-        flow = _MOST_SERVERS * placements.number[placements.job[worker]] + pairs.rank[apart]
-        routes = self.topology.routes(node[worker], node[server], flow)
-        senders, wire = np.column_stack([worker, server]), self.needs.exchange[model, WIRE]
-        exchanges.seconds[apart] += exchanges.part[apart] / wire_speeds(self.topology.capacity, routes, senders, wire)
+        pairs = pairs_of(placements.job, placements.role, len(placements.model))
+        model, node = placements.model[placements.job], self.machines.node_of[placements.group]
+        found = exchanges_of(pairs, model, node, slowed[0], self.needs)
+        if len(apart := found.apart):
+            routes = routes_of(self.topology, placements, pairs, apart, node)
+            senders = np.column_stack([pairs.worker[apart], pairs.server[apart]])
+            speeds = wire_speeds(self.topology.capacity, routes, senders, self.needs.exchange[model, WIRE])
+            found.seconds[apart] += found.part[apart] / speeds
+        return _rates(placements.model, placements.job, pairs, found.seconds, slowed, self.needs)
+
+    def _wires(self, placements: PlacementArrays) -> Floats:
+        """Return the Gb/s that one flow of each job can get, (jobs,)."""
+        wires: Floats = self.needs.exchange[placements.model, WIRE] / MB_A_SECOND
+        return wires
+
+    def _use(self, placements: PlacementArrays) -> LinkUse:
+        """Return what links jobs take."""
+        pairs = pairs_of(placements.job, placements.role, len(placements.model))
+        node = self.machines.node_of[placements.group]
+        apart = np.flatnonzero(node[pairs.worker] != node[pairs.server])
+        routes = routes_of(self.topology, placements, pairs, apart, node)
+        job = placements.job[pairs.worker[apart]]
+        return link_use(job, routes, self._wires(placements), len(self.topology.capacity))
+
+
+@dataclass(frozen=True)
+class RatedFlows(Rated):
+    """See `Rated`.
+
+    Attributes:
+        use: of the links.
+    """
+
+    use: LinkUse
 
 
 @compiled

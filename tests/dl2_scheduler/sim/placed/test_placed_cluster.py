@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.hardware.machines import HARMONY, Hardware, Machines, Socket
+from dl2_scheduler.cluster.hardware.machines import GRAPH, HARMONY, Hardware, Machines, Socket
 from dl2_scheduler.cluster.hardware.profiles import PUBLISHED
+from dl2_scheduler.cluster.hardware.topologies.fat_tree import fat_tree
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.jobs import Job
@@ -146,3 +147,25 @@ def test_a_run_is_the_same_each_time():
     for each in runs:
         run(each, FixedDemand())
     assert runs[0].completion_times().tolist() == runs[1].completion_times().tolist()
+
+
+def test_a_large_cluster_rates_only_who_feels_an_event_and_finds_the_same():
+    """A world that hides that it can do so is asked for all rates each time."""
+
+    @dataclass
+    class Whole:
+        world: Mechanistic
+
+        def rates(self, placements):
+            return self.world.rates(placements)
+
+    machines, topology = Machines.alike(GRAPH, 128), fat_tree(8, oversubscription=8)
+    world = Mechanistic(machines, topology, PROFILES)
+    jobs = Workload(PROFILES, mean=20, jobs=60).draw(3, lambda *_: 100.0)
+    clusters = [
+        PlacedCluster(jobs, machines, topology, PROFILES, each, BALANCED, SLOT) for each in (world, Whole(world))
+    ]
+    assert [each._rated is None for each in clusters] == [False, True]
+    for each in clusters:
+        run(each, FixedDemand())
+    assert clusters[0].completion_times() == pytest.approx(clusters[1].completion_times(), rel=1e-9)
