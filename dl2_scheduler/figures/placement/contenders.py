@@ -7,6 +7,7 @@ import numpy as np
 
 from dl2_scheduler.cluster.hardware.interference import LoadInterference
 from dl2_scheduler.cluster.hardware.machines import Floats
+from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.policies.placement.annealing import Annealing
 from dl2_scheduler.policies.placement.balance import BestFit, LoadBalancing, TetrisDot
@@ -22,8 +23,9 @@ from dl2_scheduler.sim.placed.scenario import Scenario
 SHORTEST = ", shortest first"
 """What the name of a rule ends with that places short jobs first, and lets others by where one does not fit."""
 
-PLANNERS = ("local search, true", "local search that waits, true", "annealing, true")
-"""Names of the planners that know the true speeds."""
+TRUE, FITTED = "true", "fitted"
+"""Speeds that planners know: what their names end with."""
+_PLANNERS = ("local search", "local search that waits", "annealing")
 
 
 def fitted_interference(scenario: Scenario, quadratic: bool) -> LoadInterference:
@@ -56,17 +58,28 @@ def rules(scenario: Scenario) -> dict[str, GroupRule]:
     return found
 
 
-def contenders(scenario: Scenario) -> dict[str, PlacementPolicy]:
-    """Return all rules in both orders, and planners that know the true speeds, by their names."""
+def planner_names(speeds: str) -> tuple[str, ...]:
+    """Return the names of the planners that know these speeds, TRUE or FITTED."""
+    return tuple(f"{name}, {speeds}" for name in _PLANNERS)
+
+
+def contenders(scenario: Scenario, fitted: PlacedSpeed | None = None) -> dict[str, PlacementPolicy]:
+    """Return all rules in both orders, and planners, by their names.
+
+    Args:
+        scenario: where they decide.
+        fitted: a model of its speeds; None: there are only planners that know the true ones.
+    """
     known = rules(scenario)
+    found: dict[str, PlacementPolicy] = {name: GreedyFill(rule) for name, rule in known.items()}
+    found |= {name + SHORTEST: GreedyFill(rule, JobOrder.SHORTEST, skipping=True) for name, rule in known.items()}
     starts = [known[name] for name in ("load balancing", "best fit", "LIF-quadratic, own")]
-    search = LocalSearch(scenario.world, starts)
-    waits = LocalSearch(scenario.world, starts, progress_rate, may_wait=True)
-    return {
-        **{name: GreedyFill(rule) for name, rule in known.items()},
-        **{name + SHORTEST: GreedyFill(rule, JobOrder.SHORTEST, skipping=True) for name, rule in known.items()},
-        **dict(zip(PLANNERS, (search, waits, Annealing(search)), strict=True)),
-    }
+    for name, speeds in ((TRUE, scenario.world), (FITTED, fitted)):
+        if speeds is not None:
+            search = LocalSearch(speeds, starts)
+            waits = LocalSearch(speeds, starts, progress_rate, may_wait=True)
+            found |= zip(planner_names(name), (search, waits, Annealing(search)), strict=True)
+    return found
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ class PlacedCluster:
         missing = np.zeros((len(present), 2), dtype=np.int64)
         for index, number in enumerate(present):
             grant = allocation.of(self.jobs[number].id)
-            granted = (grant.workers, grant.servers)
+            granted = (grant.workers, grant.servers) if grant.workers and grant.servers else (0, 0)
             own = self.tasks.get(number, ([], []))
             if any(len(own[role]) > granted[role] for role in _ROLES):
                 self._changed.add(number)

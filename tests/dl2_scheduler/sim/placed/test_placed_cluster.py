@@ -95,6 +95,13 @@ def test_tasks_that_are_granted_no_more_end_and_others_stay():
     assert not placed.rates.any()
 
 
+def test_half_a_grant_is_none():
+    seen = Wrong(Places())
+    placed = cluster([job(0, "dssm", 0, 1e9)], Apart(SPEEDS, MODELS), seen)
+    placed.apply(Allocation({0: Grant(1, 0)}))
+    assert not seen.seen[0].missing.any()
+
+
 @dataclass
 class Wrong:
     """A policy that answers what it was told."""
