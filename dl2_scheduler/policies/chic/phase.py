@@ -11,29 +11,15 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.free_resources import SLACK
+from dl2_scheduler.policies.chic.network import BEST, UNIFORM, Floats, Mask, Network, chosen, write_scores
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 ABSENT = -1
 MOST_ACTIONS = 600
 """Of a phase: actions for jobs that are not there change nothing, and might go on for ever."""
 
 _COUNTS = 10.0  # tasks, and waiting jobs, that count as 1 in a state
-
-
-class Network(NamedTuple):
-    """A `Network` has the weights of the layers, (inputs, outputs), and their biases."""
-
-    weight1: Floats
-    bias1: Floats
-    weight2: Floats
-    bias2: Floats
-    weight3: Floats
-    bias3: Floats
-    weight4: Floats
-    bias4: Floats
 
 
 class PhaseRules(NamedTuple):
@@ -88,6 +74,37 @@ class PhaseSteps(NamedTuple):
     allowed: Mask
 
 
+class Fines(NamedTuple):
+    """These are the costs of unreasonable actions (section 4.2), in units of the reward.
+
+    Attributes:
+        absent: p1, of a task for a job that is not there.
+        half: p2, of a job's first task; it is given back when the job has both roles.
+    """
+
+    absent: float
+    half: float
+
+
+NO_FINES = Fines(0.0, 0.0)
+
+
+class PhaseView(NamedTuple):
+    """A `PhaseView` is what a phase begins with.
+
+    Attributes:
+        shown: the visible jobs, by index, or ABSENT, (visible,); the first is there.
+        left: work that each job needs still, (jobs,).
+        backlog: jobs that wait and are not visible.
+        free: what there is of each resource; the phase changes it.
+    """
+
+    shown: Ints
+    left: Floats
+    backlog: int
+    free: Floats
+
+
 @compiled
 def actions_of(rules: PhaseRules) -> int:
     """Return the number of actions; the last one is void."""
@@ -101,47 +118,28 @@ def inputs_of(rules: PhaseRules) -> int:
 
 
 @compiled
-def write_state(
-    rules: PhaseRules, jobs: PhaseJobs, shown: Ints, left: Floats, counts: Ints, backlog: int, state: Floats
-) -> None:
+def write_state(rules: PhaseRules, jobs: PhaseJobs, view: PhaseView, counts: Ints, state: Floats) -> None:
     """Write what the network sees.
 
     Args:
         rules: of the phase.
         jobs: all.
-        shown: the visible ones, by index, or ABSENT, (visible,).
-        left: work that each job needs still, (jobs,).
+        view: what the phase began with.
         counts: workers and servers of the visible jobs, (visible, 2).
-        backlog: jobs that wait and are not visible.
         state: written, (inputs,).
     """
     state[:] = 0.0
     width = rules.models + (2 if rules.pairs else 3)
     for place in range(rules.visible):
-        job, at = shown[place], place * width
+        job, at = view.shown[place], place * width
         if job != ABSENT:
             if jobs.model[job] >= 0:
                 state[at + jobs.model[job]] = 1.0
-            state[at + rules.models] = left[job] / jobs.scale[job]
+            state[at + rules.models] = view.left[job] / jobs.scale[job]
             state[at + rules.models + 1] = counts[place, 0] / _COUNTS
             if not rules.pairs:
                 state[at + rules.models + 2] = counts[place, 1] / _COUNTS
-    state[-1] = backlog / _COUNTS
-
-
-@compiled
-def write_scores(network: Network, state: Floats, scores: Floats) -> None:
-    """Write the network's score of each action, before softmax.
-
-    Args:
-        network: of three hidden layers.
-        state: (inputs,).
-        scores: written, (actions,).
-    """
-    first = np.maximum(state @ network.weight1 + network.bias1, 0.0)
-    second = np.maximum(first @ network.weight2 + network.bias2, 0.0)
-    third = np.maximum(second @ network.weight3 + network.bias3, 0.0)
-    scores[:] = third @ network.weight4 + network.bias4
+    state[-1] = view.backlog / _COUNTS
 
 
 @compiled
@@ -159,7 +157,7 @@ def write_allowed(rules: PhaseRules, jobs: PhaseJobs, shown: Ints, counts: Ints,
     Args:
         rules: of the phase.
         jobs: all.
-        shown: see `write_state`.
+        shown: see `PhaseView`.
         counts: see `write_state`.
         free: what is left of each resource.
         allowed: written, (actions,).
@@ -192,7 +190,7 @@ def gains(rules: PhaseRules, jobs: PhaseJobs, shown: Ints, counts: Ints) -> bool
     Args:
         rules: of the phase.
         jobs: all.
-        shown: see `write_state`.
+        shown: see `PhaseView`.
         counts: see `write_state`.
     """
     for place in range(rules.visible):
@@ -216,50 +214,13 @@ def gains(rules: PhaseRules, jobs: PhaseJobs, shown: Ints, counts: Ints) -> bool
 
 
 @compiled
-def best_of(scores: Floats, allowed: Mask) -> int:
-    """Return the allowed action of the highest score."""
-    best = -1
-    for action in range(len(scores)):
-        if allowed[action] and (best < 0 or scores[action] > scores[best]):
-            best = action
-    return best
-
-
-@compiled
-def drawn(scores: Floats, allowed: Mask, uniform: float) -> int:
-    """Return an allowed action, each with its softmax probability.
-
-    Args:
-        scores: of the actions; of equal ones all are as likely.
-        allowed: of them.
-        uniform: a number drawn evenly from [0, 1).
-    """
-    top = -np.inf
-    for action in range(len(scores)):
-        if allowed[action]:
-            top = max(top, scores[action])
-    total = 0.0
-    for action in range(len(scores)):
-        if allowed[action]:
-            total += np.exp(scores[action] - top)
-    rest, last = uniform * total, -1
-    for action in range(len(scores)):
-        if allowed[action]:
-            last = action
-            rest -= np.exp(scores[action] - top)
-            if rest < 0:
-                break
-    return last
-
-
-@compiled
 def give(rules: PhaseRules, jobs: PhaseJobs, shown: Ints, counts: Ints, free: Floats, action: int) -> None:
     """Give what an action says, if its job is there.
 
     Args:
         rules: of the phase.
         jobs: all.
-        shown: see `write_state`.
+        shown: see `PhaseView`.
         counts: see `write_state`; changed.
         free: what is left of each resource; changed.
         action: not void.
@@ -276,43 +237,82 @@ def give(rules: PhaseRules, jobs: PhaseJobs, shown: Ints, counts: Ints, free: Fl
 
 
 @compiled
-def ensure_one_runs(shown: Ints, counts: Ints) -> None:
-    """Take back a phase in which no job has both roles, and give the oldest one of each."""
-    for place in range(len(shown)):
-        if counts[place, 0] and counts[place, 1]:
+def ensure_one_runs(jobs: PhaseJobs, shown: Ints, counts: Ints) -> None:
+    """Take back a phase in which no job would run, and give the oldest a worker and a server.
+
+    Args:
+        jobs: all.
+        shown: see `PhaseView`.
+        counts: see `write_state`; changed.
+    """
+    for place in range(len(counts)):
+        if shown[place] != ABSENT and jobs.rates[shown[place], counts[place, 1], counts[place, 0]] > 0:
             return
     counts[:] = 0
     counts[0] = 1
 
 
 @compiled
+def _fine(rules: PhaseRules, fines: Fines, shown: Ints, counts: Ints, action: int) -> float:
+    """Return r2 + r3 of an action, before it is carried out."""
+    place, role = (action, 0) if rules.pairs else (action // 2, action % 2)
+    if shown[place] == ABSENT:
+        return -fines.absent
+    if rules.pairs or counts[place, role]:
+        return 0.0
+    return fines.half if counts[place, 1 - role] else -fines.half
+
+
+@compiled
 def decide(
-    rules: PhaseRules, network: Network, jobs: PhaseJobs, shown: Ints, left: Floats, backlog: int, free: Floats
-) -> Ints:
-    """Return workers and servers of the visible jobs, (visible, 2), by the best action each time.
+    rules: PhaseRules,
+    network: Network,
+    jobs: PhaseJobs,
+    view: PhaseView,
+    how: int,
+    random: np.random.Generator,
+    fines: Fines,
+    steps: PhaseSteps,
+    at: int,
+) -> tuple[Ints, int, float]:
+    """Go through a phase; return workers and servers of the visible jobs, the steps there are then, and the fines.
 
     Args:
         rules: of the phase.
         network: that decides.
         jobs: all.
-        shown: see `write_state`; the first is there.
-        left: see `write_state`.
-        backlog: see `write_state`.
-        free: what there is of each resource; changed.
+        view: what the phase begins with.
+        how: BEST, SAMPLED or UNIFORM.
+        random: of the draws.
+        fines: of actions.
+        steps: free decisions are written there, while there is room.
+        at: where the next one is written.
     """
     counts = np.zeros((rules.visible, 2), dtype=np.int64)
-    state, scores = np.empty(inputs_of(rules)), np.empty(actions_of(rules))
+    state, scores = np.empty(inputs_of(rules)), np.zeros(actions_of(rules))
     allowed = np.empty(actions_of(rules), dtype=np.bool_)
-    # else it might not end
-    own = PhaseRules(rules.visible, rules.models, rules.pairs, rules.until_no_gain, rules.void_ends, True)
-    while write_allowed(own, jobs, shown, counts, free, allowed):
-        if rules.until_no_gain and not gains(rules, jobs, shown, counts):
+    own = _present_only(rules) if how == BEST else rules  # the best action for a job that is not there stays the best
+    fined = 0.0
+    for _ in range(MOST_ACTIONS):
+        if not write_allowed(own, jobs, view.shown, counts, view.free, allowed):
             break
-        write_state(rules, jobs, shown, left, counts, backlog, state)
-        write_scores(network, state, scores)
-        action = best_of(scores, allowed)
+        if rules.until_no_gain and not gains(rules, jobs, view.shown, counts):
+            break
+        write_state(rules, jobs, view, counts, state)
+        if how != UNIFORM:
+            write_scores(network, state, scores)
+        action = chosen(scores, allowed, how, random)
+        if at < len(steps.actions):
+            steps.states[at], steps.actions[at], steps.allowed[at] = state, action, allowed
+            at += 1
         if action == len(scores) - 1:
             break
-        give(rules, jobs, shown, counts, free, action)
-    ensure_one_runs(shown, counts)
-    return counts
+        fined += _fine(rules, fines, view.shown, counts, action)
+        give(rules, jobs, view.shown, counts, view.free, action)
+    ensure_one_runs(jobs, view.shown, counts)
+    return counts, at, fined
+
+
+@compiled
+def _present_only(rules: PhaseRules) -> PhaseRules:
+    return PhaseRules(rules.visible, rules.models, rules.pairs, rules.until_no_gain, rules.void_ends, True)

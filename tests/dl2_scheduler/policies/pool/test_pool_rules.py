@@ -1,7 +1,5 @@
 """Rules that events wake: the contract, by hand, and beside the best of all plans."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +16,7 @@ from dl2_scheduler.policies.rules.optimus import Optimus
 from dl2_scheduler.sim.events.worlds import formula
 from tests.dl2_scheduler import clusters
 from tests.dl2_scheduler.clusters import SPEEDS, counts, job, nodes, snapshot, snapshots
+from tests.dl2_scheduler.policies.pool.enumeration import best_plan
 from tests.dl2_scheduler.policies.test_policies import PLACEMENTS, decide
 from tests.sweeps import examples
 
@@ -90,30 +89,6 @@ def test_within_two_percent_of_the_best_plan_of_three_jobs(seed: int) -> None:
     now, speeds = _states(seed, 3), formula().speeds
     curves = np.array([speeds.grid(each.job.model).max(axis=0) for each in now.jobs])
     left = np.array([each.job.epochs * 32 for each in now.jobs])
-    best = _best(left, curves, 10)
+    best = best_plan(left, curves, 10)
     plan = planned(left, curves, 10)
     assert cost_of(left, curves, 10, plan) <= best * 1.02
-
-
-def _best(left: np.ndarray, curves: np.ndarray, units: int) -> float:
-    """Return the least sum of ends, by trying all splits at each end."""
-    here = [number for number in range(len(left)) if left[number] > 0]
-    if not here:
-        return 0.0
-    if len(here) == 1:
-        return float(left[here[0]] / curves[here[0]].max())
-    least = np.inf
-    for split in product(range(units + 1), repeat=len(here)):
-        if sum(split) > units:
-            continue
-        rates = np.array([curves[number, count] for number, count in zip(here, split, strict=True)])
-        if not rates.any():
-            continue
-        with np.errstate(divide="ignore"):
-            soonest = float((left[here] / rates).min())
-        rest = left.copy()
-        rest[here] = np.maximum(left[here] - rates * soonest, 0.0)
-        rest[rest < 1e-9 * left] = 0.0
-        if soonest * len(here) < least:
-            least = min(least, soonest * len(here) + _best(rest, curves, units))
-    return least
