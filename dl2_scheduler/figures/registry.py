@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.figures.chic.registry import CHIC_FIGURES
 from dl2_scheduler.figures.comparison import comparison
 from dl2_scheduler.figures.draw import Picture, save
 from dl2_scheduler.figures.generality import teachers, varied_speeds, wrong_estimates
@@ -64,9 +65,10 @@ LIVE_FIGURES: Mapping[str, LiveEntry] = {
 
 def check_number(number: str) -> None:
     """Refuse what cannot be drawn. Raises BadInput, with what can."""
-    if number not in FIGURES and number not in LIVE_FIGURES:
+    if number not in FIGURES and number not in LIVE_FIGURES and number not in CHIC_FIGURES:
         raise BadInput(
-            f"no figure {number}: give one of {', '.join(FIGURES)}, or of live jobs {' or '.join(LIVE_FIGURES)}"
+            f"no figure {number}: give one of {', '.join([*FIGURES, *CHIC_FIGURES])}, or of live jobs "
+            f"{' or '.join(LIVE_FIGURES)}"
         )
 
 

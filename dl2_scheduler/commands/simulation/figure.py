@@ -1,4 +1,4 @@
-"""This module is `dl2 figure`: it draws a figure of the paper from runs of our own."""
+"""This module is `dl2 figure`: it draws a figure of a paper from runs of our own."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,18 +7,22 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.simulation.simulated import SpeedTable, known_speeds
+from dl2_scheduler.sim.events.worlds import formula, table
 from elastic_ps.system.descendants import descendants_end_with_me
 from elastic_ps.system.terminal import say
 
 
 def figure(
-    number: Annotated[str, typer.Argument(metavar="N", help="9 to 18, table2, loss or reward.")],
+    number: Annotated[str, typer.Argument(metavar="N", help="9 to 18, table2, loss, reward, or chic-4a and so on.")],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where it is written; runs are kept there.")],
     speeds: SpeedTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
 ) -> None:
-    """Draw a figure of the DL2 paper from runs of our own: a picture, and a CSV file of its numbers."""
+    """Draw a figure of the DL2 paper, or Chic's, from runs of our own: a picture, and a CSV file of its numbers."""
     # torch and matplotlib take seconds to import, which no other command should
+    from dl2_scheduler.figures.chic.lab import ChicLab
+    from dl2_scheduler.figures.chic.registry import CHIC_FIGURES, draw_chic
+    from dl2_scheduler.figures.chic.scale import ChicScale
     from dl2_scheduler.figures.lab import Lab
     from dl2_scheduler.figures.live import LiveJobs, LiveScale
     from dl2_scheduler.figures.registry import LIVE_FIGURES, check_number, draw, draw_live
@@ -32,7 +36,10 @@ def figure(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"--out {out}: no folder: {error.strerror}") from error
-    if number in LIVE_FIGURES:
+    if number in CHIC_FIGURES:
+        world = formula() if speeds is None else table(known)  # the paper gives no speeds
+        say(draw_chic(number, ChicLab(out, world, ChicScale(), seed, _tell), out))
+    elif number in LIVE_FIGURES:
         descendants_end_with_me()
         say(draw_live(number, LiveJobs(out / "live", LiveScale(), seed, _tell), out))
     else:
