@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dl2_scheduler.cluster.compiled import compiled
-from dl2_scheduler.cluster.hardware.machines import Floats, Ints
+from dl2_scheduler.cluster.hardware.machines import Floats, Ints, Machines
 from dl2_scheduler.cluster.hardware.placements import SERVER, PlacementArrays
 from dl2_scheduler.cluster.hardware.topology import Routes, Topology
+from dl2_scheduler.sim.placed.change import LinkUse, link_use
 from dl2_scheduler.sim.placed.network import MB_A_SECOND, max_min, with_senders
 from dl2_scheduler.sim.placed.traits import Needs
 
@@ -132,6 +133,22 @@ def routes_of(topology: Topology, placements: PlacementArrays, pairs: Pairs, apa
     worker, server = pairs.worker[apart], pairs.server[apart]
     flow = _MOST_SERVERS * placements.number[placements.job[worker]] + pairs.rank[apart]
     return topology.routes(node[worker], node[server], flow)
+
+
+def use_of(machines: Machines, topology: Topology, placements: PlacementArrays, wanted: Floats) -> LinkUse:
+    """Return what links the flows of all jobs take.
+
+    Args:
+        machines: on which tasks lie.
+        topology: of the nodes.
+        placements: of all tasks.
+        wanted: what each of a job's flows wants of its links, (jobs,).
+    """
+    pairs = pairs_of(placements.job, placements.role, len(placements.model))
+    node = machines.node_of[placements.group]
+    apart = np.flatnonzero(node[pairs.worker] != node[pairs.server])
+    routes = routes_of(topology, placements, pairs, apart, node)
+    return link_use(placements.job[pairs.worker[apart]], routes, wanted, len(topology.capacity))
 
 
 @compiled

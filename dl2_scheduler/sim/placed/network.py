@@ -102,6 +102,22 @@ def _take(left: Floats, sharing: Ints, links: Ints, rate: float) -> None:
 
 
 @compiled
+def equal_share(capacity: Floats, routes: Routes, flows: Floats) -> Floats:
+    """Return the rate of each flow where a link gives all its flows alike, whether they can use it or not, (flows,).
+
+    Args:
+        capacity: of each link, (links,).
+        routes: of the flows that are asked for.
+        flows: how many take each link, (links,).
+    """
+    rates = np.full(len(routes.start) - 1, np.inf)
+    for flow in range(len(rates)):
+        for link in routes.links[routes.start[flow] : routes.start[flow + 1]]:
+            rates[flow] = min(rates[flow], capacity[link] / flows[link])
+    return rates
+
+
+@compiled
 def touched(capacity: Floats, start: Ints, links: Ints, cap: Floats, changed: Flags) -> Flags:
     """Return which flows' rates a change may alter, (flows,): those that hang together with it over links.
 

@@ -12,9 +12,9 @@ from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementA
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.sim.placed.change import LinkUse, beside, link_use, near, reached, renewed
+from dl2_scheduler.sim.placed.change import LinkUse, beside, near, reached, renewed
 from dl2_scheduler.sim.placed.contention import Contention
-from dl2_scheduler.sim.placed.exchange import WIRE, Pairs, exchanges_of, pairs_of, routes_of, wire_speeds
+from dl2_scheduler.sim.placed.exchange import WIRE, Pairs, exchanges_of, pairs_of, routes_of, use_of, wire_speeds
 from dl2_scheduler.sim.placed.network import MB_A_SECOND
 from dl2_scheduler.sim.placed.traits import TRAITS, Needs, Traits
 
@@ -113,12 +113,7 @@ class Mechanistic:
 
     def _use(self, placements: PlacementArrays) -> LinkUse:
         """Return what links jobs take."""
-        pairs = pairs_of(placements.job, placements.role, len(placements.model))
-        node = self.machines.node_of[placements.group]
-        apart = np.flatnonzero(node[pairs.worker] != node[pairs.server])
-        routes = routes_of(self.topology, placements, pairs, apart, node)
-        job = placements.job[pairs.worker[apart]]
-        return link_use(job, routes, self._wires(placements), len(self.topology.capacity))
+        return use_of(self.machines, self.topology, placements, self._wires(placements))
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from dl2_scheduler.cluster.hardware.topologies.fat_tree import fat_tree
 from dl2_scheduler.cluster.hardware.topologies.flat import flat
 from dl2_scheduler.cluster.hardware.topologies.vl2 import vl2
 from dl2_scheduler.sim.placed.calibrate import placed
+from dl2_scheduler.sim.placed.formula import Formula
 from dl2_scheduler.sim.placed.placed_speed import Mechanistic
 
 MODELS = tuple(sorted(PUBLISHED))
 TOPOLOGIES = [flat([2.0] * 9), fat_tree(4, (2.0, 4.0, 8.0)), fat_tree(4, oversubscription=8), vl2(4, 3), bcube(3)]
-WORLDS = [
-    Mechanistic(Machines.alike(GRAPH, len(topology.partition_of)), topology, PUBLISHED) for topology in TOPOLOGIES
-]
+CLUSTERS = [(Machines.alike(GRAPH, len(topology.partition_of)), topology, PUBLISHED) for topology in TOPOLOGIES]
+WORLDS = [Mechanistic(*cluster) for cluster in CLUSTERS] + [Formula.drawn(*cluster, seed=1) for cluster in CLUSTERS]
 WIDE = WORLDS[1]
 
 
@@ -88,3 +88,24 @@ def test_jobs_that_feel_nothing_are_not_rated(model, others, rated):
     assert world.counted == rated
     world.delta(world.rated(with_it), without, np.array([0]))
     assert world.counted == rated - 1
+
+
+@pytest.mark.parametrize("world", [Mechanistic(*CLUSTERS[2]), Formula.drawn(*CLUSTERS[2], seed=1)])
+def test_jobs_that_share_a_link_alone_feel_each_other(world):
+    """Jobs exchange between the same two racks, on nodes of their own, over two links up, each by its hash."""
+    others = [("vgg-16", [2 + n], [6 + n]) for n in (0, 1)] + [("vgg-16", [3], [7])]
+    without, with_it = (placed(MODELS, [("vgg-16", *where), *others]) for where in (([], []), ([0, 1], [4, 4])))
+    for was, now in ((without, with_it), (with_it, without)):
+        found = world.delta(world.rated(was), now, np.array([0])).rates
+        assert found == pytest.approx(world.rates(now), rel=1e-12)
+        assert (found[1:] != world.rates(was)[1:]).any()
+
+
+def test_jobs_feel_what_overflows_from_the_other_processor():
+    """Eight tasks of DSSM want more cores than their processor has, and none of them exchanges over a link."""
+    others = [("ctc", [0], [0]), ("dssm", [1, 1, 1], [1])]
+    without, with_it = (placed(MODELS, [("dssm", *where), *others]) for where in (([], []), ([1, 1, 1], [1])))
+    world = Formula.drawn(*CLUSTERS[2], seed=1)
+    found = world.delta(world.rated(without), with_it, np.array([0])).rates
+    assert found == pytest.approx(world.rates(with_it), rel=1e-12)
+    assert found[1] < world.rates(without)[1]

@@ -1,0 +1,295 @@
+"""This module is the graph scheduler's world: its interference model and its law of speed, as its paper prints them.
+
+The paper keeps all coefficients and the models' profiles to itself: ours are drawn, and scaled until six jobs on three
+servers lose a third of their speed, as its figure 1 has it. As printed, a job alone has a slowdown; here it has none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+
+from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.cluster.hardware.machines import GPU, HARMONY, Floats, Ints, Machines
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays, Rated
+from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, Profile
+from dl2_scheduler.cluster.hardware.topology import Topology
+from dl2_scheduler.sim.placed.change import LinkUse, beside, near, renewed, users
+from dl2_scheduler.sim.placed.exchange import Pairs, pairs_of, routes_of, use_of
+from dl2_scheduler.sim.placed.network import MB_A_SECOND, equal_share
+from dl2_scheduler.sim.placed.placed_speed import RatedFlows
+
+LOSS = 0.33
+"""Part of its speed that a job loses on the average where six of them are on three servers (the paper's figure 1)."""
+_CPU_SPREAD, _PCIE_SPREAD = 0.15, 0.15  # standard deviations of the logarithms of what is drawn about a profile
+
+
+class Loads(NamedTuple):
+    """`Loads` are what the paper's model looks at.
+
+    Attributes:
+        beside_cpu: cores that tasks of other jobs use beside each task, (tasks,).
+        own_cpu: cores that it uses itself, (tasks,).
+        beside_pcie: Gb/s of PCIe that tasks of other jobs use beside it, (tasks,).
+        own_pcie: Gb/s that it uses itself, (tasks,).
+    """
+
+    beside_cpu: Floats
+    own_cpu: Floats
+    beside_pcie: Floats
+    own_pcie: Floats
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """These `Coefficients` are the seven of the paper's model.
+
+    Attributes:
+        cpu: alpha 1 to 3 and lambda 1: a1 exp(a2 U + a3 C) + l1, U and C in cores.
+        pcie: beta 1 and 2, and lambda 2: b1 U + b2 P + l2, U and P in Gb/s.
+    """
+
+    cpu: tuple[float, float, float, float]
+    pcie: tuple[float, float, float]
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator) -> "Coefficients":
+        """Return some of a plausible order, not scaled yet: half of the harm is done after some three cores more."""
+        alpha = (1.0, float(rng.uniform(0.30, 0.33)), float(rng.uniform(0.1, 0.2)))
+        beta = float(rng.uniform(2.2, 2.6)), float(rng.uniform(0.5, 1.5))
+        return cls((*alpha, -float(rng.uniform(0.9, 1.1))), (*beta, float(rng.uniform(0.0, 0.05))))
+
+    def times(self, factor: float) -> "Coefficients":
+        """Return those by which all slowdowns are so many times as large."""
+        a1, a2, a3, l1 = self.cpu
+        b1, b2, l2 = self.pcie
+        return Coefficients((factor * a1, a2, a3, factor * l1), (factor * b1, factor * b2, factor * l2))
+
+    def slowdown(self, loads: Loads) -> Floats:
+        """Return what computing takes more, as a part of itself, (tasks,)."""
+        a1, a2, a3, l1 = self.cpu
+        b1, b2, l2 = self.pcie
+        cpu = np.maximum(a1 * np.exp(a2 * loads.beside_cpu + a3 * loads.own_cpu) + l1, 0.0)
+        pcie = np.maximum(b1 * loads.beside_pcie + b2 * loads.own_pcie + l2, 0.0)
+        slowdown: Floats = np.where(loads.beside_cpu > 0, cpu, 0.0) + np.where(loads.beside_pcie > 0, pcie, 0.0)
+        return slowdown
+
+
+@dataclass(frozen=True)
+class FormulaInterference:
+    """See `Interference`: the sum of what sharing cores and what sharing PCIe costs, each 0 where nobody shares.
+
+    Attributes:
+        machines: on which tasks lie.
+        coefficients: of the model.
+        cpu: cores that a task uses alone, by model and role, (models, 2).
+        pcie: Gb/s that it moves over PCIe alone, by model and role, (models, 2).
+    """
+
+    machines: Machines
+    coefficients: Coefficients
+    cpu: Floats
+    pcie: Floats
+
+    @classmethod
+    def drawn(cls, machines: Machines, profiles: Mapping[str, Profile], seed: int) -> "FormulaInterference":
+        """Return the model with everything drawn that the paper does not say, and scaled to its figure 1.
+
+        Args:
+            machines: on which tasks lie.
+            profiles: of models, about which their uses are drawn; those of Harmony's are among them.
+            seed: of the draws.
+        """
+        rng = np.random.default_rng(seed)
+        known = [profiles[name] for name in sorted(profiles)]
+        cpu = np.array([[profile.cpu_worker, profile.cpu_server] for profile in known])
+        pcie = np.array([[_pcie_gbps(profile), 0.0] for profile in known])
+        cpu *= np.exp(rng.normal(0.0, _CPU_SPREAD, cpu.shape))
+        pcie *= np.exp(rng.normal(0.0, _PCIE_SPREAD, pcie.shape))
+        coefficients = Coefficients.drawn(rng)
+        pairs = cls(Machines.alike(HARMONY, 1), coefficients, cpu, pcie)
+        models = [sorted(profiles).index(name) for name in HARMONY_MODELS]
+        alone = np.concatenate([pairs.slowdown(_pair(len(known), *two))[[0, 2]] for two in combinations(models, 2)])
+        factor = float(brentq(lambda factor: np.mean(1 - 1 / (1 + factor * alone)) - LOSS, 0.0, 1e6))
+        return cls(machines, coefficients.times(factor), cpu, pcie)
+
+    def slowdown(self, placements: PlacementArrays) -> Floats:
+        """See `Interference.slowdown`."""
+        return self.coefficients.slowdown(self.loads(placements))
+
+    def loads(self, placements: PlacementArrays) -> Loads:
+        """Return what lies beside each task."""
+        model, group = placements.model[placements.job], placements.group
+        use = np.column_stack([self.cpu[model, placements.role], self.pcie[model, placements.role]])
+        node = self.machines.node_of[group]
+        return Loads(*_loads(placements.job, group, node, use, self._cores, len(self.machines.nodes)).T)
+
+    @cached_property
+    def _cores(self) -> Floats:
+        return np.array([socket.cores for socket in self.machines.sockets], dtype=float)
+
+
+@compiled
+def _loads(job: Ints, group: Ints, node: Ints, use: Floats, cores: Floats, nodes: int) -> Floats:
+    """Return what lies beside each task, (tasks, 4): see `Loads`.
+
+    Args:
+        job: of each task, (tasks,).
+        group: of each task, (tasks,).
+        node: of each task, (tasks,).
+        use: cores, and Gb/s of PCIe, of each task, (tasks, 2).
+        cores: of each group, (groups,): who does not find one runs on another group of its node.
+        nodes: how many there are.
+    """
+    start = np.zeros(nodes + 1, dtype=np.int64)
+    for where in node:
+        start[where + 1] += 1
+    start = np.cumsum(start)
+    order, filled = np.empty(len(node), dtype=np.int64), start[:-1].copy()
+    for task in range(len(node)):
+        order[filled[node[task]]] = task
+        filled[node[task]] += 1
+    found, elsewhere = np.zeros((len(node), 4)), np.zeros(len(cores))  # cores that others use on other groups
+    for task in range(len(node)):
+        here = order[start[node[task]] : start[node[task] + 1]]
+        for other in here:
+            elsewhere[group[other]] = 0.0
+        for other in here:
+            if job[other] == job[task]:
+                continue
+            if group[other] == group[task]:
+                found[task, 0] += use[other, 0]
+                found[task, 2] += use[other, 1]
+            else:
+                before = max(0.0, elsewhere[group[other]] - cores[group[other]])
+                elsewhere[group[other]] += use[other, 0]
+                found[task, 0] += max(0.0, elsewhere[group[other]] - cores[group[other]]) - before
+        found[task, 1], found[task, 3] = use[task]
+    return found
+
+
+def _pcie_gbps(profile: Profile) -> float:
+    """Return what a worker moves to and from its GPU: parameters and gradients, once a step."""
+    return 2 * profile.size_mb / MB_A_SECOND / profile.step_s if profile.worker[GPU] else 0.0
+
+
+def _pair(models: int, one: int, other: int) -> PlacementArrays:
+    """Return two jobs on one server, a worker and a server each; the first job's worker is task 0, the other's 2."""
+    job, role = np.array([0, 0, 1, 1]), np.array([WORKER, SERVER] * 2)
+    return PlacementArrays(np.array([one, other]), job, role, np.zeros(4, dtype=np.int64), np.arange(2))
+
+
+@dataclass(frozen=True)
+class Formula:
+    """See `PlacedSpeed`: a step is its slowest worker's computing, and then its slowest exchange.
+
+    Workers divide a batch that stays as large as one worker's; a link divides itself equally among its flows; inside a
+    node an exchange has the link between two sockets for itself.
+
+    Attributes:
+        machines: on which tasks lie.
+        topology: by which its nodes are linked.
+        profiles: of the models, which tasks know by their alphabetical order.
+        interference: what computing takes more.
+    """
+
+    machines: Machines
+    topology: Topology
+    profiles: Mapping[str, Profile]
+    interference: FormulaInterference
+
+    @classmethod
+    def drawn(cls, machines: Machines, topology: Topology, profiles: Mapping[str, Profile], seed: int) -> "Formula":
+        """Return a world with an interference that is drawn.
+
+        Args:
+            machines: on which tasks lie.
+            topology: by which its nodes are linked.
+            profiles: of the models.
+            seed: see `FormulaInterference.drawn`.
+        """
+        return cls(machines, topology, profiles, FormulaInterference.drawn(machines, profiles, seed))
+
+    def rates(self, placements: PlacementArrays) -> Floats:
+        """See `PlacedSpeed.rates`."""
+        return self.rated(placements).rates
+
+    def rated(self, placements: PlacementArrays) -> RatedFlows:
+        """See `ChangingSpeed.rated`."""
+        use = self._use(placements)
+        return RatedFlows(placements, self._rates(placements, self.interference.slowdown(placements), use.load), use)
+
+    def delta(self, before: Rated, placements: PlacementArrays, changed: Ints) -> RatedFlows:
+        """See `ChangingSpeed.delta`: who shares a node, or a link, with a changed job is rated anew."""
+        if not isinstance(before, RatedFlows):
+            return self.rated(placements)
+        those = np.zeros(len(placements.model), dtype=np.bool_)
+        those[changed] = True
+        new = self._use(placements.of_tasks(those[placements.job]))
+        use = renewed(before.use, those, new, np.ones(len(those)))
+        felt = beside(before.placements, placements, those, self.machines.node_of)
+        felt |= users(use.routes, before.use.load != use.load)
+        node = self.machines.node_of[placements.group]
+        tasks, own = near(placements.job, node, felt, len(self.machines.nodes))
+        slowed = self.interference.slowdown(placements.of_tasks(tasks))[:own]
+        rates = self._rates(placements.of_tasks(tasks[:own]), slowed, use.load)
+        return RatedFlows(placements, np.where(felt, rates, before.rates), use)
+
+    def _use(self, placements: PlacementArrays) -> LinkUse:
+        """Return what links jobs take; each flow counts for one."""
+        return use_of(self.machines, self.topology, placements, np.ones(len(placements.model)))
+
+    def _rates(self, placements: PlacementArrays, slowed: Floats, load: Floats) -> Floats:
+        """Return the rates of jobs, (jobs,).
+
+        Args:
+            placements: of their tasks.
+            slowed: slowdown of each task, (tasks,).
+            load: flows of each link, of these jobs and of all others, (links,).
+        """
+        pairs = pairs_of(placements.job, placements.role, len(placements.model))
+        group, node = placements.group, self.machines.node_of[placements.group]
+        gbps = np.where(group[pairs.worker] == group[pairs.server], np.inf, self._qpi[node[pairs.worker]])
+        apart = np.flatnonzero(node[pairs.worker] != node[pairs.server])
+        routes = routes_of(self.topology, placements, pairs, apart, node)
+        gbps[apart] = equal_share(self.topology.capacity, routes, load)
+        return _rates(self._models[placements.model], placements.job, pairs, gbps, slowed)
+
+    @cached_property
+    def _qpi(self) -> Floats:
+        return np.array([node.qpi_gbps for node in self.machines.nodes])
+
+    @cached_property
+    def _models(self) -> Floats:
+        """The seconds that a worker computes alone, the MB, and the samples of a step, of each model, (models, 3)."""
+        known = [self.profiles[name] for name in sorted(self.profiles)]
+        return np.array([[profile.alone_s, profile.size_mb, profile.batch] for profile in known])
+
+
+@compiled
+def _rates(jobs: Floats, job: Ints, pairs: Pairs, gbps: Floats, slowed: Floats) -> Floats:
+    """Return samples a second of each job, (jobs,).
+
+    Args:
+        jobs: what `Formula._models` says of each, (jobs, 3).
+        job: of each task, (tasks,).
+        pairs: of all jobs.
+        gbps: of each pair's flow, (pairs,).
+        slowed: slowdown of each task, (tasks,).
+    """
+    computing, exchange, workers = np.zeros(len(jobs)), np.full(len(jobs), -1.0), np.zeros(len(jobs))
+    for number in range(len(pairs.workers)):
+        task, servers = pairs.workers[number], pairs.start[number + 1] - pairs.start[number]
+        whose = job[task]
+        workers[whose] += 1
+        computing[whose] = max(computing[whose], jobs[whose, 0] * (1.0 + slowed[task]))
+        for pair in range(pairs.start[number], pairs.start[number + 1]):
+            exchange[whose] = max(exchange[whose], jobs[whose, 1] / servers / MB_A_SECOND / gbps[pair])
+    rates = np.zeros(len(jobs))
+    for whose in np.flatnonzero(exchange >= 0.0):  # who has both roles
+        rates[whose] = jobs[whose, 2] / (computing[whose] / workers[whose] + exchange[whose])
+    return rates
