@@ -4,7 +4,7 @@ Weights are shared by all groups and jobs, so that neither their order nor their
 a job's workers and servers in turn. `learning.placement.imitation` makes the weights.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,6 +79,25 @@ def placer_inputs(draft: Draft, job: int, role: int, left: int) -> PlacerInputs:
     return PlacerInputs(rows, about, np.append(fits, not any(placed)))
 
 
+def place_by(view: PlacementView, choose: Callable[[PlacerInputs], int | None]) -> Places:
+    """Place task by task, shortest jobs first, a job's workers and servers in turn.
+
+    Args:
+        view: of the cluster.
+        choose: returns the group of a task; None: its job waits.
+    """
+    draft = Draft(view)
+    order = waiting(view, JobOrder.SHORTEST)
+    for number, job in enumerate(order):
+        for role in missing_tasks(view, job):
+            group = choose(placer_inputs(draft, job, role, len(order) - number - 1))
+            if group is None:
+                draft.drop(job)
+                break
+            draft.put(job, role, group)
+    return draft.placement()
+
+
 @dataclass(frozen=True)
 class LearntPlacer:
     """See `PlacementPolicy`: the best of its scores decides.
@@ -91,17 +110,7 @@ class LearntPlacer:
 
     def place(self, view: PlacementView) -> Places:
         """See `PlacementPolicy.place`."""
-        draft = Draft(view)
-        order = waiting(view, JobOrder.SHORTEST)
-        for number, job in enumerate(order):
-            for role in missing_tasks(view, job):
-                inputs = placer_inputs(draft, job, role, len(order) - number - 1)
-                choice = self.choose(inputs)
-                if choice is None:
-                    draft.drop(job)
-                    break
-                draft.put(job, role, choice)
-        return draft.placement()
+        return place_by(view, self.choose)
 
     def choose(self, inputs: PlacerInputs) -> int | None:
         """Return the group of a task; None: its job waits, as it does where the task fits nowhere."""
