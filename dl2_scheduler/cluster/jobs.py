@@ -9,6 +9,9 @@ from dl2_scheduler.cluster.ranges import LATEST, MOST_AMOUNT, MOST_EPOCHS, MOST_
 MOST_TASKS = 256
 """Of one role of a job: a speed is kept for every pair of counts."""
 
+MOST_PARTITIONS = 1_000_000
+"""Of a cluster: more than the largest has nodes."""
+
 UNKNOWN_SAMPLES = 1.0
 """Of an epoch, until the job has told: policies that weigh by it try such a job first."""
 
@@ -46,6 +49,7 @@ class Job:
         min_workers: the fewest workers that it runs with, if at all.
         min_servers: the fewest servers, likewise.
         epochs_estimate: the epochs that its owner said it needs; None: those that it needs.
+        partition: of the cluster: the scheduler of it places the job, where each partition has its own.
     """
 
     id: int | str
@@ -60,6 +64,7 @@ class Job:
     min_workers: int = 1
     min_servers: int = 1
     epochs_estimate: float | None = None
+    partition: int = 0
 
     @property
     def estimate(self) -> float:
@@ -81,6 +86,7 @@ class Job:
         check_range("samples_per_epoch", self.samples_per_epoch, MOST_SAMPLES, zero=False)
         check_range("epochs_estimate", self.estimate, MOST_EPOCHS, zero=False)
         check_range("arrival", self.arrival, LATEST)
+        check_range("partition", self.partition, MOST_PARTITIONS)
         for role, least, most in (
             ("workers", self.min_workers, self.max_workers),
             ("servers", self.min_servers, self.max_servers),

@@ -65,7 +65,7 @@ def generate(
     _check(jobs, seed, slot_seconds, rate, {"epochs spread": epochs_spread, "estimate error": estimate_error})
     names, weights = _weights(models)
     of_arrivals, of_models, of_epochs, of_estimates = np.random.default_rng(seed).spawn(4)
-    arrivals = _ARRIVALS[pattern](of_arrivals, jobs, slot_seconds, rate)
+    arrivals = arrival_times(pattern, of_arrivals, jobs, slot_seconds, rate)
     chosen = of_models.choice(len(names), size=jobs, p=weights)
     factors = of_epochs.uniform(1 - epochs_spread, 1 + epochs_spread, size=jobs)
     errors = of_estimates.choice([-estimate_error, estimate_error], size=jobs)
@@ -116,6 +116,21 @@ _ARRIVALS: Mapping[Pattern, Callable[[np.random.Generator, int, float, float], l
     Pattern.POISSON: _poisson,
     Pattern.UNIFORM: _uniform,
 }
+
+
+def arrival_times(
+    pattern: Pattern, random: np.random.Generator, jobs: int, slot_seconds: float, rate: float
+) -> list[float]:
+    """Return when jobs arrive, in seconds.
+
+    Args:
+        pattern: see `generate`.
+        random: source of what is drawn.
+        jobs: how many.
+        slot_seconds: length of a slot.
+        rate: jobs a slot, on average.
+    """
+    return _ARRIVALS[pattern](random, jobs, slot_seconds, rate)
 
 
 def _check(jobs: int, seed: int, slot_seconds: float, rate: float, parts: Mapping[str, float]) -> None:

@@ -29,8 +29,9 @@ JOB_FIELDS: Mapping[str, Reader] = {
     "min_workers": whole_number,
     "min_servers": whole_number,
     "epochs_estimate": number,
+    "partition": whole_number,
 }
-UNLESS_USUAL = {"min_workers": 1, "min_servers": 1, "epochs_estimate": None}
+UNLESS_USUAL = {"min_workers": 1, "min_servers": 1, "epochs_estimate": None, "partition": 0}
 """Fields that are written only where they have another value."""
 _MAY_LACK = frozenset({"max_workers", "max_servers", *UNLESS_USUAL})
 _NODE_FIELDS = {"name": text, "capacity": amounts}

@@ -70,6 +70,15 @@ HARMONY = Hardware((Socket(cores=8, gpus=2),))
 GRAPH = Hardware((Socket(cores=8, gpus=2, pcie_gbps=128.0),) * 2, nic_gbps=10.0)
 """A server of the graph scheduler's default cluster (TNSM 2021, section VI): 2 processors of 8 cores, 4 GPUs."""
 
+GRAPH_WIDE = Hardware((Socket(cores=16, gpus=4),) * 2, nic_gbps=10.0)
+"""Its type (i), as a DGX-1: 2 processors of 16 cores, 8 GPUs."""
+
+GRAPH_UNEVEN = Hardware((Socket(cores=16, gpus=4), Socket(cores=8, gpus=2)), nic_gbps=10.0)
+"""Its type (ii): a processor of 16 cores with 4 GPUs, and one of 8 with 2."""
+
+GRAPH_NARROW = Hardware((Socket(cores=8, gpus=2),), nic_gbps=10.0)
+"""A fifth of the servers of its type (iii): a processor of 8 cores with 2 GPUs."""
+
 
 def _cpus(socket: Socket) -> int:
     return socket.cpus

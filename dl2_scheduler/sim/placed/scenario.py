@@ -18,9 +18,16 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.bound import hard_bound, lp_bound
 from dl2_scheduler.sim.placed.calibrate import placed
 from dl2_scheduler.sim.placed.cluster import PlacedCluster
+from dl2_scheduler.sim.placed.formula import Formula
+from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType, graph_machines, graph_topology
 from dl2_scheduler.sim.placed.placed_speed import Mechanistic
 from dl2_scheduler.sim.placed.workloads import Workload
 from dl2_scheduler.sim.simulator import steps
+
+GRAPH_INTERVAL = 1800.0
+"""Seconds of an interval of the graph scheduler."""
+GRAPH_PARTITION = 100
+"""Servers of a partition to which its paper's rates of arrival belong."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,36 @@ class Scenario:
         topology = flat_of(machines)
         world = Mechanistic(machines, topology, profiles, strength)
         return cls(machines, topology, profiles, world, Workload(profiles, mean=mean, pattern=pattern))
+
+    @classmethod
+    def graph(
+        cls,
+        network: NetworkType = NetworkType.FAT_TREE,
+        servers: ServerType = ServerType.DEFAULT,
+        *,
+        small: bool = False,
+        oversubscription: float = 1.0,
+        mean: float = 15.0,
+        pattern: str = "uniform",
+        seed: int = 0,
+    ) -> "Scenario":
+        """Return a cluster of the graph scheduler's paper (section VI) in the world of its formulas.
+
+        Args:
+            network: that links the servers.
+            servers: their type.
+            small: see `graph_topology`; jobs come in proportion to the servers.
+            oversubscription: see `graph_topology`.
+            mean: jobs an interval that come to a partition of 100 servers.
+            pattern: see `Workload`.
+            seed: of the coefficients of interference, and of everything else but jobs.
+        """
+        topology = graph_topology(network, small, oversubscription, seed)
+        machines = graph_machines(servers, topology, seed)
+        world = Formula.drawn(machines, topology, PUBLISHED, seed)
+        share = np.mean(np.bincount(topology.partition_of)) / GRAPH_PARTITION
+        jobs = Workload(PUBLISHED, GRAPH_INTERVAL, 60, mean * float(share), pattern, 4, topology.partitions)
+        return cls(machines, topology, PUBLISHED, world, jobs)
 
     @cached_property
     def _speeds_alone(self) -> dict[tuple[str, int, int], float]:

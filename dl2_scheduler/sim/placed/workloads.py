@@ -1,12 +1,14 @@
 """This module draws the jobs of the placement papers: counts that their owners fix, and lengths."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.sim.arrivals import Pattern, arrival_times
 
 SpeedAlone = Callable[[str, int, int], float]
 """Samples a second of a model with so many workers and servers, alone in the cluster at its best place."""
@@ -22,10 +24,11 @@ class Workload:
     Attributes:
         profiles: of the models, of which each job draws one, all alike.
         interval_seconds: length of an interval.
-        jobs: how many.
-        mean: jobs an interval.
-        pattern: "uniform" (each number from none to twice the mean alike) or "poisson".
+        jobs: how many, of each partition.
+        mean: jobs an interval, of each partition.
+        pattern: "uniform" (each number from none to twice the mean alike), "poisson" or "google" (see `arrivals`).
         most: tasks of a role that an owner asks for: 1 to so many, all alike.
+        partitions: of the cluster, each with jobs of its own.
     """
 
     profiles: Mapping[str, Profile]
@@ -34,6 +37,7 @@ class Workload:
     mean: float = 3.0
     pattern: str = "uniform"
     most: int = 3
+    partitions: int = 1
 
     def draw(self, seed: int, alone: SpeedAlone) -> list[Job]:
         """Return a sequence of jobs.
@@ -43,17 +47,27 @@ class Workload:
             alone: by which a length becomes epochs.
         """
         rng = np.random.default_rng(seed)
+        drawn = [
+            self._of_partition(each, alone) for each in ([rng] if self.partitions == 1 else rng.spawn(self.partitions))
+        ]
+        jobs = [replace(job, partition=number) for number, part in enumerate(drawn) for job in part]
+        jobs.sort(key=attrgetter("arrival"))
+        return [replace(job, id=number) for number, job in enumerate(jobs)]
+
+    def _of_partition(self, rng: np.random.Generator, alone: SpeedAlone) -> Iterator[Job]:
+        """Yield the jobs of a partition by arrival."""
         names = sorted(self.profiles)
-        found = []
         for number, interval in enumerate(self._intervals(rng)):
             model = names[rng.integers(len(names))]
             workers, servers = (int(count) for count in rng.integers(1, self.most + 1, size=2))
             length = float(rng.uniform(SHORTEST, LONGEST)) * self.interval_seconds
-            found.append(self._job(number, interval, model, workers, servers, length * alone(model, workers, servers)))
-        return found
+            yield self._job(number, interval, model, workers, servers, length * alone(model, workers, servers))
 
     def _intervals(self, rng: np.random.Generator) -> Sequence[int]:
         """Return the interval in which each job arrives."""
+        if self.pattern == "google":
+            times = arrival_times(Pattern.GOOGLE, rng, self.jobs, self.interval_seconds, self.mean)
+            return [round(time / self.interval_seconds) for time in times]
         counts: list[int] = []
         while sum(counts) < self.jobs:
             most = round(2 * self.mean) + 1

@@ -71,6 +71,7 @@ def test_what_may_be_left_out(path: Path) -> None:
         (changed(worker=3), ":1: worker is 3: give amounts by resource"),
         (changed(worker={"cpu": "2"}), ":1: worker is .*: give amounts by resource"),
         (changed(epochs_estimate=None), ":1: epochs_estimate is null: give a number"),
+        (changed(partition=-1), ":1: partition is -1: give"),
         (changed(epochs=float("nan")), ":1: epochs is nan: give a number above 0"),
         (changed(arrival=-1), ":1: arrival is -1: give a number from 0"),
         (changed(max_servers=0), ":1: max_servers is 0: give 1 to 256"),
@@ -108,6 +109,7 @@ jobs = st.builds(
     max_workers=st.integers(1, 99),
     max_servers=st.integers(1, 99),
     epochs_estimate=st.none() | amounts,
+    partition=st.integers(0, 20),
 )
 
 

@@ -18,6 +18,7 @@ SMALL = {
     "flat": flat([10.0] * 5),
     "fat-tree 4": fat_tree(4),
     "fat-tree 6": fat_tree(6, seed=3),
+    "fat-tree in part": fat_tree(6, pods=2, rack=5),
     "vl2 4": vl2(4, rack=3),
     "vl2 8": vl2(8, rack=2, seed=5),
     "bcube 2": bcube(2),
@@ -59,6 +60,7 @@ def distances(topology, source):
     ("topology", "nodes", "switches", "links", "partitions"),
     [
         (fat_tree(20), 2000, 200 + 200 + 100, {10.0: 2000, 20.0: 2000, 40.0: 2000}, 20),
+        (fat_tree(10, pods=2, rack=4), 40, 10 + 10 + 25, {10.0: 40, 20.0: 50, 40.0: 50}, 2),
         (vl2(20), 2000, 100 + 20 + 10, {1.0: 2000, 10.0: 200 + 200}, 20),
         (bcube(6), 1296, 4 * 216, {10.0: 2 * 1296, 20.0: 1296, 40.0: 1296}, 18),
         (flat([50.0] * 6), 6, 1, {50.0: 6}, 1),
@@ -154,7 +156,17 @@ def test_nodes_around_a_switch_have_their_own_links():
     assert [topology.route(a, b).tolist() for a, b in ((0, 1), (2, 0), (1, 1))] == [[0, 1], [0, 2], []]
 
 
-@pytest.mark.parametrize("build", [lambda: fat_tree(5), lambda: vl2(6), lambda: bcube(1), lambda: bcube(3, gbps=())])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: fat_tree(5),
+        lambda: fat_tree(4, pods=5),
+        lambda: fat_tree(4, rack=0),
+        lambda: vl2(6),
+        lambda: bcube(1),
+        lambda: bcube(3, gbps=()),
+    ],
+)
 def test_sizes_that_no_such_network_has_are_refused(build):
     with pytest.raises(BadInput, match="give"):
         build()
