@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--loads", type=float, nargs="+", default=[1.0, 2.0, 3.0], help="jobs an interval")
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    fitted = _fitted(Scenario.harmony(arguments.loads[0]))  # the same at every load
+    fitted = fitted_speeds(Scenario.harmony(arguments.loads[0]))  # the same at every load
     for load in arguments.loads:
         scenario = Scenario.harmony(load)
         seeds = range(FIRST, FIRST + arguments.sequences)
@@ -46,7 +46,8 @@ def main() -> int:
     return finish("placement", rows, [], ["numpy", "numba", "scipy"])
 
 
-def _fitted(scenario: Scenario) -> PlacedSpeed:
+def fitted_speeds(scenario: Scenario) -> PlacedSpeed:
+    """Return a model of a scenario's speeds, fitted to noisy samples of other placements."""
     samples = draw_samples(scenario.machines, scenario.profiles, scenario.world, SAMPLES, 0)
     return fit_pooled(samples, scenario.profiles, len(scenario.machines.sockets), FitSettings(epochs=30))
 

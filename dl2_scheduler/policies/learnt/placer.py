@@ -38,7 +38,8 @@ class PlacerInputs:
     Attributes:
         groups: a row for each group, (groups, group_width).
         job: of its job, role and the cluster as a whole, (job_width,).
-        allowed: whether the task fits each group, and whether its job may wait, (groups + 1,).
+        allowed: whether the task fits each group, and whether its job may wait, (groups + 1,): not when it has a place
+            for a task already, nor when nothing runs.
     """
 
     groups: F32
@@ -76,7 +77,8 @@ def placer_inputs(draft: Draft, job: int, role: int, left: int) -> PlacerInputs:
         *(draft.free.sum(axis=0) / capacity.sum(axis=0)),
     ]
     fits = (draft.free >= view.demand[job, role] - SLACK).all(axis=1)
-    return PlacerInputs(rows, about, np.append(fits, not any(placed)))
+    may_wait = not any(placed) and any(draft.tasks)  # in an empty cluster it would wait for nothing
+    return PlacerInputs(rows, about, np.append(fits, may_wait))
 
 
 def place_by(view: PlacementView, choose: Callable[[PlacerInputs], int | None]) -> Places:

@@ -43,7 +43,7 @@ class LocalSearch:
         goal: see `Goal`.
         order: of the jobs.
         skipping: see `GreedyFill`.
-        may_wait: a job whose best places make the goal smaller than it is without it waits.
+        may_wait: a job whose best places make the goal smaller than it is without it waits while others run.
     """
 
     speeds: PlacedSpeed
@@ -61,10 +61,10 @@ class LocalSearch:
         """Return the places as a draft, which others may improve."""
         draft = Draft(view)
         for job in waiting(view, self.order):
-            without = self.value(draft) if self.may_wait else -np.inf
+            without = self.value(draft) if self.may_wait and any(draft.tasks) else -np.inf
             if self._start(draft, job):
                 self._improve(draft, job)
-                if self.may_wait and self.value(draft) < without:
+                if without > -np.inf and self.value(draft) < without:
                     draft.drop(job)
             elif not self.skipping:
                 break

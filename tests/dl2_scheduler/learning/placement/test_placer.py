@@ -78,18 +78,27 @@ def test_a_job_waits_where_waiting_scores_best_or_nothing_fits():
     policy = network().policy()
     always = {**policy.arrays, "rest.bias": np.array([100.0], dtype=np.float32)}
     never = {**policy.arrays, "rest.bias": np.array([-100.0], dtype=np.float32)}
-    view = views()[0]
+    view = views()[-1]
+    assert len(view.placed.job)
     assert type(policy)(always).place(view).groups == {}
     placed = type(policy)(never).place(view)
     assert placed.groups
     check_placement(view, placed)
 
 
+def test_nobody_waits_in_an_empty_cluster():
+    policy = network().policy()
+    always = type(policy)({**policy.arrays, "rest.bias": np.array([100.0], dtype=np.float32)})
+    view = views()[0]
+    assert not len(view.placed.job)
+    assert len(always.place(view).groups) == 1  # then something runs, and the others wait
+    assert (SCENARIO.completion_times(FIXED, always, SCENARIO.jobs(0)[:6]) > 0).all()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_any_weights_keep_the_contract(seed):
-    """The cluster refuses what breaks it; a policy that never waits ends all jobs."""
+    """The cluster refuses what breaks it, and all jobs end."""
     policy = network(seed).policy()
-    policy = type(policy)({**policy.arrays, "rest.bias": np.array([-100.0], dtype=np.float32)})
     jobs = SCENARIO.jobs(seed)[:15]
     times = [SCENARIO.completion_times(FIXED, policy, jobs) for _ in range(2)]
     assert (times[0] > 0).all()
