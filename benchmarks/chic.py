@@ -22,8 +22,9 @@ from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.figures.chic.completion import gain_of
-from dl2_scheduler.figures.chic.lab import BOUND, ChicLab, Floats
+from dl2_scheduler.figures.chic.lab import BOUND, ChicLab
 from dl2_scheduler.figures.chic.scale import CHIC, EVENT, JUMPS, LEARNERS, OPTIMUS, PAIR, ROLL_OUT, RULES, ChicScale
+from dl2_scheduler.policies.chic.network import Floats
 from dl2_scheduler.sim.events.worlds import MOST_SERVERS, formula, table
 from dl2_scheduler.sim.speeds import interpolated, read_points
 

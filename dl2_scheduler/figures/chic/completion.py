@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dl2_scheduler.figures.chic.lab import BOUND, ChicLab, Floats
+from dl2_scheduler.figures.chic.lab import BOUND, ChicLab
 from dl2_scheduler.figures.chic.scale import CHIC, EVENT, LEARNERS, OPTIMUS, PAIR, ROLL_OUT, RULES
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
+from dl2_scheduler.policies.chic.network import Floats
 from dl2_scheduler.sim.metrics import estimate
 
 ACT = "mean completion time, s"
@@ -91,12 +92,12 @@ def headroom(lab: ChicLab) -> Picture:
 
 
 def by_rate(lab: ChicLab) -> Picture:
-    """Draw mean completion times by arrival rate (figure 4a); the paper's learner and the mended one at some rates."""
+    """Draw mean completion times by arrival rate (figure 4a); of the paper's learner and the mended one at one."""
     rows: list[Row] = []
     for rate in lab.scale.rates:
         times = {name: lab.times(name, rate) for name in (*RULES, BOUND)}
         for name in LEARNERS:
-            if name in (CHIC, PAIR) or rate in lab.scale.judged:
+            if name in (CHIC, PAIR) or rate == lab.scale.usual:
                 times[name] = lab.times(lab.learnt(lab.scale.learner(name), rate, lab.seed).run, rate)
         rows += _rows(rate, times)
     return _picture(rows)

@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy, PolicyTrigger
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.figures.chic.completion import ACT
 from dl2_scheduler.figures.chic.lab import ChicLab
-from dl2_scheduler.figures.chic.scale import CHIC, EVENT, PAIR, ROLL_OUT, RULES, TICKS, PoolRule
+from dl2_scheduler.figures.chic.scale import CHIC, COSTS, EVENT, PAIR, ROLL_OUT, RULES, TICKS, PoolRule
 from dl2_scheduler.figures.draw import Panel, Picture, Row, Series
 from dl2_scheduler.learning.chic.cross_entropy import ChicRun
 from dl2_scheduler.policies.rules.optimus import Optimus
@@ -58,15 +58,32 @@ def run_times(lab: ChicLab) -> Picture:
 
 
 def ticks(lab: ChicLab) -> Picture:
-    """Draw mean completion times of Optimus by the seconds between its decisions (figure 5b)."""
+    """Draw completion times of Optimus by the seconds between its decisions, and by what a change costs (figure 5b).
+
+    A rule that is asked at events has no seconds between decisions: its are 0 in the CSV file.
+    """
     rate = lab.scale.usual
-    levels = {name: float(lab.times(name, rate).mean()) for name in (EVENT, ROLL_OUT)}
-    for name in (CHIC, PAIR):
-        levels[name] = float(lab.times(lab.learnt(lab.scale.learner(name), rate, lab.seed).run, rate).mean())
+    learnt = {name: lab.learnt(lab.scale.learner(name), rate, lab.seed).run for name in (CHIC, PAIR)}
+    at_events: dict[str, str | ChicRun] = {EVENT: EVENT, ROLL_OUT: ROLL_OUT, **learnt}
     rows: list[Row] = []
-    for tick in TICKS:
-        found = estimate(lab.times(PoolRule(Optimus, tick), rate).mean(axis=1).tolist())
-        rows.append({"tick_seconds": tick, "act_seconds": found.mean, "margin": found.margin, **levels})
-    series = Series("Optimus", list(TICKS), [row["act_seconds"] for row in rows], [row["margin"] for row in rows])
-    panel = Panel("seconds between decisions", [series], y_label=ACT, levels=levels, width=1.2, from_zero=False)
-    return Picture([panel], rows)
+    panels = []
+    for cost in COSTS:
+        by_tick = [estimate(lab.times(PoolRule(Optimus, tick), rate, cost).mean(axis=1).tolist()) for tick in TICKS]
+        levels = {name: estimate(lab.times(who, rate, cost).mean(axis=1).tolist()) for name, who in at_events.items()}
+        named = [("Optimus", tick, each) for tick, each in zip(TICKS, by_tick, strict=True)]
+        named += [(name, 0.0, each) for name, each in levels.items()]
+        rows += [
+            {
+                "change_seconds": cost,
+                "policy": name,
+                "tick_seconds": tick,
+                "act_seconds": each.mean,
+                "margin": each.margin,
+            }
+            for name, tick, each in named
+        ]
+        series = Series("Optimus", list(TICKS), [each.mean for each in by_tick], [each.margin for each in by_tick])
+        lines = {name: each.mean for name, each in levels.items()}
+        title = f"a change costs {cost:g} s"
+        panels.append(Panel("seconds between decisions", [series], title, ACT, lines, from_zero=False))
+    return Picture(panels, rows)

@@ -17,6 +17,7 @@ from dl2_scheduler.learning.chic.cross_entropy import ChicRun, Iteration, learn_
 from dl2_scheduler.learning.chic.episodes import JobSequence, sequence_of
 from dl2_scheduler.learning.chic.settings import ChicSettings
 from dl2_scheduler.learning.chic.teacher import lessons_of
+from dl2_scheduler.policies.chic.network import Floats
 from dl2_scheduler.policies.chic.policy import Chic
 from dl2_scheduler.policies.chic.weights import ChicForm, load_chic, save_chic
 from dl2_scheduler.policies.pool.roll_out import RollOut
@@ -25,8 +26,7 @@ from dl2_scheduler.policies.rules.planner import Planner
 from dl2_scheduler.sim.configurations import configurations
 from dl2_scheduler.sim.events.cluster import completion_times
 from dl2_scheduler.sim.events.worlds import MODELS, PoolWorld
-
-Floats = np.typing.NDArray[np.float64]
+from dl2_scheduler.sim.lanes import ScalingCost
 
 BOUND = "hard bound"
 """Each job alone at its best: no scheduler can do better."""
@@ -125,12 +125,13 @@ class ChicLab:
         """Return the sequences by which all are judged."""
         return self._jobs(_TEST, self.scale.test, rate, self.scale.jobs)
 
-    def times(self, who: str | ChicRun | PoolRule, rate: float) -> Floats:
+    def times(self, who: str | ChicRun | PoolRule, rate: float, cost: float = 0.0) -> Floats:
         """Return the completion times in seconds, (sequences, jobs).
 
         Args:
             who: a rule by its name or itself, the bound, or a policy that was learnt.
             rate: jobs an hour.
+            cost: seconds in which a job stands still when it starts and when its counts change.
         """
         if who == BOUND:
             return np.array([[self._alone(job) for job in jobs] for jobs in self.tests(rate)])
@@ -140,7 +141,7 @@ class ChicLab:
             tick = rule.tick
         policies = (self.policy(rule) for _ in range(self.scale.test))
         found = [
-            completion_times(jobs, world.nodes, world.speeds, policy, tick)
+            completion_times(jobs, world.nodes, world.speeds, policy, tick, ScalingCost(cost, cost))
             for jobs, policy in zip(self.tests(rate), policies, strict=True)
         ]
         return np.array(found)

@@ -10,6 +10,7 @@ from dl2_scheduler.policies.pool.roll_out import RollOut
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
 from dl2_scheduler.policies.rules.optimus import Optimus
 from dl2_scheduler.policies.rules.planner import Planner
+from dl2_scheduler.policies.rules.speed_fit import EXPLORING, FittedSpeeds
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ class ChicScale:
         validation: sequences by which a policy is chosen.
         test: sequences by which all are judged; nobody learns or chooses by them.
         rates: jobs an hour.
-        judged: of these, at which the learners that are no goal are judged, too.
-        usual: the rate of figures that have one.
+        judged: of these, at which the benchmark has goals.
+        usual: the rate of figures that have one, and of learners that are no goal.
         seeds: of learning; the median is reported.
         iterations: of the paper's learner and the mended one; None: as their settings say.
     """
@@ -73,13 +74,18 @@ OPTIMUS, EVENT, ROLL_OUT, JUMPS = "Optimus, 600 s", "Optimus, events", "roll-out
 RULES: Mapping[str, PoolRule] = {
     OPTIMUS: PoolRule(Optimus),
     "Optimus, 300 s": PoolRule(Optimus, 300.0),
+    "Optimus, 600 s, fitted": PoolRule(lambda _: Optimus(FittedSpeeds())),
     EVENT: PoolRule(lambda speeds: AtEvents(Optimus(speeds))),
     "Optimus, events, pairs": PoolRule(lambda speeds: AtEvents(OptimusPairs(speeds))),
     JUMPS: PoolRule(lambda speeds: AtEvents(Planner(speeds))),
+    "planner, events, fitted": PoolRule(lambda _: AtEvents(Planner(FittedSpeeds(optimism=EXPLORING)))),
     ROLL_OUT: PoolRule(RollOut),
     "roll-out, pairs": PoolRule(lambda speeds: RollOut(speeds, pairs=True)),
 }
-"""The rules that learners are judged beside; all know the true speeds."""
+"""The rules beside learners. The fitted ones know nothing when a sequence begins, the others know all speeds."""
 
 TICKS = (100.0, 200.0, 300.0, 400.0, 600.0, 900.0, 1200.0)
 """Seconds between decisions of Optimus, in figure 5b."""
+
+COSTS = (0.0, 20.0, 60.0)
+"""Seconds in which a job stands still when it starts and when its counts change, in figure 5b; the paper: 0."""

@@ -11,12 +11,13 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.events.progress import Floats, Progress
+from dl2_scheduler.sim.lanes import NO_COST, ScalingCost
 from dl2_scheduler.sim.simulator import check_jobs, steps
 from dl2_scheduler.sim.variation import by_arrival
 
 
 class EventCluster:
-    """See `Cluster`; a slot is here what lies between two decisions, and changes of counts cost nothing.
+    """See `Cluster`; a slot is here what lies between two decisions.
 
     Args:
         jobs: all that will arrive.
@@ -24,6 +25,7 @@ class EventCluster:
         speeds: of their models.
         trigger: when the next decision is taken: after `slot_seconds`, or at the next arrival or end.
         slot_seconds: length of a slot.
+        cost: of scaling; without `join`.
 
     Attributes:
         jobs: by arrival, then id: the order of all arrays.
@@ -40,8 +42,10 @@ class EventCluster:
         speeds: Speeds,
         trigger: PolicyTrigger,
         slot_seconds: float = 600.0,
+        cost: ScalingCost = NO_COST,
     ):
         check_jobs(jobs, nodes, speeds)
+        self._cost = cost
         self.jobs = sorted(jobs, key=by_arrival)
         self.progress = Progress(
             np.array([job.arrival for job in self.jobs]), np.array([job.epochs for job in self.jobs])
@@ -72,7 +76,16 @@ class EventCluster:
         for number in self.progress.present.nonzero()[0].tolist():
             grant = allocation.of(self.jobs[number].id)
             runs = grant.workers > 0 and grant.servers > 0
-            self._counts[number] = (grant.workers, grant.servers) if runs else (0, 0)
+            self._change(number, (grant.workers, grant.servers) if runs else (0, 0))
+
+    def _change(self, number: int, counts: tuple[int, int]) -> None:
+        """Give a job its counts, and let it stand still as long as that costs."""
+        before, begins = self._counts[number], self.progress.begins
+        if before == (0, 0) != counts:
+            begins[number] = self.progress.now + self._cost.start
+        elif before != counts:
+            begins[number] = max(self.progress.now, begins[number]) + self._cost.change
+        self._counts[number] = counts
 
     def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`: go to the next decision.
@@ -141,6 +154,7 @@ def completion_times(
     speeds: Speeds,
     policy: AllocationPolicy,
     slot_seconds: float = 600.0,
+    cost: ScalingCost = NO_COST,
 ) -> Floats:
     """Run until every job has ended, and return the seconds from each job's arrival to its end, by arrival, then id.
 
@@ -150,12 +164,13 @@ def completion_times(
         speeds: of their models.
         policy: decides, when its trigger says.
         slot_seconds: length of a slot.
+        cost: see `EventCluster`.
 
     Raises:
         BadInput: a job cannot be simulated.
         Starved: the policy starves jobs.
     """
-    cluster = EventCluster(jobs, nodes, speeds, trigger_of(policy), slot_seconds)
+    cluster = EventCluster(jobs, nodes, speeds, trigger_of(policy), slot_seconds, cost)
     for _ in steps(cluster, policy, NodeRule.SPREAD):
         pass
     found: Floats = cluster.progress.finish - cluster.progress.arrival

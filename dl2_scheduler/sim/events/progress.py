@@ -23,6 +23,7 @@ class Progress:
         now: seconds since the beginning.
         left: work that each job needs still, (jobs,).
         finish: when each ended, in seconds, (jobs,); NaN: it has not.
+        begins: until when each stands still whatever its rate, in seconds, (jobs,): what a change of it costs.
     """
 
     def __init__(self, arrival: Floats, work: Floats):
@@ -30,6 +31,7 @@ class Progress:
         self.now = 0.0
         self.left: Floats = self.work.copy()
         self.finish: Floats = np.full(len(self.work), np.nan)
+        self.begins: Floats = np.zeros(len(self.work))
 
     @property
     def present(self) -> Mask:
@@ -58,7 +60,8 @@ class Progress:
             rates: of each job, (jobs,); those of jobs that are not there do not count.
         """
         runs, ends = self.present, self._ends(rates)
-        left = np.where(runs, self.left - np.maximum(rates, 0.0) * (to - self.now), self.left)
+        trains = np.maximum(to - np.maximum(self.now, self.begins), 0.0)
+        left = np.where(runs, self.left - np.maximum(rates, 0.0) * trains, self.left)
         ended = runs & ((ends <= to) | (left <= _DONE * self.work))
         self.finish[ended] = np.minimum(ends, to)[ended]
         self.left = np.where(ended, 0.0, left)
@@ -69,6 +72,7 @@ class Progress:
     def _ends(self, rates: Floats) -> Floats:
         """Return when each job ends at these rates, in seconds; infinity: it does not."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            ends = np.where(self.present & (rates > 0), self.now + self.left / rates, np.inf)
+            since = np.maximum(self.now, self.begins)
+            ends = np.where(self.present & (rates > 0), since + self.left / rates, np.inf)
         found: Floats = ends
         return found

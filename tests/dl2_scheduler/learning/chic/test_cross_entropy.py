@@ -96,6 +96,7 @@ def _short_and_long(first: float, second: float) -> JobSequence:
     return sequence_of(jobs, ONE_PAIR, LINEAR, ("even",), 200.0)
 
 
+@pytest.mark.slow
 def test_a_bandit_is_solved_in_less_than_twenty_iterations():
     """One pair, two jobs: the shorter one first, whichever place it has."""
     form = ChicForm(("even",), 200.0, 2, pairs=True, until_no_gain=False, void_ends=True, sampled=False)

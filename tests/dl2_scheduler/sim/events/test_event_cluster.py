@@ -15,6 +15,7 @@ from dl2_scheduler.policies.rules.optimus import Optimus
 from dl2_scheduler.policies.rules.planner import Planner
 from dl2_scheduler.sim.events.cluster import EventCluster, completion_times
 from dl2_scheduler.sim.events.worlds import MODELS, POOL, formula, table
+from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from tests.dl2_scheduler.clusters import job, nodes
 
@@ -63,6 +64,21 @@ def test_woken_by_slots_a_job_waits_for_the_next_and_its_resources_wait_for_it()
     assert policy.asked == [3, 2, 1, 1, 1]
 
 
+def test_a_job_stands_still_as_long_as_its_start_and_its_changes_cost():
+    class ThreeAlone:
+        trigger = PolicyTrigger.EVENT
+
+        def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
+            for number in range(len(snapshot.jobs)):
+                room.give(number, 3 if len(snapshot.jobs) == 1 else 1, 1)
+            return room.allocation()
+
+    jobs, cost = [_job(1, 0, 100), _job(2, 30, 20)], ScalingCost(start=10.0, change=4.0)
+    times = completion_times(jobs, nodes({"cpu": 4}), SPEEDS, ThreeAlone(), 100.0, cost)
+    # 1: 60 epochs from 10 to 30, 26 from 34 to 60, when 2, which began at 40, ends; the other 14 from 64 on
+    assert times.tolist() == pytest.approx([64 + 14 / 3, 30])
+
+
 def test_a_policy_that_runs_nothing_is_told_so():
     class Nothing:
         trigger = PolicyTrigger.EVENT
@@ -95,6 +111,7 @@ def test_slots_are_those_of_the_simulator():
     assert by_events == pytest.approx(slots * 600.0)
 
 
+@pytest.mark.slow
 def test_events_are_the_limit_of_fine_slots():
     # for a policy that looks at who is there, not at what is left: others decide anew while nothing happens
     world = formula()
