@@ -259,7 +259,7 @@ class ServerNode:
                 return records, ()
             gradients = Image(size)
             state.gradients.add(gradients)
-            return gradients, state.store.values.images
+            return gradients, (*state.store.values.images, state.store.values.mark)
 
     def buffers(self, peer: Peer, frame: Frame) -> list[Raw]:
         """See `Receiver`."""

@@ -45,10 +45,6 @@ class Connection(Protocol):
     def shared(self) -> Sequence[Image]:
         """The memory that both ends see: what `share` was given at one of them; none where nothing is shared."""
 
-    @property
-    def is_lending(self) -> bool:
-        """Return whether all lies in shared memory as the peer has sent it: it hangs up before it changes that."""
-
     def greet(self, seconds: float) -> None:
         """Let the peer prove that it is of this job, and prove it to the peer; who accepts calls it first.
 
@@ -113,11 +109,6 @@ class Unshared:
     def shared(self) -> Sequence[Image]:
         """See `Connection.shared`."""
         return ()
-
-    @property
-    def is_lending(self) -> bool:
-        """See `Connection.is_lending`: nothing lies there."""
-        return False
 
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
         """See `Connection.share`: nothing is shared."""

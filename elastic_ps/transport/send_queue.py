@@ -91,11 +91,6 @@ class Link:
         """The signs of the peer's life: bytes that came; bytes that were sent; whether a PING waits behind some."""
         return *self.connection.moved, self._probing
 
-    @property
-    def is_lending(self) -> bool:
-        """Return whether what the peer has sent lies in shared memory as it was (see `Connection.is_lending`)."""
-        return self.connection.is_lending and not self.closed
-
     def probe(self) -> None:
         """Ask the peer for a sign of life."""
         frame = Frame(PingMeta())

@@ -7,7 +7,6 @@ memory is the server's, handed over by file descriptors.
 
 import logging
 import os
-import select
 import socket
 import weakref
 from array import array
@@ -51,16 +50,6 @@ class ShmConnection(SocketConnection):
     def shared(self) -> Sequence[Image]:
         """See `Connection.shared`."""
         return self._payloads.shared
-
-    @property
-    def is_lending(self) -> bool:
-        """See `Connection.is_lending`: the kernel tells at once that the other end of a Unix socket is closed."""
-        poll = select.poll()
-        try:
-            poll.register(self._socket, select.POLLRDHUP)
-            return not poll.poll(0)
-        except (OSError, ValueError):  # closed here
-            return False
 
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
         """See `Connection.share`."""

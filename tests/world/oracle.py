@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from coordinator.core.plans.plan import Phase
 from coordinator.server.ledger_files import Ledger
 from elastic_ps.core.model import members
 from elastic_ps.server.blocks.applied_batches import BatchId
@@ -127,10 +128,20 @@ class Oracle(Watch):
     # ---- the network -------------------------------------------------------------------------------------------------
 
     def overwritten(self, process: Any, sender: Any, frame: Any) -> None:
-        """See `Watch`: a push that has been answered may come again, late, and is not used."""
+        """See `Watch`: a push that has been answered may come again, late, and is not used; neither are values by a
+        worker that the job goes on without, which looks before its script does.
+        """
         if frame.kind is Kind.PUSH and not self._counts(process.server, frame):
             return
+        if frame.kind is Kind.VALUE and not self._takes_part(process):
+            return
         self._wrong(f"{process} uses {frame.kind.name} {frame.version} of {sender}, who has written to it meanwhile")
+
+    def _takes_part(self, process: Any) -> bool:
+        """Return whether a worker is one of those that its job has, or goes over to have."""
+        job = self.world.injector.state.job
+        target = job.plan.target if job.plan is not None and job.plan.phase is Phase.ARMED else job.configuration
+        return target is None or process.job.node.session.node in target.ranks
 
     def _counts(self, server: Any, frame: Any) -> bool:
         """Return whether a push brings gradients of an update that its server has still to make."""

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.core.nodes import deaths
 from coordinator.core.plans.promotion import Decision
 from elastic_ps.server.blocks.applied_batches import AppliedBatches
+from elastic_ps.worker.wire.worker_state import WorkerState
 from tests.paths import ROOT
 from tests.world import cells as kinds
 from tests.world import gradients, results
@@ -113,8 +115,21 @@ def test_gradients_that_a_late_push_overwrites_in_shared_memory_are_found():
     short = {"latency": (0.001, 0.05), "pace": (0.001, 0.01), "switches": 0.02, "slow": 0.1}
     job = JobDraw(3, workers=2, servers=2, epochs=20, hosts=1, checkpoint_interval=0.2, faults=asked, **short)
     assert results.play(job).failures == ()
-    with planted("received_in_place"):
-        assert "who has written to it meanwhile" in results.play(job).failures[0]
+    with planted("received_in_place"):  # how it goes depends on the order of sets, too
+        found = next(filter(None, (results.play(replace(job, seed=seed)).failures for seed in range(3, 12))))
+    assert "who has written to it meanwhile" in found[0]
+
+
+def test_a_frozen_worker_that_the_job_goes_on_without_reads_nothing_that_servers_have_written_over(monkeypatch):
+    """It wakes up before its launcher kills it, and values that it has waited for lie there no more."""
+    freezes = tuple(Fault(n, kinds.FREEZE, kinds.WORKER, after=0.4 + 5 * n, lasts=3.6, choice=n) for n in range(3))
+    quick = {"latency": (0.02, 0.08), "pace": (0.001, 0.01), "lease": 2.0}
+    job = JobDraw(4, workers=3, epochs=40, hosts=1, faults=freezes, **quick)
+    result = results.play(job)
+    assert result.failures == ()
+    assert "the servers have gone on without this worker" in result.story
+    monkeypatch.setattr(WorkerState, "check_values", lambda self: None)
+    assert "tensor 0 of version" in results.play(job).failures[0]
 
 
 @pytest.mark.parametrize(

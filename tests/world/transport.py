@@ -77,11 +77,6 @@ class WorldConnection:
         """See `Connection.shared`."""
         return self._payloads.shared
 
-    @property
-    def is_lending(self) -> bool:
-        """See `Connection.is_lending`."""
-        return self._can_share and self.end.open and self.end.other.open
-
     def _wait(self) -> None:
         self._waiting.append(here.scheduler.current)
         here.scheduler.park()

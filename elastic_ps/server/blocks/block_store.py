@@ -242,6 +242,7 @@ class ServerBlockStore:
         """
         first, count = segment
         window = slice(first, first + count)
+        self.values.begin(int(self.versions[first]) + 1)
         if isinstance(aggregate, Rows):
             self._update_rows(segment, aggregate, hyper)
         elif aggregate is not None:

@@ -1,7 +1,8 @@
 """A `DoubleBuffer` holds the values of blocks twice: an update writes to the image where a block is not.
 
 So its values of a version stay as they are until the version after the next is made, and workers may read them in place
-meanwhile.
+meanwhile: those whom the server waits for. One that it has gone on without (frozen, cut off, leaving) may come back to
+values that are written over, and sees it by a mark that is set before.
 """
 
 from collections.abc import Iterable
@@ -20,11 +21,14 @@ class DoubleBuffer:
 
     Attributes:
         images: both.
+        mark: int64 in memory of its own: the latest version that has been begun.
         sides: int8 by block id: in which of them its values are.
     """
 
     def __init__(self) -> None:
         self.images = Image(), Image()
+        self.mark = Image(np.dtype(np.int64).itemsize)
+        self._begun = self.mark.array.view(np.int64)
         self.sides = np.zeros(0, dtype=np.int8)
         self._model: Model
 
@@ -34,6 +38,11 @@ class DoubleBuffer:
         self.sides = np.append(self.sides, np.zeros(len(model.blocks) - len(self.sides), dtype=np.int8))
         for image in self.images:
             image.grow(model.slab_bytes)
+
+    def begin(self, version: int) -> None:
+        """Say that a version of some blocks is about to be written, and so over values two versions older."""
+        if version > self._begun[0]:
+            self._begun[0] = version
 
     def present(self, segment: Run) -> Raw:
         """Return the bytes of blocks that are in one image, with their padding."""

@@ -160,7 +160,9 @@ class PlanSteps:
         self.sources.commit()
         if state.standing.current is not None:
             state.followed_ledger.forget(others_than=state.standing.current.members)
-        state.release(state.store.held(BlockStatus.FROZEN).tolist())
+        frozen = state.store.held(BlockStatus.FROZEN)
+        state.store.values.begin(int(state.store.versions[frozen].max(initial=-2)) + 2)  # nobody in the job reads them
+        state.release(frozen.tolist())
         copies = state.store.held(BlockStatus.FOLLOWER).tolist()
         state.release([block for block in copies if not state.is_named(block)])
 

@@ -311,4 +311,4 @@ class WorkerKeyStore:
                 copies += [(flat, parts[0])] if len(parts) == 1 else cut(flat, parts)
         copy_all(copies)
         with exits():
-            self._job.node.confirm_values()
+            self._job.node.check_values()

@@ -20,7 +20,6 @@ from elastic_ps.core.segments import has_any
 from elastic_ps.core.sparse_rows import Rows, rows_of
 from elastic_ps.native.bulk import Addresses
 from elastic_ps.native.library import address
-from elastic_ps.transport.send_queue import Link
 from elastic_ps.transport.shared_memory import Image
 
 Slab = NDArray[np.uint8]
@@ -37,7 +36,8 @@ class _Arrivals:
     def __init__(self, blocks: int, received: Image):
         self.received = received
         self.shared: list[Slab] = []
-        self.lenders: dict[int, Link] = {}  # by place in `where`: over which the image's owner has told of blocks in it
+        self.marks: list[NDArray[np.int64]] = []  # of the servers whose memory that is
+        self.spoilt = False
         self.where = np.full(blocks, _MISSING, dtype=np.int64)
         self.updates: dict[int, int] = defaultdict(int)  # by store
         self.changed: list[tuple[Run, Rows]] = []
@@ -46,12 +46,14 @@ class _Arrivals:
     def complete(self) -> bool:
         return bool((self.where != _MISSING).all())
 
-    def number(self, image: Slab) -> int:
-        """Return the place in `where` of a server's image."""
+    def number(self, image: Slab, mark: Slab | None = None) -> int:
+        """Return the place in `where` of an image, a server's if it has a mark."""
         for number, known in enumerate(self.shared):
             if known is image:
                 return number + 1
         self.shared.append(image)
+        if mark is not None:
+            self.marks.append(mark.view(np.int64))
         return len(self.shared)
 
     def image(self, number: int) -> Slab:
@@ -101,7 +103,7 @@ class ParameterInbox:
         block_runs: Sequence[Run],
         updates: int = 0,
         image: Slab | None = None,
-        lender: Link | None = None,
+        mark: Slab | None = None,
     ) -> None:
         """Take note that these blocks of a version, of one store, are here.
 
@@ -111,14 +113,12 @@ class ParameterInbox:
             updates: the most that any of them has had.
             image: uint8 of the model's slab, memory of their server's in which they stay until this worker's next push;
                 None: they are in the buffers.
-            lender: the connection to that server.
+            mark: of that memory: the latest version that has been begun there.
         """
         arrivals = self._for(version)
         if arrivals is None:
             return
-        number = _RECEIVED if image is None else arrivals.number(image)
-        if lender is not None:
-            arrivals.lenders[number] = lender
+        number = _RECEIVED if image is None else arrivals.number(image, mark)
         for first, count in block_runs:
             arrivals.where[first : first + count] = number
         if updates:
@@ -156,6 +156,7 @@ class ParameterInbox:
         new = self._later.pop(version)
         for run, rows in new.changed:
             self._change(new, run, rows)
+        new.spoilt = bool(new.changed) and self.is_overwritten()
         self._spare.append(self._installed.received)
         self._installed = new
         self.version = version
@@ -172,8 +173,6 @@ class ParameterInbox:
             if where in (_RECEIVED, _MISSING) or not np.may_share_memory(installed.image(where), kept):
                 span = self.model.span((block, 1))
                 kept[span] = installed.image(where)[span]
-                if where in installed.lenders:
-                    new.lenders[new.number(installed.image(where))] = installed.lenders[where]
         new.where[run[0] : sum(run)] = new.number(kept)
         held = rows_of(self.model, run)
         assert held is not None, "else these rows were not known"
@@ -181,12 +180,10 @@ class ParameterInbox:
         values = kept[self.model.span(run)][: len(held) * tensor.row_bytes].view(tensor.dtype)
         values.reshape(len(held), -1)[rows.numbers - held.start] = rows.values
 
-    @property
-    def is_lent(self) -> bool:
-        """Return whether what was read of the installed values until now is what their servers have sent. Safe from the
-        script's thread without the lock.
-        """
-        return all(lender.is_lending for lender in tuple(self._installed.lenders.values()))
+    def is_overwritten(self) -> bool:
+        """Return whether a server may have written over what is installed: no server waits for this worker any more."""
+        installed, most = self._installed, (self.version or 0) + 1
+        return installed.spoilt or any(int(mark[0]) > most for mark in installed.marks)
 
     def begin(self, version: int) -> None:
         """Start at `version` with nothing installed: a job whose model is still empty."""

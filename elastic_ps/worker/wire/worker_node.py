@@ -48,8 +48,6 @@ class WorkerNode(WorkerState):
         self.progress = WorkerProgress()
         self.seed = 0
         self._copied = 0  # bytes of values that have come while none were installed
-        self._told = self._heard = 0  # reports that were begun; the last of them that was answered
-        self._in_doubt = False  # whether this worker is still of its job: the script's thread waits for an answer
 
     # ---- for the script's thread -----------------------------------------------------------------------------------
 
@@ -61,24 +59,6 @@ class WorkerNode(WorkerState):
         self.inbox = ParameterInbox(Model(block_bytes=reply.block_bytes))
         log.info("node %s", self.session.node)
         self.session.run(self)
-
-    def confirm_values(self) -> None:
-        """Return when it is certain that what was read of the installed values was theirs.
-
-        A server of this host lets its values be read in place, and does not wait for a worker that was expelled before
-        it writes over them. It hangs up before. Where one has, whyever, the coordinator knows whether this worker is
-        still of the job: an answer to a report that begins now says so.
-
-        Raises:
-            JobEnded: see `wait`; among others where this worker was expelled.
-        """
-        if self.inbox.is_lent:
-            return
-        with self.changed:
-            self._in_doubt, before = True, self._told
-        self.session.report_soon()
-        self.wait(lambda: self._heard > before)
-        self._in_doubt = False
 
     def close(self, finished: bool) -> None:
         """Leave the job; `finished`: the script has done its work."""
@@ -113,7 +93,6 @@ class WorkerNode(WorkerState):
 
     def report(self) -> pb.ReportRequest:
         """See `Handler`."""
-        self._told += 1
         report = self.progress.report(self.version)
         report.transports.update(self.peers.transports())
         report.copied = self._copied
@@ -122,10 +101,6 @@ class WorkerNode(WorkerState):
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
         """See `Handler`."""
         self.progress.reported(request)
-        self._heard = self._told
-        if self._in_doubt:
-            with self.changed:
-                self.changed.notify_all()
 
     def on_expelled(self, reason: str) -> None:
         """See `Handler`."""
@@ -207,9 +182,8 @@ class WorkerNode(WorkerState):
                     for run, changed in zip(frame.runs, rows, strict=True):
                         self.inbox.changed(frame.version, run, changed)
                 else:
-                    image = memory.array if memory is not None else None
-                    lender = link if image is not None else None
-                    self.inbox.arrived(frame.version, frame.runs, value.updates, image, lender)
+                    lies = (memory.array, link.connection.shared[-1].array) if memory is not None else (None, None)
+                    self.inbox.arrived(frame.version, frame.runs, value.updates, *lies)
             self.changed.notify_all()
         self.membership.heard(server, frame.configuration)
 

@@ -1,5 +1,6 @@
 """A `WorkerState` is what the parts of a worker share: its place in the job and its parameters, under one lock."""
 
+import logging
 import threading
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
@@ -20,6 +21,8 @@ from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 from elastic_ps.worker.wire.server_connections import ServerConnections
 from elastic_ps.worker.wire.state_snapshots import StateSnapshots
 from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 Reply = TypeVar("Reply")
 
@@ -96,6 +99,18 @@ class WorkerState:
             with self.changed:
                 self.check()  # what ended it says more
             raise
+
+    def check_values(self) -> None:
+        """Return if the values that the script has just read were whole.
+
+        Raises:
+            JobEnded: servers have written over them, as the job has gone on without this worker, which is told so.
+        """
+        with self.changed:
+            overwritten = self.inbox.is_overwritten()
+        if overwritten:
+            log.warning("the servers have gone on without this worker: it waits to hear why")
+            self.wait(lambda: False)
 
     def check(self) -> None:
         """Raise what ended this worker's part in the job. Call under the lock."""

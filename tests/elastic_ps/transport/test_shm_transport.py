@@ -51,15 +51,6 @@ def test_what_lies_in_shared_memory_does_not_travel(line, images):
     assert own.tolist() == [7] * 10
 
 
-@pytest.mark.parametrize("ends", ["peer", "own"])
-def test_that_an_end_has_hung_up_is_known_before_anybody_has_received_it(line, images, ends):
-    worker, server = line
-    server.send(numbered(1), [images[1].array[:2]])
-    assert (worker.is_lending, server.is_lending) == (True, True), "what has come tells nothing"
-    (server if ends == "peer" else worker).close()
-    assert (worker.is_lending, server.is_lending) == (False, False)
-
-
 def test_a_receiver_who_wants_it_elsewhere_gets_a_copy(line, images):
     worker, server = line
     images[1].array[:6] = range(6)

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -97,6 +95,38 @@ def test_a_tensor_may_lie_in_the_memory_of_several_servers():
     assert np.shares_memory(inbox.tensor(1), images[0])
 
 
+def test_values_in_a_servers_memory_hold_until_it_begins_the_version_after_the_next():
+    model = Model((Tensor(0, "i:0", (8,), "float32"),))
+    inbox, image, mark = ParameterInbox(model), np.zeros(model.slab_bytes, np.uint8), np.zeros(1, np.int64)
+    inbox.begin(0)
+    for version in (1, 2):
+        inbox.arrived(version, [(0, 1)], image=image, mark=mark.view(np.uint8))
+        inbox.install(version)
+        for begun in (version, version + 1):
+            mark[0] = begun
+            assert not inbox.is_overwritten()
+        mark[0] = version + 2
+        assert inbox.is_overwritten()
+    receive(inbox, 3, 0, 7)
+    inbox.install(3)
+    mark[0] = 99
+    assert not inbox.is_overwritten(), "nothing of it lies there any more"
+
+
+@pytest.mark.parametrize(("begun", "overwritten"), [(2, False), (3, True)])
+def test_rows_that_change_values_which_a_server_has_written_over_make_none(begun, overwritten):
+    model = Model((Tensor(0, "i:0", (8, 2), "float32"),))
+    inbox, image, mark = ParameterInbox(model), np.zeros(model.slab_bytes, np.uint8), np.zeros(1, np.int64)
+    inbox.begin(0)
+    inbox.arrived(1, [(0, 1)], image=image, mark=mark.view(np.uint8))
+    inbox.install(1)
+    inbox.changed(2, (0, 1), rows_at([]))
+    mark[0] = begun
+    inbox.install(2)
+    mark[0] = 0
+    assert inbox.is_overwritten() is overwritten
+
+
 def test_changed_rows_alone_make_the_next_version():
     model = Model((Tensor(0, "i:0", (48, 2), "float32"), Tensor(0, "i:1", (3,), "float32")), 128)  # three blocks, one
     inbox, rng = ParameterInbox(model), np.random.default_rng(1)
@@ -142,32 +172,3 @@ def test_rows_of_a_server_that_is_dead_are_forgotten():
     receive(inbox, 2, 0, 2)
     inbox.install(2)
     assert (inbox.tensor(0) == 2).all()
-
-
-def test_values_are_lent_while_all_that_lent_them_do_so():
-    model = Model((Tensor(0, "i:0", (48, 2), "float32"), Tensor(0, "i:1", (3,), "float32")), 128)  # three blocks, one
-    inbox = ParameterInbox(model)
-    inbox.begin(0)
-    first, second, third = (SimpleNamespace(is_lending=True) for _ in range(3))
-    images = [np.zeros(model.slab_bytes, dtype=np.uint8) for _ in range(3)]
-    inbox.arrived(1, [(0, 3)], image=images[0], lender=first)
-    inbox.arrived(1, [(3, 1)], image=images[1], lender=second)
-    assert inbox.is_lent, "what is not installed nobody reads"
-    inbox.install(1)
-    second.is_lending = False
-    assert not inbox.is_lent
-    second.is_lending = True
-    assert inbox.is_lent
-    inbox.changed(2, (0, 2), rows_at([]))
-    inbox.changed(2, (2, 1), rows_at([]))
-    inbox.arrived(2, [(3, 1)], image=images[2], lender=third)
-    inbox.install(2)
-    second.is_lending = False
-    assert inbox.is_lent
-    first.is_lending = False
-    assert not inbox.is_lent, "it was copied from there at this version"
-    inbox.changed(3, (0, 2), rows_at([]))
-    inbox.changed(3, (2, 1), rows_at([]))
-    inbox.arrived(3, [(3, 1)], image=images[2], lender=third)
-    inbox.install(3)
-    assert inbox.is_lent, "what lies here stays"
