@@ -13,24 +13,29 @@ from elastic_ps.system.terminal import say
 
 
 def figure(
-    number: Annotated[str, typer.Argument(metavar="N", help="9 to 18, table2, loss, reward, or chic-4a and so on.")],
+    number: Annotated[
+        str, typer.Argument(metavar="N", help="9 to 18, table2, loss, reward, chic-4a, harmony-1 and so on.")
+    ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where it is written; runs are kept there.")],
     speeds: SpeedTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
 ) -> None:
-    """Draw a figure of the DL2 paper, or Chic's, from runs of our own: a picture, and a CSV file of its numbers."""
+    """Draw a figure of the DL2, Chic or Harmony paper from runs of our own: a picture, and a CSV file of numbers."""
     # torch and matplotlib take seconds to import, which no other command should
     from dl2_scheduler.figures.chic.lab import ChicLab
     from dl2_scheduler.figures.chic.registry import CHIC_FIGURES, draw_chic
     from dl2_scheduler.figures.chic.scale import ChicScale
     from dl2_scheduler.figures.lab import Lab
     from dl2_scheduler.figures.live import LiveJobs, LiveScale
+    from dl2_scheduler.figures.placement.registry import HARMONY_FIGURES, draw_harmony
     from dl2_scheduler.figures.registry import LIVE_FIGURES, check_number, draw, draw_live
     from dl2_scheduler.figures.scale import PAPER_LIKE
 
     check_number(number)
     if speeds is not None and number in LIVE_FIGURES:
         raise BadInput(f"--speeds: figure {number} is of live jobs, whose speeds are their own: leave it out")
+    if speeds is not None and number in HARMONY_FIGURES:
+        raise BadInput(f"--speeds: figure {number} is of jobs whose speeds depend on their places: leave it out")
     known = known_speeds(speeds)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -39,6 +44,8 @@ def figure(
     if number in CHIC_FIGURES:
         world = formula() if speeds is None else table(known)  # the paper gives no speeds
         say(draw_chic(number, ChicLab(out, world, ChicScale(), seed, _tell), out))
+    elif number in HARMONY_FIGURES:
+        say(draw_harmony(number, out))
     elif number in LIVE_FIGURES:
         descendants_end_with_me()
         say(draw_live(number, LiveJobs(out / "live", LiveScale(), seed, _tell), out))
