@@ -1,4 +1,8 @@
-"""This module finds the jobs that feel a change: tasks come, go or move, and most of a large cluster never notices."""
+"""This module finds the jobs that feel a change: tasks come, go or move, and most of a large cluster never notices.
+
+Where links are max-min fair and most of them are wanted by more than they have, all jobs hang together, and may feel
+it: then nothing is won.
+"""
 
 from typing import NamedTuple
 

@@ -96,13 +96,16 @@ class FormulaInterference:
     pcie: Floats
 
     @classmethod
-    def drawn(cls, machines: Machines, profiles: Mapping[str, Profile], seed: int) -> "FormulaInterference":
+    def drawn(
+        cls, machines: Machines, profiles: Mapping[str, Profile], seed: int, loss: float = LOSS
+    ) -> "FormulaInterference":
         """Return the model with everything drawn that the paper does not say, and scaled to its figure 1.
 
         Args:
             machines: on which tasks lie.
             profiles: of models, about which their uses are drawn; those of Harmony's are among them.
             seed: of the draws.
+            loss: see `LOSS`: how strong the interference is.
         """
         rng = np.random.default_rng(seed)
         known = [profiles[name] for name in sorted(profiles)]
@@ -114,7 +117,7 @@ class FormulaInterference:
         pairs = cls(Machines.alike(HARMONY, 1), coefficients, cpu, pcie)
         models = [sorted(profiles).index(name) for name in HARMONY_MODELS]
         alone = np.concatenate([pairs.slowdown(_pair(len(known), *two))[[0, 2]] for two in combinations(models, 2)])
-        factor = float(brentq(lambda factor: np.mean(1 - 1 / (1 + factor * alone)) - LOSS, 0.0, 1e6))
+        factor = float(brentq(lambda factor: np.mean(1 - 1 / (1 + factor * alone)) - loss, 0.0, 1e6))
         return cls(machines, coefficients.times(factor), cpu, pcie)
 
     def slowdown(self, placements: PlacementArrays) -> Floats:
@@ -203,7 +206,9 @@ class Formula:
     interference: FormulaInterference
 
     @classmethod
-    def drawn(cls, machines: Machines, topology: Topology, profiles: Mapping[str, Profile], seed: int) -> "Formula":
+    def drawn(
+        cls, machines: Machines, topology: Topology, profiles: Mapping[str, Profile], seed: int, loss: float = LOSS
+    ) -> "Formula":
         """Return a world with an interference that is drawn.
 
         Args:
@@ -211,8 +216,9 @@ class Formula:
             topology: by which its nodes are linked.
             profiles: of the models.
             seed: see `FormulaInterference.drawn`.
+            loss: see there.
         """
-        return cls(machines, topology, profiles, FormulaInterference.drawn(machines, profiles, seed))
+        return cls(machines, topology, profiles, FormulaInterference.drawn(machines, profiles, seed, loss))
 
     def rates(self, placements: PlacementArrays) -> Floats:
         """See `PlacedSpeed.rates`."""
