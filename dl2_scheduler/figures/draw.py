@@ -20,7 +20,9 @@ Row = Mapping[str, Any]
 
 _PANEL = 4.6, 4.0  # inches, width and height
 _DOTS = 120  # an inch
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")  # Tol's bright
+_COLOURS = (  # Tol's bright, then two of his muted ones
+    "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222", "#332288", "#999933",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
