@@ -11,20 +11,10 @@ from coordinator.core import replies
 from coordinator.core.effects import Why
 from coordinator.core.events import EvictAsked
 from coordinator.core.job import DurableJob
-from coordinator.core.nodes.failure_detection import (
-    SUSPICION,
-    Suspicion,
-    SuspicionVerdict,
-    fails_without,
-    has_left,
-    is_member,
-    most_are_silent,
-    removal_cost,
-    silent,
-    suspicions,
-    waited_for,
-)
+from coordinator.core.nodes.failure_detection import SUSPICION, Suspicion, SuspicionVerdict, suspicions
 from coordinator.core.nodes.membership import bury, left
+from coordinator.core.nodes.removals import fails_without, has_left, is_member, removal_cost
+from coordinator.core.nodes.silence import most_are_silent, silent, waited_for
 from coordinator.core.plans import protection
 from coordinator.core.plans.cancelling import give_up
 from coordinator.core.step_context import StepContext

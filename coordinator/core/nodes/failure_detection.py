@@ -1,6 +1,6 @@
 """Failure detection says whom the job waits for, until when, and what happens then; `expulsions` acts on it.
 
-Three kinds of evidence blame a node (docs/reference/protocol.md, "Who is blamed"):
+Four kinds of evidence blame a node (docs/reference/protocol.md, "Who is blamed"):
 
 - *Silence*: its lease has run out while the coordinator hears others.
 - *Separation*: it and a peer both report, and one of them cannot reach the other.
@@ -17,12 +17,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from coordinator.core.directives import awaited_arrivals, awaited_to_sync, has_handed_over, landed
-from coordinator.core.job import DurableJob
+from coordinator.core.directives import awaited_to_sync, landed
 from coordinator.core.nodes.delays import delays
 from coordinator.core.nodes.partitions import Pair, best_cut
-from coordinator.core.plans.plan import Phase, Plan, PlanKind, chain
-from coordinator.core.plans.promotion import survivable
+from coordinator.core.nodes.removals import fails_without, has_left, is_member, removal_cost
+from coordinator.core.nodes.silence import heard_at, most_are_silent, silent, waited_for
+from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.state import State, Vitals
 from elastic_ps.core.configuration import NodeId, Role
 
@@ -116,51 +116,7 @@ def _spared(state: State, suspicion: Suspicion, quiet: frozenset[NodeId]) -> Sus
     )
 
 
-def fails_without(state: State, names: frozenset[NodeId]) -> bool:
-    """Return whether the job would not survive the loss of some nodes: it has no checkpoint to go back to."""
-    job, settings = state.job, state.settings
-    may_have_saved = job.rebuilt and settings.checkpoint
-    is_safe = job.checkpoints or job.begun or settings.restore or may_have_saved or not job.model.blocks
-    return not is_safe and removal_cost(job, names).restores
-
-
 # ---- silence -----------------------------------------------------------------------------------------------------
-
-
-def silent(state: State, now: float, leases: float = 1.0) -> frozenset[NodeId]:
-    """Return the nodes that have not been heard for some time: whose lease has run out.
-
-    Args:
-        state: of the coordinator.
-        now: unix seconds.
-        leases: the time.
-    """
-    seconds = leases * state.settings.lease
-    told = ((name, state.vitals.get(name)) for name in state.job.nodes)
-    return frozenset(name for name, vitals in told if vitals is not None and now - vitals.heard > seconds)
-
-
-def heard_at(state: State, name: NodeId, now: float) -> float:
-    """Return when a node was last heard, in unix seconds; one of which nothing is known yet is heard `now`.
-
-    Args:
-        state: of the coordinator.
-        name: of the node.
-        now: unix seconds.
-    """
-    vitals = state.vitals.get(name)
-    return vitals.heard if vitals else now
-
-
-def waited_for(job: DurableJob) -> frozenset[NodeId]:
-    """Return the nodes that do not end anyhow."""
-    return frozenset(name for name, node in job.nodes.items() if not node.departing and name not in job.finished)
-
-
-def most_are_silent(state: State, now: float) -> bool:
-    """Return whether more than half of the nodes are silent, so that the fault may be the coordinator's own."""
-    expected = waited_for(state.job)
-    return 2 * len(silent(state, now) & expected) > len(expected) > 1
 
 
 def _silent(state: State, now: float) -> Iterator[Suspicion]:
@@ -187,28 +143,6 @@ def _complaints(state: State, quiet: frozenset[NodeId]) -> frozenset[NodeId]:
     """Return whom a node that is not `quiet` cannot reach."""
     heard = (state.vitals[name] for name in state.job.nodes.keys() - quiet if name in state.vitals)
     return frozenset(wait.peer for vitals in heard for wait in vitals.waits if wait.unreachable)
-
-
-def is_member(job: DurableJob, name: NodeId) -> bool:
-    """Return whether a node is in the configuration in force, or in one that may be in force somewhere."""
-    plan = job.plan
-    armed = plan is not None and plan.phase is Phase.ARMED and name in plan.audience
-    assumed = plan is not None and any(name in absorbed.audience for absorbed in plan.absorbed)
-    return name in job.members or armed or assumed
-
-
-def has_left(state: State, name: NodeId) -> bool:
-    """Return whether a silent leaver of an armed plan holds nothing: nobody waits for it in the new configuration."""
-    plan = state.job.plan
-    if plan is None or plan.phase is not Phase.ARMED or name not in plan.leavers:
-        return False
-    return state.job.nodes[name].role is Role.WORKER or (has_handed_over(state, name) and not owes_copies(state))
-
-
-def owes_copies(state: State) -> bool:
-    """Return whether what leavers hand over by an armed plan may be under way: with followers nobody's copy is lost."""
-    plan = state.job.plan
-    return plan is not None and plan.replicated and bool(awaited_arrivals(state, plan))
 
 
 def _waits(state: State) -> bool:
@@ -262,41 +196,6 @@ def _separated(state: State, now: float) -> Iterator[Suspicion]:
         peers = sorted(end for pair in mine for end in pair - {name})
         since = min(mine.values())
         yield Suspicion(name, f"has had no way to {', '.join(peers)}", since, since + state.settings.lease)
-
-
-@dataclass(frozen=True, order=True)
-class RemovalCost:
-    """A cost says what the removal of some nodes takes from the job; the lower the better, compared field by field.
-
-    Attributes:
-        restores: the job has to go back to its checkpoint, as after the loss of the last worker, or of a server that
-            has blocks which nobody follows.
-        count: of the nodes.
-        members: those of them that are in a configuration that is, or may be, in force.
-        nbytes: bytes that they own.
-        names: highest first, so that no two sets cost the same.
-    """
-
-    restores: bool
-    count: int
-    members: int
-    nbytes: int
-    names: tuple[NodeId, ...]
-
-
-def removal_cost(job: DurableJob, names: frozenset[NodeId]) -> RemovalCost:
-    """Return what the removal of nodes would cost the job: a plan that is armed counts as if it were committed."""
-    members = frozenset(name for name in names if is_member(job, name))
-    server = any(name in job.nodes and job.nodes[name].role is Role.SERVER for name in members)
-    configurations = chain(job.plan, job.configuration)
-    left = job.nodes.keys() - names
-    configuration = configurations[-1] if configurations else None
-    workers = configuration.ranks.keys() - job.dead if configuration is not None else frozenset[NodeId]()
-    held = configuration.blocks_of if configuration is not None else {}
-    fatal = server and not all(survivable([each], left) for each in configurations)
-    restores = fatal or (bool(workers) and workers <= names)
-    nbytes = sum(job.model.blocks[block].nbytes for name in members for block in held.get(name, ()))
-    return RemovalCost(restores, len(names), len(members), nbytes, tuple(sorted(names, reverse=True)))
 
 
 def _stuck(state: State, now: float) -> Iterator[Suspicion]:

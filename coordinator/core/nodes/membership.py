@@ -9,7 +9,7 @@ from coordinator.core.directives import has_handed_over
 from coordinator.core.effects import Why
 from coordinator.core.events import Exited, Joined, LeaveAsked, Listening, Reported
 from coordinator.core.job import JobPhase, RegisteredNode, StopOrder
-from coordinator.core.nodes.failure_detection import is_member, owes_copies
+from coordinator.core.nodes.removals import is_member, owes_copies
 from coordinator.core.operator_requests import drain
 from coordinator.core.plans.cancelling import cancel
 from coordinator.core.plans.next_configuration import static_reason, too_many_servers

@@ -8,7 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.job import CancelOrder
-from coordinator.core.nodes.failure_detection import LONG_SECONDS, fails_without
+from coordinator.core.nodes.failure_detection import LONG_SECONDS
+from coordinator.core.nodes.removals import fails_without
 from coordinator.core.plans.plan import MigrationMode, Phase
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor

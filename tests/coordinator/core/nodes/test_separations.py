@@ -2,7 +2,7 @@
 
 from coordinator.core import events as ev
 from coordinator.core.job import JobPhase
-from coordinator.core.nodes.failure_detection import removal_cost
+from coordinator.core.nodes.removals import removal_cost
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import ReportedWait
 from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, unreplaced, with_checkpoint
