@@ -20,7 +20,8 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.optimizers.gradient_sum import Contribution
 from elastic_ps.server.phases import BlockStatus, FrameVerdict, having, judge
-from elastic_ps.server.state.server_state import HeldFrame, ServerState
+from elastic_ps.server.state.held_frames import HeldFrame
+from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.updates import payloads
 from elastic_ps.server.updates.async_updates import AsyncUpdates
 from elastic_ps.server.updates.intake import Intake
@@ -173,7 +174,7 @@ class WorkerFrames:
         """Judge a frame again when something has changed; the same frame sent again replaces it."""
         states = isinstance(frame.meta, PullMeta) and frame.meta.states
         key = (node, frame.kind, *frame.runs, "absent", *_absent(frame), states)
-        self._state.hold(HeldFrame(lambda: self._judge(node, frame, data), node, key))
+        self._state.held.hold(HeldFrame(lambda: self._judge(node, frame, data), node, key))
 
     def _blocks(self, node: NodeId, frame: Frame) -> NDArray[np.int64] | None:
         """Return the blocks of a request; None where they are not all here, or not at their followers: it is held."""

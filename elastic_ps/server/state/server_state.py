@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec
-from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper
@@ -30,6 +29,7 @@ from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.state.acknowledged import NOTHING, AcknowledgedVersions
 from elastic_ps.server.state.followed_ledger import FollowedLedger
 from elastic_ps.server.state.gathering import Gathering, Share
+from elastic_ps.server.state.held_frames import HeldFrames
 from elastic_ps.server.state.unreported_entries import ServerLedger
 from elastic_ps.server.state.unsent_updates import UnsentUpdates, WithheldEntry
 from elastic_ps.transport.frame_kinds import Reason
@@ -39,21 +39,6 @@ from elastic_ps.transport.meta_parts import Written
 from elastic_ps.transport.shared_memory import Image
 
 _REPORT_AT = 500  # ledger entries that are not left to the next turn of the reporter
-
-
-@dataclass
-class HeldFrame:
-    """A `HeldFrame` waits for a configuration, a hand-over or first values.
-
-    Attributes:
-        again: judges it once more, under the lock.
-        node: the worker who sent it.
-        key: (node, kind, first run): the same frame sent again replaces it.
-    """
-
-    again: Callable[[], None]
-    node: NodeId
-    key: object
 
 
 @dataclass
@@ -73,7 +58,7 @@ class ServerState:
     sources: dict[NodeId, FollowSource] = field(default_factory=dict)
     subscriptions: dict[NodeId, Subscription] = field(default_factory=dict)
     snapshot: CheckpointSnapshot | None = None
-    held: list[HeldFrame] = field(default_factory=list)
+    held: HeldFrames = field(default_factory=HeldFrames)
     gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
     unused: UnusedMemory = field(default_factory=UnusedMemory)
     acknowledged: AcknowledgedVersions = field(default_factory=AcknowledgedVersions)
@@ -190,20 +175,9 @@ class ServerState:
         workers = [self.gathering.workers[rank] for rank in lacking]
         return [Awaited(worker, what) for worker in workers if worker not in self.standing.dead]
 
-    def hold(self, held: HeldFrame) -> None:
-        """Keep a frame until something changes."""
-        self.held = [other for other in self.held if other.key != held.key] + [held]
-
     def retry(self) -> None:
         """Judge everything again that was held."""
-        waiting, self.held = self.held, []
-        for held in waiting:
-            if held.node in self.standing.dead:
-                continue
-            try:
-                held.again()
-            except ProtocolError as error:  # the sender's fault, not that of the thread that happens to be here
-                self.refuse(held.node, Reason.MALFORMED, str(error))
+        self.held.retry(self.standing.dead, lambda node, why: self.refuse(node, Reason.MALFORMED, why))
         self.changed.notify_all()
 
     def refuse(self, node: NodeId, reason: Reason, detail: str) -> None:

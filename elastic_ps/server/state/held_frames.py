@@ -1,0 +1,53 @@
+"""Frames that a server can neither serve nor refuse yet are held, and judged again whenever something changes."""
+
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import ProtocolError
+
+
+@dataclass
+class HeldFrame:
+    """A `HeldFrame` waits for a configuration, a hand-over or first values.
+
+    Attributes:
+        again: judges it once more, under the lock.
+        node: the worker who sent it.
+        key: (node, kind, first run): the same frame sent again replaces it.
+    """
+
+    again: Callable[[], None]
+    node: NodeId
+    key: object
+
+
+class HeldFrames:
+    """`HeldFrames` are all that a server holds. Guarded by `ServerState.changed`."""
+
+    def __init__(self) -> None:
+        self._frames: list[HeldFrame] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+    def hold(self, held: HeldFrame) -> None:
+        """Keep a frame until something changes."""
+        self._frames = [other for other in self._frames if other.key != held.key] + [held]
+
+    def retry(self, dead: Set[NodeId], refuse: Callable[[NodeId, str], None]) -> None:
+        """Judge everything again; what must wait longer is held anew.
+
+        Args:
+            dead: nodes whose frames are dropped.
+            refuse: tells a sender what is wrong with its frame: its fault, not that of the thread that happens to be
+                here.
+        """
+        waiting, self._frames = self._frames, []
+        for held in waiting:
+            if held.node in dead:
+                continue
+            try:
+                held.again()
+            except ProtocolError as error:
+                refuse(held.node, str(error))
