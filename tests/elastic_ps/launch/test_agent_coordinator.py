@@ -1,0 +1,69 @@
+"""The launcher starts its coordinator again, where that may help."""
+
+import os
+import signal
+
+import pytest
+
+from elastic_ps.core.errors import EXIT_LATER
+from elastic_ps.launch import decide
+from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, over, running
+
+
+def test_a_dead_coordinator_is_started_again_on_its_port(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, max_restarts=1)
+    os.kill(job.coordinator.pid, signal.SIGKILL)
+    job.coordinator = job.stage.enter("coordinator")
+    job.listen()
+    assert job.commands.ports == [0, int(job.fake.address.rpartition(":")[2])]
+    worker.tell("say still here")
+    assert worker.heard() == "said"
+    os.kill(job.coordinator.pid, signal.SIGKILL)
+    assert worker.heard() == "term"  # nobody is left who could stop it in order
+    worker.tell("exit 0")
+    outcome = job.outcome()
+    assert outcome.status == 1
+    assert "the coordinator ended with status 137" in outcome.reason
+
+
+@pytest.mark.slow
+def test_what_may_pass_does_not_count_and_is_tried_again_after_pauses_that_grow(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.01)
+    job, (worker,) = running(start_job, max_restarts=0)
+    pauses = ["now", "in 0.01 s", "in 0.02 s", "in 0.04 s"]
+    for when in pauses:
+        job.coordinator.tell("say coordinator: cannot write its journal: No space left on device")
+        assert job.coordinator.heard() == "said"
+        job.coordinator.tell(f"exit {EXIT_LATER}")
+        job.transcript.wait_for("ended with status 69: cannot write its journal: No space left on device (log: /")
+        job.transcript.wait_for(
+            "; training goes on without it; it is started again from its journal "
+            f"{when}, which does not count against --max-restarts"
+        )
+        job.coordinator = job.stage.enter("coordinator")
+    job.listen()
+    assert len(job.commands.ports) == 1 + len(pauses)
+    assert over(job, worker).status == 0
+
+
+def test_a_coordinator_that_does_not_start_fails_the_job_at_once(start_job: StartJob) -> None:
+    job = start_job()
+    job.coordinator.tell("say coordinator: cannot write its journal")
+    assert job.coordinator.heard() == "said"
+    job.coordinator.tell("exit 2")
+    outcome = job.outcome()
+    assert outcome.status == 1
+    assert "the coordinator did not start: status 2: cannot write its journal (log: /" in outcome.reason
+    assert len(job.commands.ports) == 1
+
+
+def test_a_coordinator_that_refuses_the_launcher_fails_the_job(start_job: StartJob) -> None:
+    job = start_job()
+    job.fake.refusal = "wrong token"
+    job.listen()
+    job.fake.stops.get(timeout=PATIENCE)
+    outcome = job.end()
+    assert outcome.status == 1
+    assert "refuses this launcher: wrong token" in outcome.reason
