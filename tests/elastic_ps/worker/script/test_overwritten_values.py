@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from elastic_ps.core.errors import JobEnded
+from tests.elastic_ps.waiting import until
 from tests.elastic_ps.worker.worker_harness import ONE
 
 
@@ -22,7 +23,7 @@ def test_a_script_does_not_see_what_was_written_over(scripted, begun, ends):
         for server, blocks in scripted.owned():
             server.answer(version, blocks, ONE)
     if ends:
-        scripted.node.wait(lambda: scripted.node.version == 2)
+        until(lambda: scripted.node.version == 2)
         assert not running.ended, "it waits to hear why"
         scripted.node.end(JobEnded("expelled", 1))
         with pytest.raises(SystemExit):
