@@ -58,7 +58,7 @@ class Places:
 
 
 def check_placement(view: PlacementView, placement: Places) -> None:
-    """Refuse a placement that gives half a job its places, or more than a group has.
+    """Refuse a placement that gives half a job its places, takes a group that is not there, or more than one has.
 
     Raises:
         BadInput: with the job or the group.
@@ -70,6 +70,8 @@ def check_placement(view: PlacementView, placement: Places) -> None:
                 what = ("workers", "servers")[role]
                 raise BadInput(f"job {job}: {len(roles[role])} {what} were placed of {view.missing[job, role]}")
             for group in roles[role]:
+                if not 0 <= group < len(free):
+                    raise BadInput(f"job {job}: group {group} is not there: the cluster has {len(free)}")
                 free[group] -= view.demand[job, role]
     if (over := (free < -1e-9).any(axis=1)).any():
         raise BadInput(f"group {int(over.argmax())} would have to hold more than it has: {free[over.argmax()]} is left")

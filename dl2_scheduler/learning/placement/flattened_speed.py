@@ -84,6 +84,8 @@ def fit_flattened(
     optimizer = torch.optim.Adam(net.parameters(), lr=settings.rate)
     few = samples.part(np.flatnonzero([1 < len(each.model) <= MOST_JOBS for each in samples.clusters]))
     for part in batches(few, settings):
+        if len(part) == 1:
+            continue  # what is left over for the last batch: one sample has no deviation to normalise by
         rows = np.stack([flattened(each, len(profiles), groups) for each in part.clusters])
         loss = _loss(net(torch.from_numpy(rows)), part, base)
         optimizer.zero_grad()

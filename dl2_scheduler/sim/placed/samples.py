@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import SLACK
 from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Floats, Ints, Machines
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacedSpeed, PlacementArrays
@@ -13,6 +14,8 @@ from dl2_scheduler.cluster.hardware.profiles import Profile
 _REFUSALS = 3
 """Jobs in a row that found no place: then the cluster is full."""
 _MOST_TASKS = 3  # of a role
+_HOPELESS = 10_000
+"""Jobs in a row that found no place in an empty cluster: then none ever does."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,9 @@ def draw_samples(
         count: of samples.
         seed: of the draws.
         noise: standard deviation of the logarithm of what is measured.
+
+    Raises:
+        BadInput: no job fits the cluster.
     """
     rng = np.random.default_rng(seed)
     demand = np.array([[_amounts(profiles[name].worker), _amounts(profiles[name].server)] for name in sorted(profiles)])
@@ -76,6 +82,8 @@ def _full(machines: Machines, demand: Floats, rng: np.random.Generator) -> Place
     rows: list[tuple[int, int, int]] = []
     refused, most = 0, rng.integers(1, 2 * len(free) + 1)
     while not models or (refused < _REFUSALS and len(models) < most):
+        if refused >= _HOPELESS:
+            raise BadInput("no job of any model fits the cluster: give it more cpus or GPUs")
         model = int(rng.integers(len(demand)))
         placed = _job(free, demand[model], rng)
         refused = refused + 1 if placed is None else 0

@@ -1,11 +1,13 @@
 """This module draws the jobs of the placement papers: counts that their owners fix, and lengths."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.sim.arrivals import Pattern, arrival_times
@@ -29,6 +31,9 @@ class Workload:
         pattern: "uniform" (each number from none to twice the mean alike), "poisson" or "google" (see `arrivals`).
         most: tasks of a role that an owner asks for: 1 to so many, all alike.
         partitions: of the cluster, each with jobs of its own.
+
+    Raises:
+        BadInput: no job would ever come, or the pattern is another.
     """
 
     profiles: Mapping[str, Profile]
@@ -38,6 +43,14 @@ class Workload:
     pattern: str = "uniform"
     most: int = 3
     partitions: int = 1
+
+    def __post_init__(self) -> None:
+        if self.pattern not in set(Pattern):
+            raise BadInput(f"unknown pattern {self.pattern}: give one of {', '.join(Pattern)}")
+        if not 0 < self.mean < math.inf:
+            raise BadInput(f"{self.mean} jobs an interval: give a positive number")
+        if self.pattern == Pattern.UNIFORM and round(2 * self.mean) == 0:
+            raise BadInput(f"{self.mean} jobs an interval: twice that rounds to none, so that no uniform number comes")
 
     def draw(self, seed: int, alone: SpeedAlone) -> list[Job]:
         """Return a sequence of jobs.

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.hardware.machines import Hardware, Machines, Socket
 from dl2_scheduler.cluster.hardware.placements import PlacementArrays
 from dl2_scheduler.learning.placement.flattened_speed import FitSettings, fit_flattened, flattened
 from dl2_scheduler.learning.placement.reward_model import PooledNet, fit_pooled, joined, relative_errors
@@ -104,3 +106,16 @@ def test_samples_fill_clusters_within_capacity():
         assert (cluster.counts(0) > 0).all()
         assert (cluster.counts(1) > 0).all()
     assert (np.concatenate(SAMPLES.rates) > 0).all()
+
+
+def test_samples_of_a_cluster_that_no_job_fits_are_refused():
+    tiny = Machines.alike(Hardware((Socket(cores=1, gpus=0),)), 2)
+    with pytest.raises(BadInput, match="no job of any model fits"):
+        draw_samples(tiny, SCENARIO.profiles, SCENARIO.world, 1, 0)
+
+
+def test_a_last_batch_of_one_sample_is_left_out():
+    samples = draw_samples(SCENARIO.machines, SCENARIO.profiles, SCENARIO.world, 40, 0)
+    several = samples.part(np.flatnonzero([1 < len(each.model) <= 16 for each in samples.clusters])[:9])
+    fitted = fit_flattened(several, SCENARIO.profiles, len(SCENARIO.machines.sockets), FitSettings(epochs=1, batch=8))
+    assert (fitted.rates(several.clusters[0]) >= 0).all()

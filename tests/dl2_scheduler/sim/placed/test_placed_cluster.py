@@ -119,6 +119,8 @@ class Wrong:
     [
         ({0: ((0,), ())}, "0 servers were placed of 1"),
         ({0: ((0, 1), (1,))}, "2 workers were placed of 1"),
+        ({0: ((-1,), (0,))}, "group -1 is not there"),
+        ({0: ((0,), (3,))}, "group 3 is not there"),
         ({0: ((0,), (0,)), 1: ((0,), (0,)), 2: ((0,), (0,))}, "group 0 would have to hold more than it has"),
     ],
 )
@@ -176,3 +178,12 @@ def test_a_large_cluster_rates_only_who_feels_an_event_and_finds_the_same():
     for each in clusters:
         run(each, FixedDemand())
     assert clusters[0].completion_times() == pytest.approx(clusters[1].completion_times(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("mean", "pattern"),
+    [(0.0, "uniform"), (0.2, "uniform"), (0.0, "poisson"), (-1.0, "google"), (float("nan"), "google"), (1.0, "posson")],
+)
+def test_a_workload_without_jobs_is_refused(mean, pattern):
+    with pytest.raises(BadInput, match="jobs an interval|unknown pattern"):
+        Workload(PROFILES, mean=mean, pattern=pattern)
