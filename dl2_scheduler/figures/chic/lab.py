@@ -34,6 +34,13 @@ BOUND = "hard bound"
 _MOST_ITERATIONS = 200.0  # of a job in the paper; they count as 1 in a state
 _TRAINING, _VALIDATION, _TEST = 10_000, 800_000, 900_000  # the first seeds of sequences
 _A_SEED = 1_000  # by which the training sequences of two seeds are apart
+_PAST_TEST = 1_000_000  # is added where these would reach the sequences of validation, or later ones
+
+
+def first_training(seed: int) -> int:
+    """Return the seed of the first training sequence of a seed of learning: no policy sees what it is judged by."""
+    first = _TRAINING + _A_SEED * seed
+    return first if first < _VALIDATION else first + _PAST_TEST
 
 
 class Learnt(NamedTuple):
@@ -94,7 +101,7 @@ class ChicLab:
 
     def _learn(self, settings: ChicSettings, rate: float, seed: int, count: int) -> ChicRun:
         form = self.form(settings)
-        jobs = self._jobs(_TRAINING + _A_SEED * seed, self.scale.training, rate, count)
+        jobs = self._jobs(first_training(seed), self.scale.training, rate, count)
         training = self._arrays(jobs, form)
         validation = self._arrays(self._jobs(_VALIDATION, self.scale.validation, rate, self.scale.jobs), form)
         lessons = None

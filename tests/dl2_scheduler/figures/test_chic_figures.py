@@ -2,6 +2,7 @@
 
 import csv
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.figures.chic.completion import gain_of
-from dl2_scheduler.figures.chic.lab import BOUND, ChicLab
+from dl2_scheduler.figures.chic.lab import BOUND, ChicLab, first_training
 from dl2_scheduler.figures.chic.registry import CHIC_FIGURES, draw_chic
 from dl2_scheduler.figures.chic.scale import CHIC, LEARNERS, OPTIMUS, RULES, ChicScale
 from dl2_scheduler.figures.registry import check_number
@@ -75,6 +76,13 @@ def test_nobody_is_under_the_bound_and_all_are_judged_by_the_same_jobs(tmp_path:
     bound = lab.times(BOUND, 1.8)
     for name in RULES:
         assert (lab.times(name, 1.8) >= bound - 1e-6).all()
+
+
+def test_no_seed_learns_from_sequences_that_policies_are_judged_by() -> None:
+    training = [(first_training(seed), first_training(seed) + ChicScale().training) for seed in range(2000)]
+    assert all(end <= start for (_, end), (start, _) in pairwise(training))
+    for judged in (800_000, 900_000):  # of validation, and of the test
+        assert not any(first < judged + 100 and judged < end for first, end in training)
 
 
 def test_a_gain_is_paired() -> None:

@@ -185,5 +185,5 @@ def test_a_large_cluster_rates_only_who_feels_an_event_and_finds_the_same():
     [(0.0, "uniform"), (0.2, "uniform"), (0.0, "poisson"), (-1.0, "google"), (float("nan"), "google"), (1.0, "posson")],
 )
 def test_a_workload_without_jobs_is_refused(mean, pattern):
-    with pytest.raises(BadInput, match="jobs an interval|unknown pattern"):
+    with pytest.raises(BadInput, match=r"jobs an interval|unknown pattern"):
         Workload(PROFILES, mean=mean, pattern=pattern)
