@@ -3,8 +3,9 @@
     python -m benchmarks.placement_harmony [--seeds 5] [--updates 300] [--loads 2 3]
 
 Six servers of Harmony's testbed, 60 jobs a sequence, ten sequences a load, in the mechanistic world. What is learnt
-sees this world only in 13,177 noisy samples of speeds: it imitates and learns in clusters with the speeds of a model
-fitted to them. Goals are of the median seed; rules are in the order of jobs that suits them best.
+sees this world only in 13,177 noisy samples of speeds, and its planner in LIF's probes: it imitates and learns in
+clusters with the speeds of a model fitted to the samples. Goals are of the median seed; rules are in the order of jobs
+that suits them best.
 """
 
 import argparse
@@ -67,7 +68,7 @@ def main() -> int:
 
 
 def _compared(name: str) -> bool:
-    return name == PLANNER or any(name.startswith(rule) for rule in RULES)
+    return name in planner_names(FITTED) or any(name.startswith(rule) for rule in RULES)
 
 
 def _median(found: PlacementComparison, learnt: Sequence[str]) -> str:

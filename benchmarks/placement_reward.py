@@ -3,15 +3,15 @@
     python -m benchmarks.placement_reward [--most 13177]
 
 Harmony's six models on its six servers, in the mechanistic world; 3% of noise on all that is measured. The error is the
-mean of |predicted - measured| / measured over all jobs of 1,500 other samples. LIF is told the true speeds of each
-placement without interference, the others nothing but samples. On unseen pairs: no two of the held out models ever
-shared a server in the samples; only jobs that do so in the test count.
+mean of |predicted - measured| / measured over all jobs of 1,500 other samples. LIF is told each job's true
+speed alone at its places, the others nothing but samples. On unseen pairs: no two of the held out models ever shared
+a server in the samples; only jobs that do so in the test count.
 """
 
 import argparse
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from dl2_scheduler.figures.placement.contenders import fitted_interference
 from dl2_scheduler.learning.placement.flattened_speed import MOST_JOBS, fit_flattened
 from dl2_scheduler.learning.placement.reward_model import FitSettings, fit_pooled
 from dl2_scheduler.policies.learnt.pooled_speed import base_speeds
-from dl2_scheduler.sim.placed.placed_speed import Mechanistic
 from dl2_scheduler.sim.placed.samples import PlacedSamples, draw_samples
 from dl2_scheduler.sim.placed.scenario import Scenario
 
@@ -38,16 +37,18 @@ OURS, PAPER, BOOSTING = "pooled (ours)", "Harmony's", "boosting"
 
 @dataclass(frozen=True)
 class LifSpeed:
-    """See `PlacedSpeed`: true speeds without interference, divided by what LIF says of the most disturbed task."""
+    """See `PlacedSpeed`: each job's true speed alone at its places, divided by LIF's slowdown of its worst task."""
 
-    apart: PlacedSpeed
+    world: PlacedSpeed
     interference: Interference
 
     def rates(self, placements: PlacementArrays) -> Floats:
         """See `PlacedSpeed.rates`."""
         worst = np.zeros(len(placements.model))
         np.maximum.at(worst, placements.job, self.interference.slowdown(placements))
-        return self.apart.rates(placements) / (1 + worst)
+        jobs = range(len(placements.model))
+        alone = [self.world.rates(placements.of_tasks(placements.job == job))[job] for job in jobs]
+        return np.array(alone) / (1 + worst)
 
 
 def main() -> int:
@@ -71,15 +72,13 @@ def _small(samples: PlacedSamples) -> PlacedSamples:
 
 def _fits(scenario: Scenario, samples: PlacedSamples) -> Mapping[str, Callable[[], PlacedSpeed]]:
     where = samples, scenario.profiles, len(scenario.machines.sockets)
-    assert isinstance(scenario.world, Mechanistic)
-    apart = replace(scenario.world, strength=0.0)
     epochs = max(30, 60 * COUNTS[2] // len(samples))  # few samples need more passes
     return {
         OURS: lambda: fit_pooled(*where, FitSettings(epochs=epochs)),
         PAPER: lambda: fit_flattened(*where),
         BOOSTING: lambda: BoostedSpeed.fitted(samples, base_speeds(scenario.profiles)),
-        "LIF-linear": lambda: LifSpeed(apart, fitted_interference(scenario, False)),
-        "LIF-quadratic": lambda: LifSpeed(apart, fitted_interference(scenario, True)),
+        "LIF-linear": lambda: LifSpeed(scenario.world, fitted_interference(scenario, False)),
+        "LIF-quadratic": lambda: LifSpeed(scenario.world, fitted_interference(scenario, True)),
     }
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.machines import Floats
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile
@@ -22,6 +23,8 @@ from dl2_scheduler.sim.placed.samples import PlacedSamples
 MOST_JOBS = 16
 """N, which the paper leaves out. Samples with more jobs are left out, too."""
 _HIDDEN = (196, 196, 128)
+_SLOWEST = 0.01
+"""Of a job that runs, as a part of its profile's speed: the network may say less than nothing."""
 PAPER = FitSettings(epochs=60, batch=32, rate=5e-3)
 
 
@@ -59,12 +62,14 @@ class FlattenedSpeed:
     groups: int
 
     def rates(self, placements: PlacementArrays) -> Floats:
-        """See `PlacedSpeed.rates`."""
+        """See `PlacedSpeed.rates`. Raises BadInput for more jobs than the network has rows for."""
+        if len(placements.model) > MOST_JOBS:
+            raise BadInput(f"{len(placements.model)} jobs: Harmony's model of speeds knows {MOST_JOBS} at most")
         row = flattened(placements, len(self.base), self.groups)
         with torch.no_grad():
             found = self.net(torch.from_numpy(row)[None])[0, : len(placements.model)].numpy()
-        rates: Floats = np.maximum(found * self.base[placements.model], 0.0)
-        return rates
+        whole = (placements.counts(WORKER) > 0) & (placements.counts(SERVER) > 0)
+        return np.where(whole, np.maximum(found, _SLOWEST) * self.base[placements.model], 0.0)
 
 
 def fit_flattened(
@@ -82,7 +87,7 @@ def fit_flattened(
     base = base_speeds(profiles)
     net = _network(len(profiles) * MOST_JOBS + 2 * MOST_JOBS + 2 * groups * MOST_JOBS)
     optimizer = torch.optim.Adam(net.parameters(), lr=settings.rate)
-    few = samples.part(np.flatnonzero([1 < len(each.model) <= MOST_JOBS for each in samples.clusters]))
+    few = samples.part(np.flatnonzero([len(each.model) <= MOST_JOBS for each in samples.clusters]))
     for part in batches(few, settings):
         if len(part) == 1:
             continue  # what is left over for the last batch: one sample has no deviation to normalise by

@@ -28,7 +28,8 @@ class Workload:
         interval_seconds: length of an interval.
         jobs: how many, of each partition.
         mean: jobs an interval, of each partition.
-        pattern: "uniform" (each number from none to twice the mean alike), "poisson" or "google" (see `arrivals`).
+        pattern: "uniform" (each number from none to twice the mean, rounded, alike), "poisson" or "google" (see
+            `arrivals`).
         most: tasks of a role that an owner asks for: 1 to so many, all alike.
         partitions: of the cluster, each with jobs of its own.
 

@@ -119,3 +119,12 @@ def test_a_last_batch_of_one_sample_is_left_out():
     several = samples.part(np.flatnonzero([1 < len(each.model) <= 16 for each in samples.clusters])[:9])
     fitted = fit_flattened(several, SCENARIO.profiles, len(SCENARIO.machines.sockets), FitSettings(epochs=1, batch=8))
     assert (fitted.rates(several.clusters[0]) >= 0).all()
+
+
+def test_harmonys_model_gives_no_speed_to_half_a_job_and_refuses_more_jobs_than_it_has_rows():
+    speeds = fit_flattened(SAMPLES.part(np.arange(40)), SCENARIO.profiles, GROUPS, FitSettings(epochs=1, batch=32))
+    rates = speeds.rates(placed(MODELS, [("wlm", [3], []), ("ctc", [0], [1])]))
+    assert rates[0] == 0
+    assert rates[1] > 0
+    with pytest.raises(BadInput, match="17 jobs: Harmony's model of speeds knows 16"):
+        speeds.rates(placed(MODELS, [("ctc", [0], [1])] * 17))
