@@ -62,6 +62,17 @@ def _array(file: IO[bytes], size: int) -> NDArray[Any]:
     return np.frombuffer(data, dtype=kind, count=count).reshape(shape).copy()
 
 
+def length_of(found: Mapping[str, Shape], name: str) -> int:
+    """Return the length of a bias; at least 1, which an empty one has not.
+
+    Args:
+        found: shapes of a file's arrays.
+        name: of the bias.
+    """
+    shape = found.get(name, ())
+    return max(shape[0], 1) if len(shape) == 1 else 1
+
+
 def check_arrays(found: Mapping[str, NDArray[Any]], wanted: Mapping[str, Shape]) -> None:
     """Refuse arrays that are not what a network of these shapes has.
 

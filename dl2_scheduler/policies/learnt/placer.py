@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dl2_scheduler.cluster.free_resources import SLACK
 from dl2_scheduler.cluster.hardware.machines import Floats
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
+from dl2_scheduler.policies.learnt.array_files import Shape, length_of
 from dl2_scheduler.policies.placement.draft import Draft, missing_tasks
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder, remaining_work, waiting
 
@@ -29,6 +30,29 @@ def group_width(models: int) -> int:
 def job_width(models: int) -> int:
     """Return how many numbers describe a job and the cluster to a task of it."""
     return models + 9
+
+
+def placer_shapes(models: int, found: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return the shapes that the network's arrays have together, by name.
+
+    Args:
+        models: that it knows.
+        found: shapes of a file's arrays, by which the size of the hidden layers is known.
+    """
+    group, hidden = group_width(models), length_of(found, "hidden.bias")
+    whole = group + job_width(models)
+    return {
+        "group.weight": (hidden, group),
+        "whole.weight": (hidden, whole),
+        "whole.bias": (hidden,),
+        "hidden.weight": (hidden, hidden),
+        "hidden.bias": (hidden,),
+        "out.weight": (1, hidden),
+        "wait.weight": (hidden, whole),
+        "wait.bias": (hidden,),
+        "rest.weight": (1, hidden),
+        "rest.bias": (1,),
+    }
 
 
 @dataclass(frozen=True)
@@ -51,7 +75,7 @@ def placer_inputs(draft: Draft, job: int, role: int, left: int) -> PlacerInputs:
     """Return what the policy reads for the next task of a job.
 
     Args:
-        draft: as far as it is.
+        draft: as far as it is; a job of a model that the network does not know has the number -1 there.
         job: index of the job in the view.
         role: of the task.
         left: jobs that are still to be placed after this one.
@@ -61,11 +85,14 @@ def placer_inputs(draft: Draft, job: int, role: int, left: int) -> PlacerInputs:
     rows = np.zeros((len(draft.free), group_width(models)), dtype=np.float32)
     for group, tasks in enumerate(draft.tasks):
         for other, of_role in tasks:
-            rows[group, 2 * models + of_role if other == job else 2 * view.placed.model[other] + of_role] += 1
+            kind = models if other == job else view.placed.model[other]
+            if kind >= 0:
+                rows[group, 2 * kind + of_role] += 1
     rows[:, -2:] = (draft.free - view.demand[job, role]) / np.maximum(capacity, 1.0)
     state, placed = view.jobs[job].job, draft.groups.get(job, ([], []))
     about = np.zeros(job_width(models), dtype=np.float32)
-    about[view.placed.model[job]] = 1
+    if view.placed.model[job] >= 0:
+        about[view.placed.model[job]] = 1
     about[models:] = [
         role,
         state.max_workers / 3,

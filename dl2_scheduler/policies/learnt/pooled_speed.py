@@ -13,11 +13,38 @@ from numpy.typing import NDArray
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile
+from dl2_scheduler.policies.learnt.array_files import Shape, length_of
 
 F32 = NDArray[np.float32]
 
 COUNTS = 5
 """Numbers that a job's counts and spread give."""
+
+
+def speed_shapes(models: int, found: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Return the shapes that the network's arrays have together, by name.
+
+    Args:
+        models: that it knows.
+        found: shapes of a file's arrays, by which the sizes of the layers are known.
+    """
+    task, job = (length_of(found, f"{name}.0.bias") for name in ("task", "job"))
+    kinds = found.get("kind.weight", ())
+    embedded = max(kinds[1], 1) if len(kinds) == 2 else 1
+    return {
+        "kind.weight": (2 * models, embedded),
+        "model.weight": (models, embedded),
+        "task.0.weight": (task, 3 * embedded),
+        "task.0.bias": (task,),
+        "task.2.weight": (task, task),
+        "task.2.bias": (task,),
+        "job.0.weight": (job, COUNTS + embedded + 5 * task),
+        "job.0.bias": (job,),
+        "job.2.weight": (job, job),
+        "job.2.bias": (job,),
+        "job.4.weight": (1, job),
+        "job.4.bias": (1,),
+    }
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dl2_scheduler.policies.learnt.actions import ACTIONS
-from dl2_scheduler.policies.learnt.array_files import Shape
+from dl2_scheduler.policies.learnt.array_files import Shape, length_of
 from dl2_scheduler.policies.learnt.features import F32, KNOTS, SLOT_FEATURES, SlotInputs, count_basis, width
 from dl2_scheduler.policies.learnt.scores import Scores
 
@@ -28,7 +28,7 @@ def shapes(models: int, found: Mapping[str, Shape]) -> dict[str, Shape]:
         found: shapes of a file's arrays, by which the sizes of the hidden layers are known.
     """
     features, knots = width(models), len(KNOTS)
-    hidden, rank, slot = (_length(found, f"{name}.bias") for name in ("base", "rank", "slot"))
+    hidden, rank, slot = (length_of(found, f"{name}.bias") for name in ("base", "rank", "slot"))
     return {
         "base.weight": (hidden, features),
         "base.bias": (hidden,),
@@ -47,12 +47,6 @@ def shapes(models: int, found: Mapping[str, Shape]) -> dict[str, Shape]:
         "priority.weight": (ACTIONS, rank),
         "share": (hidden,),
     }
-
-
-def _length(found: Mapping[str, Shape], name: str) -> int:
-    """Return the length of a bias; at least 1, which an empty one has not."""
-    shape = found.get(name, ())
-    return max(shape[0], 1) if len(shape) == 1 else 1
 
 
 @dataclass(frozen=True)
