@@ -83,7 +83,7 @@ def test_a_job_of_an_unknown_model_is_placed_and_not_felt(learnt):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="no placement policy in .*nowhere"):
+    with pytest.raises(BadInput, match=r"no placement policy in .*nowhere"):
         open_placer(tmp_path / "nowhere")
     (tmp_path / "policy.npz").write_bytes(b"")
     with pytest.raises(BadInput, match="learnt how many tasks jobs get, not where they go"):
