@@ -7,8 +7,7 @@ each. A crash loop shall end it soon. So deaths count from when the job last did
 import math
 from dataclasses import dataclass, replace
 
-HEALTHY_SECONDS = 600.0
-"""How long a job that makes steps has to go without a death until the next one counts as the first."""
+from elastic_ps.core.crash_loop import has_worked
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +45,3 @@ class RestartBudget:
     def exhausted(self) -> bool:
         """Return whether a death has happened that may not be mended."""
         return len(self.deaths) > self.allowed
-
-
-def has_worked(last: float, version: int, now: float, reached: int) -> bool:
-    """Return whether a job has done `HEALTHY_SECONDS` of work since its last death.
-
-    Args:
-        last: seconds of that death.
-        version: the highest that the job had reached by then.
-        now: seconds.
-        reached: the highest version so far.
-    """
-    return now - last >= HEALTHY_SECONDS and reached > version

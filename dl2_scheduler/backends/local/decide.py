@@ -6,6 +6,7 @@ from dl2_scheduler.backends.local.job_records import Changes, JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.snapshot import Grant
+from elastic_ps.core.crash_loop import has_worked
 
 SUSPENDED = "suspended: it was granted nothing"
 
@@ -159,9 +160,16 @@ def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
         return {**over, "phase": LiveJobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
     if ending.status is not None:
         return {**over, "phase": LiveJobPhase.FAILED, "reason": ending.reason}
-    losses, limit = record.losses + 1, record.document.spec.retry_limit
+    return {**changes, **_lost(record, ending, now)}
+
+
+def _lost(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
+    """Return what it makes of a job that a launcher ended without a word: it goes on, unless too many did in a row."""
+    lost, limit = f"its launcher was lost: {ending.reason}", record.document.spec.retry_limit
+    is_healthy = has_worked(record.last_loss, record.epochs_at_loss, now, record.most_epochs)
+    losses = 1 if is_healthy else record.losses + 1
     if losses > limit:
         used_up = f"; retryLimit {limit} has been used up" if limit else ""
-        return {**over, "phase": LiveJobPhase.FAILED, "reason": f"its launcher was lost: {ending.reason}{used_up}"}
-    lost = f"its launcher was lost: {ending.reason}"
-    return {**changes, "losses": losses, "phase": LiveJobPhase.WAITING, "reason": lost, "cut_off": lost}
+        return {"phase": LiveJobPhase.FAILED, "reason": f"{lost}{used_up}", "ended": ending.at or now}
+    counted = {"losses": losses, "last_loss": now, "epochs_at_loss": record.most_epochs}
+    return {**counted, "phase": LiveJobPhase.WAITING, "reason": lost, "cut_off": lost}

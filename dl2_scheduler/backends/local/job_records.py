@@ -40,7 +40,9 @@ class JobRecord:
         saved: whether its state is in a checkpoint that the end of its processes waited for.
         process: its launcher; None where it has none.
         runs: the number of its starts so far.
-        losses: the number of its launchers that ended without a word.
+        losses: the number of its launchers that ended without a word, in a row: see `RestartBudget`.
+        last_loss: unix seconds of the last of them; 0: none did.
+        epochs_at_loss: `most_epochs` then.
         workers: the workers that it has, as last measured.
         servers: likewise.
         since: unix seconds: when it began to train with these counts; None: it does not, or it is not known.
@@ -69,6 +71,8 @@ class JobRecord:
     process: LauncherProcess | None = None
     runs: int = 0
     losses: int = 0
+    last_loss: float = 0.0
+    epochs_at_loss: float = 0.0
     workers: int = 0
     servers: int = 0
     since: float | None = None

@@ -1,8 +1,8 @@
 """This module keeps as many workers and servers as the coordinator wants, and replaces the dead. Pure."""
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.crash_loop import has_worked
 from elastic_ps.core.script_hints import HOW_TO_JOIN
-from elastic_ps.launch.restart_budget import has_worked
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StopJob, TellExit
 from k8s.elastic_operator.job.ending import fail
 from k8s.elastic_operator.job.model import CAUSE, Counts, Pod, timestamp, unix

@@ -6,9 +6,10 @@ import signal
 
 import pytest
 
+from elastic_ps.core import crash_loop
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.core.script_hints import HOW_TO_JOIN
-from elastic_ps.launch import children, coordinator_link, decide, restart_budget
+from elastic_ps.launch import children, coordinator_link, decide
 from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, StartJob, over, registered, running
 from tests.elastic_ps.waiting import until
 
@@ -41,7 +42,7 @@ def reached(job: Job, version: int) -> None:
 def test_deaths_are_counted_anew_when_the_job_has_trained_since_the_last(
     start_job: StartJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restart_budget, "HEALTHY_SECONDS", 0.0)
+    monkeypatch.setattr(crash_loop, "HEALTHY_SECONDS", 0.0)
     monkeypatch.setattr(coordinator_link, "_HEALTH_SECONDS", 0.01)
     job, (worker,) = running(start_job, max_restarts=1)
 

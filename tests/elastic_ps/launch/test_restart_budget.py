@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastic_ps.launch.restart_budget import HEALTHY_SECONDS, RestartBudget
+from elastic_ps.core.crash_loop import HEALTHY_SECONDS
+from elastic_ps.launch.restart_budget import RestartBudget
 
 
 def spent(allowed: int, *deaths: tuple[float, int]) -> RestartBudget:

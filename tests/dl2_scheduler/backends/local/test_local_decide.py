@@ -116,6 +116,22 @@ def test_a_job_whose_launcher_was_lost_says_so_when_it_does_epochs_again():
     assert told(told(record, epochs=9.5), epochs=8.0).reason.endswith("back at its last checkpoint")
 
 
+def lost(record, now):
+    running = replace(record, phase=LiveJobPhase.RUNNING)
+    return replace(running, **decide.ended(running, LauncherEnding(None, "it was killed", now), now))
+
+
+def test_launchers_that_are_lost_count_anew_after_ten_minutes_in_which_the_job_trained_further():
+    record = replace(RECORD, losses=3, last_loss=1000.0, most_epochs=5.0, epochs_at_loss=5.0)
+    assert lost(record, 1600.0).phase is LiveJobPhase.FAILED  # it did the same epochs again
+    trained = replace(record, most_epochs=5.5)
+    assert lost(trained, 1599.0).phase is LiveJobPhase.FAILED
+    going_on = lost(trained, 1600.0)
+    assert (going_on.phase, going_on.losses) == (LiveJobPhase.WAITING, 1)
+    assert (going_on.last_loss, going_on.epochs_at_loss) == (1600.0, 5.5)
+    assert lost(going_on, 1601.0).losses == 2
+
+
 @pytest.mark.parametrize(
     ("phase", "losses", "status", "becomes"),
     [
