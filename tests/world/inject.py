@@ -58,6 +58,7 @@ class Injector:
         self.state: Any = None  # the coordinator's last
         self.journal_lost = False
         self.late = False  # something has come about after a script's end
+        self._drained: set[Process] = set()  # whom a second SIGTERM kills
         self.phase = REST
         self.last = 0.0  # when the last one came, or ended
         self.hits: list[tuple[str, str, str]] = []  # role, phase, kind of those that came about
@@ -125,7 +126,8 @@ class Injector:
             self._not_before = max(self._not_before, now)
             self._look_soon(_LOOK_SECONDS)
         elif not self._is_met(fault) and now < self._not_before + self.provoker.patience(fault):
-            if self.phase == REST != fault.phase and not self._provoked and now >= self._not_before + _PROVOKED:
+            is_due = not self._provoked and now >= self._not_before + _PROVOKED
+            if self.phase == REST != fault.phase and is_due and not self.state.job.finished:
                 self.last = now
                 self._provoked = self.provoker.bring_about(fault)
             self._look_soon(_LOOK_SECONDS if fault.phase != self.phase else _LINK_SECONDS)
@@ -290,5 +292,8 @@ class Injector:
         """SIGTERM, as of a pod that is to go."""
         process = self._of(fault.role, fault.choice)
         if process is not None:
+            if process in self._drained:  # the second signal kills it
+                self._guarantee.struck(fault)
+            self._drained.add(process)
             self._world.signal(process, signal.SIGTERM)
         return str(process or "")

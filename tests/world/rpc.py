@@ -263,17 +263,18 @@ class WorldChannel:
                     raise CallFailed(UNAVAILABLE, "failed to connect to all addresses")
                 scheduler.park(min(self._again_at - scheduler.now, left if left is not None else 1e9))
             else:
-                self._connect(ready)
+                self._connect(_CONNECT_SECONDS if left is None else min(left, _CONNECT_SECONDS), ready)
         return self._live
 
-    def _connect(self, ready: bool) -> None:
+    def _connect(self, seconds: float, ready: bool) -> None:
+        """Connect within some seconds, no later than the call that wants it has to fail."""
         self._connecting = []
         try:
-            end = self._network.connect(self._process, self._port, _CONNECT_SECONDS)
+            end = self._network.connect(self._process, self._port, seconds)
         except Refused as error:
             self._again_at = here.scheduler.now + self._pause
             self._pause = min(1.6 * self._pause, _MOST_PAUSE)
-            if not ready:
+            if not ready and seconds >= _CONNECT_SECONDS:
                 raise CallFailed(UNAVAILABLE, f"failed to connect to all addresses: {error}") from None
         else:
             self._pause = _FIRST_PAUSE
