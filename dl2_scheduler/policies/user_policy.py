@@ -4,11 +4,13 @@ import importlib
 import os
 import sys
 import traceback
+from typing import Any
 
 from dl2_scheduler.cluster.answer_checks import UnfitAnswer, check
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources
-from dl2_scheduler.cluster.interfaces import AllocationPolicy
+from dl2_scheduler.cluster.hardware.view import PlacementView, Places, check_placement
+from dl2_scheduler.cluster.interfaces import AllocationPolicy, PlacementPolicy
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 
@@ -28,19 +30,39 @@ def make_own(name: str) -> AllocationPolicy:
     Raises:
         BadInput: there is none, it cannot be made, or what is made is no policy.
     """
+    policy = _made(name)
+    if not callable(getattr(policy, "allocate", None)):
+        raise BadInput(f"policy {name} makes a {type(policy).__name__}, which has no allocate(snapshot, room)")
+    found: AllocationPolicy = policy
+    return found
+
+
+def make_own_placement(name: str) -> PlacementPolicy:
+    """Return a new placement policy of a user's own class.
+
+    Args:
+        name: see `make_own`.
+
+    Raises:
+        BadInput: there is none, it cannot be made, or what is made is no placement policy.
+    """
+    policy = _made(name)
+    if not callable(getattr(policy, "place", None)):
+        raise BadInput(f"policy {name} makes a {type(policy).__name__}, which has no place(view)")
+    found: PlacementPolicy = policy
+    return found
+
+
+def _made(name: str) -> Any:
+    """Return what the code at MODULE:CLASS makes. Raises BadInput."""
     module, _, attribute = name.partition(":")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        make = getattr(importlib.import_module(module), attribute)
-        policy = make()
+        return getattr(importlib.import_module(module), attribute)()
     except (Exception, SystemExit) as error:
         raise BadInput(f"policy {name} cannot be made: {type(error).__name__}: {error}") from error
-    if not callable(getattr(policy, "allocate", None)):
-        raise BadInput(f"policy {name} makes a {type(policy).__name__}, which has no allocate(snapshot, room)")
-    found: AllocationPolicy = policy
-    return found
 
 
 class Simulated:
@@ -66,9 +88,38 @@ class Simulated:
         except UnfitAnswer as error:
             raise BadInput(f"policy {self._name}, slot {snapshot.slot}: {error}") from error
         except (Exception, SystemExit) as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{at.filename}, line {at.lineno}"
-            raise BadInput(
-                f"policy {self._name}, slot {snapshot.slot}: it raised {type(error).__name__}: {error} ({where})"
-            ) from error
+            raise BadInput(f"policy {self._name}, slot {snapshot.slot}: {_raised(error)}") from error
         return found
+
+
+class SimulatedPlacement:
+    """See `PlacementPolicy`: one that is asked in a simulation, which ends by what is wrong with its answer.
+
+    Args:
+        name: of the policy.
+        policy: that is asked.
+    """
+
+    def __init__(self, name: str, policy: PlacementPolicy):
+        self._name, self._policy = name, policy
+
+    def place(self, view: PlacementView) -> Places:
+        """See `PlacementPolicy.place`.
+
+        Raises:
+            BadInput: the policy raised, or answered what cannot be done.
+        """
+        try:
+            found = self._policy.place(view)
+            check_placement(view, found)
+        except BadInput as error:
+            raise BadInput(f"placement {self._name}, after {view.now:g} s: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise BadInput(f"placement {self._name}, after {view.now:g} s: {_raised(error)}") from error
+        return found
+
+
+def _raised(error: BaseException) -> str:
+    """Return what somebody's code raised, and where, for people."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"it raised {type(error).__name__}: {error} ({at.filename}, line {at.lineno})"

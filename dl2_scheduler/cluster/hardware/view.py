@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Floats, Ints, Machines
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
@@ -61,17 +63,21 @@ def check_placement(view: PlacementView, placement: Places) -> None:
     """Refuse a placement that gives half a job its places, takes a group that is not there, or more than one has.
 
     Raises:
-        BadInput: with the job or the group.
+        BadInput: with the job or the group; or it is no placement at all.
     """
+    if not isinstance(placement, Places):
+        raise BadInput(f"a {type(placement).__name__} was answered instead of Places")
     free = view.free.copy()
     for job, roles in placement.groups.items():
+        if job not in range(len(view.jobs)) or len(roles) != 2:
+            raise BadInput(f"job {job}: the view has {len(view.jobs)} jobs, whose places are those of two roles")
         for role in (WORKER, SERVER):
             if len(roles[role]) != view.missing[job, role]:
                 what = ("workers", "servers")[role]
                 raise BadInput(f"job {job}: {len(roles[role])} {what} were placed of {view.missing[job, role]}")
             for group in roles[role]:
-                if not 0 <= group < len(free):
+                if group not in range(len(free)):
                     raise BadInput(f"job {job}: group {group} is not there: the cluster has {len(free)}")
                 free[group] -= view.demand[job, role]
-    if (over := (free < -1e-9).any(axis=1)).any():
+    if (over := (free < np.minimum(view.free, 0.0) - 1e-9).any(axis=1)).any():
         raise BadInput(f"group {int(over.argmax())} would have to hold more than it has: {free[over.argmax()]} is left")

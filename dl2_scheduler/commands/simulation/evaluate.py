@@ -19,11 +19,13 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
+from dl2_scheduler.commands.simulation.placed import PlacedQuestion, evaluate_in_world
 from dl2_scheduler.commands.simulation.simulated import SimulationOptions
+from dl2_scheduler.commands.simulation.world_options import WorldOptions, check_world_options
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, bounds, compare
 from dl2_scheduler.sim.metrics import Estimate
-from dl2_scheduler.sim.trace import read_lines
+from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, read_lines
 from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.terminal import say
 
@@ -32,14 +34,30 @@ _JCT = "jct_slots.mean"
 
 @grouped
 def evaluate(
-    policies: Annotated[str, typer.Option(help="Names, joined by commas; the first is the baseline.")],
-    traces: Annotated[list[str], typer.Option(help="Trace, or a pattern of several as in 'val/*.jsonl'; may repeat.")],
+    context: typer.Context,
+    policies: Annotated[
+        str | None, typer.Option(help="Names, joined by commas; the first is the baseline.", show_default=False)
+    ] = None,
+    traces: Annotated[
+        list[str] | None, typer.Option(help="Trace, or a pattern of several as in 'val/*.jsonl'; may repeat.")
+    ] = None,
     *,
     simulated: SimulationOptions,
+    placed: WorldOptions,
     with_bounds: Annotated[bool, typer.Option("--bounds", help="Also what no scheduler can beat.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare policies on the same traces: completion time, makespan, fairness, utilisation."""
+    """Compare policies on the same traces: completion time, makespan, fairness, utilisation.
+
+    With --world it is placement policies that are compared, those of --placement, joined by commas.
+    """
+    check_world_options(context, placed.world is not None)
+    if placed.world is not None:
+        asked = PlacedQuestion(placed, simulated.cluster, simulated.placement, policies, as_json)
+        evaluate_in_world(asked, with_bounds, _progress)
+        return
+    if policies is None or not traces:
+        raise BadInput("give --policies and --traces, or --world")
     read = {path: read_lines(path) for path in _paths(traces)}
     lines = {where: job for each in read.values() for where, job in each.items()}
     setting = simulated.setting(lines)
@@ -49,8 +67,8 @@ def evaluate(
         results = compare(contenders, sequences, setting, tell)
         least = bounds(sequences, setting, tell) if with_bounds else None
     if as_json:
-        asked = {"cluster": simulated.cluster, "slot_seconds": setting.slot_seconds, "cost": asdict(setting.cost)}
-        show_json({**asked, **_document(results, least)})
+        where = {"cluster": simulated.cluster or DEFAULT_CLUSTER, "slot_seconds": setting.slot_seconds}
+        show_json({**where, "cost": asdict(setting.cost), **_document(results, least)})
     else:
         count = len(sequences)
         say(f"{count} trace{'s' if count > 1 else ''}, {len(setting.nodes)} nodes; mean ± half the 95% interval")

@@ -8,8 +8,10 @@ import typer
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
+from dl2_scheduler.commands.simulation.placed import PlacedQuestion, simulate_in_world
 from dl2_scheduler.commands.simulation.replay import replay
-from dl2_scheduler.commands.simulation.simulated import SimulationOptions
+from dl2_scheduler.commands.simulation.simulated import SimulationOptions, is_given
+from dl2_scheduler.commands.simulation.world_options import WorldOptions, check_world_options
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.history import Recording, write_history
 from dl2_scheduler.sim.lanes import ScalingCost
@@ -35,16 +37,24 @@ def simulate(
     ] = None,
     *,
     simulated: SimulationOptions,
+    placed: WorldOptions,
     keep: Annotated[Path | None, typer.Option("--record", help="Write what was decided, for dl2 bootstrap.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a policy on a trace until every job has ended, or ask it what it would have done in a live cluster."""
+    """Run a policy on a trace until every job has ended, or ask it what it would have done in a live cluster.
+
+    With --world it is a placement policy that is run, in a cluster in which speeds depend on places.
+    """
+    check_world_options(context, placed.world is not None)
+    if placed.world is not None:
+        simulate_in_world(PlacedQuestion(placed, simulated.cluster, simulated.placement, policy, as_json))
+        return
     if from_history is not None:
         _check_replay(context)
         replay(from_history, policy, simulated.rule, _given(context, simulated.cost), as_json)
         return
     if policy is None or trace is None:
-        raise BadInput("give --policy and --trace, or --from-history")
+        raise BadInput("give --policy and --trace, or --from-history, or --world")
     lines = read_lines(trace)
     setting = simulated.setting(lines)
     recording, rule = Recording(make_policy(policy, setting.speeds)), rule_of(policy, simulated.rule)
@@ -65,19 +75,14 @@ def simulate(
 def _check_replay(context: typer.Context) -> None:
     """Refuse options that a history leaves no choice of. Raises BadInput."""
     for name in context.params:
-        if name not in _OF_HISTORIES and _is_given(context, name):
+        if name not in _OF_HISTORIES and is_given(context, name):
             option = "record" if name == "keep" else name.replace("_", "-")
             raise BadInput(f"--{option}: a history has its own: leave it out with --from-history")
 
 
 def _given(context: typer.Context, cost: ScalingCost) -> dict[str, float]:
     """Return the costs that were given, by their fields; the others are as in the history."""
-    return {field: getattr(cost, field) for option, field in _COSTS.items() if _is_given(context, option)}
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    return {field: getattr(cost, field) for option, field in _COSTS.items() if is_given(context, option)}
 
 
 def _print(summary: Summary) -> None:

@@ -13,6 +13,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.placement.node_rules import SPREAD, placement_rule
+from dl2_scheduler.policies.placement.registry import is_policy_name
 from dl2_scheduler.sim.evaluate import Setting
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.sim.shipped import shipped_speeds
@@ -21,14 +22,19 @@ from dl2_scheduler.sim.speeds import interpolated, read_points
 from dl2_scheduler.sim.trace import DEFAULT_CLUSTER, parse_cluster
 from dl2_scheduler.sim.variation import Variation
 
-Cluster = Annotated[str, typer.Option(help="Nodes, as in 96x8cpu,8gpu, or a file of them.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(help=f"Nodes, as in 4x8cpu,8gpu, or a file of them; left out: {DEFAULT_CLUSTER}.", show_default=False),
+]
 SpeedTable = Annotated[Path | None, typer.Option(help="Speed table; left out: the shipped speeds.")]
 Slot = Annotated[float, typer.Option(help="Seconds of a slot.")]
 
 StartCost = Annotated[float, typer.Option(help="Seconds that a job loses where it starts; the paper: 0.")]
 ChangeCost = Annotated[float, typer.Option(help="Seconds that it loses where its counts change; the paper: 0.")]
 JoinCost = Annotated[float, typer.Option(help="Seconds that it trains on as it was where it is given more.")]
-Placement = Annotated[str, typer.Option(help="spread, pack or round-robin.")]
+Placement = Annotated[
+    str, typer.Option(help="spread, pack or round-robin; with --world a placement policy: a wrong one lists them.")
+]
 SpeedVariation = Annotated[float, typer.Option(help="Part by which jobs' speeds deviate from their models'.")]
 VariationSeed = Annotated[int, typer.Option(help="Of the speeds' deviations.")]
 
@@ -56,7 +62,7 @@ class CostOptions:
 class SimulationOptions:
     """`SimulationOptions` say what is simulated."""
 
-    cluster: Cluster = DEFAULT_CLUSTER
+    cluster: Cluster = None
     speeds: SpeedTable = None
     slot: Slot = 1200.0
     placement: Placement = SPREAD
@@ -69,6 +75,8 @@ class SimulationOptions:
     @property
     def rule(self) -> NodeRule:
         """The rule by which tasks find their node. Raises BadInput."""
+        if is_policy_name(self.placement):
+            raise BadInput(f"{self.placement} places tasks where speeds depend on places: give --world too")
         return placement_rule(self.placement)
 
     @property
@@ -88,9 +96,15 @@ class SimulationOptions:
         if not (math.isfinite(self.slot) and self.slot > 0):
             raise BadInput(f"--slot is {self.slot}: give seconds above 0")
         cost, variation = self.cost, Variation(self.speed_variation, self.variation_seed)
-        nodes, known = parse_cluster(self.cluster), _speeds_for(lines, self.speeds)
+        nodes, known = parse_cluster(self.cluster or DEFAULT_CLUSTER), _speeds_for(lines, self.speeds)
         _check_lines(lines, nodes, known, self.slot, 1 + variation.part)
         return Setting(nodes, known, self.slot, cost, variation)
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return whether an option was given on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _speeds_for(lines: Mapping[str, Job], table: Path | None) -> Speeds:

@@ -89,9 +89,19 @@ def save_placer(run: Path, learnt: PlacerRun) -> None:
     """Write what was learnt into a folder, which is made where there is none; each file whole or not at all."""
     run.mkdir(parents=True, exist_ok=True)
     if learnt.speeds is not None:
-        base = learnt.speeds.base.astype(np.float32)
-        _write(run / SPEEDS_FILE, learnt.models, {_BASE: base, **learnt.speeds.arrays})
+        save_speeds(run, learnt.models, learnt.speeds)
     _write(run / PLACER_FILE, learnt.models, learnt.placer.arrays)
+
+
+def save_speeds(run: Path, models: tuple[str, ...], speeds: PooledSpeed) -> None:
+    """Write a model of speeds into a folder that is there.
+
+    Args:
+        run: the folder.
+        models: names that it knows, in the order of its network.
+        speeds: fitted.
+    """
+    _write(run / SPEEDS_FILE, models, {_BASE: speeds.base.astype(np.float32), **speeds.arrays})
 
 
 def open_placer(run: Path) -> PlacerRun:
@@ -111,15 +121,26 @@ def _speeds(file: Path, models: tuple[str, ...]) -> PooledSpeed | None:
     """Return the model of speeds of a file, None where there is no file. Raises BadInput."""
     if not file.exists():
         return None
-    known, found = _read(file)
+    known, speeds = open_speeds(file.parent)
     if known != models:
         raise BadInput(f"{file} knows other models than {PLACER_FILE} beside it: they are of different runs")
+    return speeds
+
+
+def open_speeds(run: Path) -> tuple[tuple[str, ...], PooledSpeed]:
+    """Return the names that a folder's model of speeds knows, in the order of its network, and the model.
+
+    Raises:
+        BadInput: there is none, it is damaged, or weights are not finite.
+    """
+    file = run / SPEEDS_FILE
+    models, found = _read(file, "model of speeds")
     wanted = speed_shapes(len(models), _shapes_of(found))
     arrays = dict(_checked(file, found, {_BASE: (len(models),), **wanted}))
     base = arrays.pop(_BASE).astype(float)
     if (base <= 0).any():
         raise BadInput(f"{file} is damaged: a model trains {base.min():g} samples a second")
-    return PooledSpeed(arrays, base)
+    return models, PooledSpeed(arrays, base)
 
 
 def _write(file: Path, models: tuple[str, ...], arrays: Mapping[str, NDArray[np.float32]]) -> None:
@@ -128,13 +149,18 @@ def _write(file: Path, models: tuple[str, ...], arrays: Mapping[str, NDArray[np.
     partial.replace(file)
 
 
-def _read(file: Path) -> tuple[tuple[str, ...], dict[str, NDArray[Any]]]:
-    """Return the names of models in a file, and its arrays. Raises BadInput."""
+def _read(file: Path, what: str = "placement policy") -> tuple[tuple[str, ...], dict[str, NDArray[Any]]]:
+    """Return the names of models in a file, and its arrays. Raises BadInput.
+
+    Args:
+        file: of arrays.
+        what: it holds, for people.
+    """
     try:
         found = read_arrays(file)
         models = json.loads(str(found.pop(_MODELS)))
     except (OSError, KeyError, ValueError, EOFError, RecursionError, BadZipFile, zlib.error) as error:
-        raise BadInput(f"no placement policy in {file.parent}: {error}") from error
+        raise BadInput(f"no {what} in {file.parent}: {error}") from error
     return check_models(models, MOST_MODELS), found
 
 

@@ -8,11 +8,12 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 SPREAD = "spread"
 """The default: fewest tasks lose their node together, and what is left over is even."""
 
-_RULES: Mapping[str, NodeRule] = {
+NODE_RULES: Mapping[str, NodeRule] = {
     SPREAD: NodeRule.SPREAD,
     "pack": NodeRule.PACK,
     "round-robin": NodeRule.ROUND_ROBIN,
 }
+"""Rules by their names: they count tasks on nodes, slot by slot anew."""
 
 
 def placement_rule(name: str = SPREAD) -> NodeRule:
@@ -25,6 +26,6 @@ def placement_rule(name: str = SPREAD) -> NodeRule:
         BadInput: it is another.
     """
     try:
-        return _RULES[name]
+        return NODE_RULES[name]
     except KeyError:
-        raise BadInput(f"unknown placement {name}: give one of {', '.join(_RULES)}") from None
+        raise BadInput(f"unknown placement {name}: give one of {', '.join(NODE_RULES)}") from None

@@ -1,0 +1,144 @@
+"""This module says where placement policies are compared: the options of a world and its scenario."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.hardware.machines import CPU, GPU, HARMONY, Hardware, Machines
+from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED
+from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
+from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.commands.simulation.simulated import is_given
+from dl2_scheduler.sim.arrivals import Pattern
+from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.scenario import Scenario
+from dl2_scheduler.sim.placed.workloads import Workload
+from dl2_scheduler.sim.placed.worlds import WorldType, make_world
+from dl2_scheduler.sim.trace import parse_cluster
+
+_HARMONY_LOAD, _GRAPH_LOAD = 2.0, 15.0
+_MOST_SEQUENCES = 10_000
+_OF_BOTH = frozenset({"policy", "policies", "placement", "cluster", "with_bounds", "as_json"})
+_SPELT = {"keep": "record"}
+
+
+class ScenarioName(StrEnum):
+    """A `ScenarioName` is a cluster of a paper, with the jobs that come to it."""
+
+    HARMONY = "harmony"
+    FAT_TREE = "fat-tree"
+    VL2 = "vl2"
+    BCUBE = "bcube"
+
+
+@dataclass(frozen=True)
+class WorldOptions:
+    """`WorldOptions` say where placements are compared: they are read where `--world` is given."""
+
+    world: Annotated[
+        WorldType | None, typer.Option(help="Jobs' speeds depend on their places, as in this world; instead of traces.")
+    ] = None
+    scenario: Annotated[
+        ScenarioName, typer.Option(help="Six servers of Harmony (others by --cluster), or a small network.")
+    ] = ScenarioName.HARMONY
+    load: Annotated[
+        float | None,
+        typer.Option(help="Jobs an interval [2]; in a network, of 100 servers [15].", show_default=False),
+    ] = None
+    pattern: Annotated[Pattern, typer.Option(help="Of arrivals.")] = Pattern.UNIFORM
+    server_type: Annotated[ServerType, typer.Option(help="Of a network's servers, as the paper numbers them.")] = (
+        ServerType.DEFAULT
+    )
+    oversubscription: Annotated[float, typer.Option(help="Of a network's links above the servers.")] = 1.0
+    full_size: Annotated[bool, typer.Option("--full-size", help="A network of the paper's size.")] = False
+    world_seed: Annotated[int, typer.Option(min=0, help="Of the network, and of what formulas leave open.")] = 0
+    sequences: Annotated[int, typer.Option(min=1, max=_MOST_SEQUENCES, help="Of jobs, each with a seed.")] = 10
+    seed: Annotated[int, typer.Option(min=0, help="Of the first sequence.")] = 0
+
+    def setting(self, cluster: str | None) -> Scenario:
+        """Return the scenario.
+
+        Args:
+            cluster: its nodes, as `--cluster` says; None: the paper's.
+
+        Raises:
+            BadInput: options contradict each other, or are wrong.
+        """
+        if self.world is None:
+            raise BadInput("give --world too: a placement policy matters where speeds depend on places")
+        network = self.scenario is not ScenarioName.HARMONY
+        alone = {"--oversubscription": self.oversubscription != 1.0, "--full-size": self.full_size}
+        alone["--server-type"] = self.server_type is not ServerType.DEFAULT
+        if wrong := [name for name, given in alone.items() if given and not network]:
+            raise BadInput(f"{', '.join(wrong)}: of a network's scenario: give --scenario fat-tree, vl2 or bcube too")
+        if network and cluster is not None:
+            raise BadInput(f"--cluster: {self.scenario} has servers of its own: leave it out")
+        if not 1.0 <= self.oversubscription < float("inf"):
+            raise BadInput(f"--oversubscription is {self.oversubscription}: give a number from 1 on")
+        found = self._network() if network else self._harmony(cluster)
+        most, where = found.workload.most, (found.machines, found.topology, found.profiles)
+        return replace(found, world=make_world(self.world, *where, most, self.world_seed))
+
+    def _network(self) -> Scenario:
+        return Scenario.graph(
+            NetworkType(self.scenario.value),
+            self.server_type,
+            small=not self.full_size,
+            oversubscription=self.oversubscription,
+            mean=_GRAPH_LOAD if self.load is None else self.load,
+            pattern=self.pattern,
+            seed=self.world_seed,
+        )
+
+    def _harmony(self, cluster: str | None) -> Scenario:
+        load = _HARMONY_LOAD if self.load is None else self.load
+        found = Scenario.harmony(load, self.pattern)
+        if cluster is None:
+            return found
+        machines = Machines(tuple(map(_hardware, parse_cluster(cluster))))
+        profiles = {model: PUBLISHED[model] for model in HARMONY_MODELS}
+        return Scenario(
+            machines, flat_of(machines), profiles, found.world, Workload(profiles, mean=load, pattern=self.pattern)
+        )
+
+    @property
+    def seeds(self) -> range:
+        """The seeds of the sequences."""
+        return range(self.seed, self.seed + self.sequences)
+
+
+def _hardware(node: Node) -> Hardware:
+    """Return a server like Harmony's with other amounts. Raises BadInput: they are of other resources, or no cores."""
+    cpus, gpus = node.capacity.get(CPU, 0.0), node.capacity.get(GPU, 0.0)
+    threads = HARMONY.sockets[0].threads
+    if set(node.capacity) - {CPU, GPU} or cpus < threads or cpus % threads or gpus % 1:
+        raise BadInput(f"--cluster: {node.name} has {dict(node.capacity)}: give an even number of cpu, and whole gpu")
+    return Hardware((replace(HARMONY.sockets[0], cores=int(cpus) // threads, gpus=int(gpus)),))
+
+
+def check_world_options(context: typer.Context, in_world: bool) -> None:
+    """Refuse options that do not belong together.
+
+    Args:
+        context: of the command.
+        in_world: whether `--world` is given.
+
+    Raises:
+        BadInput: an option of a world stands without one, or one of traces beside it.
+    """
+    of_worlds = {field.name for field in fields(WorldOptions)}
+    given = [name for name in context.params if is_given(context, name)]
+    if in_world:
+        _refuse(given, of_worlds | _OF_BOTH, "a world has its own: leave it out with --world")
+    else:
+        _refuse(given, set(context.params) - of_worlds, "of a world alone: give --world too, or leave it out")
+
+
+def _refuse(given: Collection[str], allowed: Collection[str], why: str) -> None:
+    wrong = ["--" + _SPELT.get(name, name).replace("_", "-") for name in given if name not in allowed]
+    if wrong:
+        raise BadInput(f"{', '.join(wrong)}: {why}")

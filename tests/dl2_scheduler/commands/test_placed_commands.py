@@ -1,0 +1,73 @@
+"""Placement policies on the command line: compared in a world, refused before anything runs."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from dl2_scheduler.cli import app
+from dl2_scheduler.policies.placement.speed_model import save_speed_model
+from dl2_scheduler.sim.arrivals import Pattern, generate
+from dl2_scheduler.sim.trace import write_trace
+from tests.dl2_scheduler.policies.placement.fitted import drawn_model
+
+
+def invoke(line: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, line.split())
+    return result.exit_code, result.output
+
+
+def test_placements_are_compared_on_the_same_sequences(tmp_path):
+    save_speed_model(tmp_path / "fitted", drawn_model())
+    names = f"load-balance,lif-own-shortest:{tmp_path}/fitted"
+    line = f"evaluate --world formula --placement {names} --sequences 2 --load 4 --seed 3 --bounds"
+    status, output = invoke(f"{line} --json")
+    told = json.loads(output)
+    first, second = told["placements"]
+    assert (status, told["seeds"], told["world"]) == (0, [3, 4], "formula")
+    assert first["difference"] == {"mean": 0.0, "margin": 0.0}
+    means = [sum(each["sequences"]) / 2 for each in (first, second)]
+    assert second["difference"]["mean"] == pytest.approx(means[1] - means[0])
+    assert all(max(bound) <= min(own) for bound, *own in zip(told["bounds"], first["sequences"], strict=True))
+    status, output = invoke(line)
+    assert (status, "mean ± half the 95% interval" in output, "LP bound" in output) == (0, True, True)
+
+
+def test_one_placement_is_simulated(tmp_path):
+    line = "simulate --world apart --placement best-fit --cluster 4x16cpu,4gpu --policy drf --load 1"
+    status, output = invoke(f"{line} --json")
+    told = json.loads(output)
+    assert (status, told["placement"], len(told["jobs"])) == (0, "best-fit", 60)
+    assert told["jct_intervals"] == pytest.approx(sum(job["jct_intervals"] for job in told["jobs"]) / 60)
+    assert invoke(line)[1].startswith("best-fit in the apart world: 60 jobs, 4 nodes, intervals of 20 min\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("simulate --load 3", "--load: of a world alone: give --world too"),
+        ("evaluate --world formula --traces a", "--traces: a world has its own: leave it out"),
+        ("simulate --world formula --record a --placement best-fit", "--record: a world has its own"),
+        ("simulate --world formula", "spread counts tasks and knows no places: give load-balance here"),
+        ("simulate --world formula --placement a,b", "--placement: give one name, or compare"),
+        ("evaluate --world formula --placement best-fit,best-fit", "best-fit again: give each placement once"),
+        ("evaluate --world formula --placement best-fit,nothing", "unknown placement nothing: give one of"),
+        ("evaluate --world formula --placement lif-lb:nowhere", "nowhere is no folder"),
+        ("evaluate --world formula --placement best-fit --policies nobody", "unknown policy nobody"),
+        ("evaluate --world formula --placement best-fit --scenario vl2 --cluster 1x2cpu", "servers of its own"),
+        ("evaluate --world formula --placement best-fit --server-type i", "give --scenario fat-tree, vl2 or bcube"),
+        ("evaluate --world formula --placement best-fit --cluster 2x3cpu", "give an even number of cpu"),
+        ("evaluate --world formula --placement best-fit --cluster 2x8cpu", "takes.*gpu.* which no node has"),
+        ("evaluate --world formula --placement best-fit --load 0.1", "no uniform number comes"),
+        ("evaluate --world formula --placement best-fit --load 0", "give a positive number"),
+        ("evaluate --placement best-fit --policies drf --traces x", "best-fit places tasks .* give --world"),
+        ("evaluate", "give --policies and --traces, or --world"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_runs(line, wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_trace(tmp_path / "x", generate(Pattern.UNIFORM, 1, 1, {"dssm": 1}))
+    status, output = invoke(line)
+    assert status == 2
+    assert re.search(wrong, output), output
