@@ -37,6 +37,7 @@ class SlotLoop:
         limits: the limits of what may change in a slot.
         observers: are told of each slot.
         now: returns unix seconds.
+        settle: returns what can be done of a decision where tasks keep their places; left out: all of it.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class SlotLoop:
         limits: SlotLimits = SlotLimits(),  # noqa: B008  # frozen
         observers: Sequence[SlotObserver] = (),
         now: Callable[[], float] = time.time,
+        settle: Callable[[Allocation], Allocation] = lambda allocation: allocation,
     ):
         self._cluster = cluster
         self._policies = policies
@@ -56,6 +58,7 @@ class SlotLoop:
         self._decider = SlotDecider(rule, limits, history)
         self._observers = tuple(observers)
         self._now = now
+        self._settle = settle
 
     @property
     def policy(self) -> str:
@@ -74,8 +77,9 @@ class SlotLoop:
         policies = self._policies.for_slot()
         decision = self._decider.decide(policies, snapshot)
         self._policies.decided(snapshot.slot, decision.fault)
-        self._history.decided(self._now(), decision.policy, snapshot, decision.allocation)
-        self._cluster.apply(decision.allocation)
+        allocation = self._settle(decision.allocation)
+        self._history.decided(self._now(), decision.policy, snapshot, allocation)
+        self._cluster.apply(allocation)
         self._ask_shadow(policies, snapshot, decision.wanted)
         self._tell_observers("after", snapshot.slot)
         outcome = self._cluster.finish_slot()

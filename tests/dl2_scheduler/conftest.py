@@ -12,6 +12,7 @@ from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.backends.local.settling import LocalPlacement
 from tests.dl2_scheduler.kube_objects import NOW, job, node, template
 from tests.dl2_scheduler.played_cluster import PlayedClock, PlayedRuntime
 from tests.dl2_scheduler.played_kube import JOBS, PlayedApi, PlayedOperator, PlayedView
@@ -32,9 +33,9 @@ def serve(tmp_path: Path, clock: PlayedClock, runtime: PlayedRuntime) -> Iterato
     """Makes a cluster in the same folder each time: the second finds what the first has left."""
     with ExitStack() as stack:
 
-        def make(slots: str = "2x8", slot: float = 20.0) -> LocalCluster:
+        def make(slots: str = "2x8", slot: float = 20.0, placing: LocalPlacement | None = None) -> LocalCluster:
             records = stack.enter_context(closing(JobRecords(tmp_path / "jobs.sqlite", clock.now())))
-            return LocalCluster(virtual_nodes(slots), slot, records, runtime, clock)
+            return LocalCluster(virtual_nodes(slots), slot, records, runtime, clock, placing=placing)
 
         yield make
 

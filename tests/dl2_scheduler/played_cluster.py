@@ -94,6 +94,7 @@ class PlayedRuntime:
     changed: dict = field(default_factory=dict)
     calls: list = field(default_factory=list)
     back: str = "server s0 died"
+    pins: dict = field(default_factory=dict)
 
     def start(self, order, started):
         if order.command[1] == "gone.py":
@@ -192,6 +193,9 @@ class PlayedRuntime:
             done("")
 
         self.clock.at(self.clock.now() + self.save_seconds, finish)
+
+    def pin(self, pid, cores):
+        self.pins[pid] = sorted(cores)
 
     def stop(self, name, process):
         self.calls.append(("stop", name))

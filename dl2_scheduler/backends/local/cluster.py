@@ -1,6 +1,7 @@
 """This module runs jobs as processes of this machine, on virtual nodes, slot by slot."""
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -8,11 +9,13 @@ from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide, holding, views
 from dl2_scheduler.backends.local.actions import Actions, shape_of
 from dl2_scheduler.backends.local.coordinators import Coordinators
+from dl2_scheduler.backends.local.core_pins import CorePins
 from dl2_scheduler.backends.local.desk import LocalDesk
-from dl2_scheduler.backends.local.job_records import JobRecord, JobRecords
+from dl2_scheduler.backends.local.job_records import JobRecord, JobRecords, NodePlaces
 from dl2_scheduler.backends.local.loads import placed
 from dl2_scheduler.backends.local.placing import place
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime, LauncherEnding
+from dl2_scheduler.backends.local.settling import NOWHERE, LocalPlacement, Settling
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
@@ -20,6 +23,8 @@ from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot, SpeedReport
 
 log = logging.getLogger(__name__)
+
+_PIN_SECONDS = 2.0  # between two looks for tasks that have joined since
 
 
 class LocalCluster:
@@ -34,6 +39,7 @@ class LocalCluster:
         runtime: runs them.
         clock: measures slots.
         rule: the rule by which tasks of held jobs find their node.
+        placing: gives tasks their nodes, which they keep; None: they are counted by the rule, slot by slot anew.
 
     Attributes:
         desk: takes people's requests, from any thread.
@@ -47,6 +53,7 @@ class LocalCluster:
         runtime: JobRuntime,
         clock: Clock,
         rule: NodeRule = NodeRule.SPREAD,
+        placing: LocalPlacement | None = None,
     ) -> None:
         self._nodes = tuple(nodes)
         self._slot_seconds = slot_seconds
@@ -54,6 +61,9 @@ class LocalCluster:
         self._runtime = runtime
         self._clock = clock
         self._rule = rule
+        self._settling = Settling(self._nodes, placing.policy, records.began) if placing else None
+        self._pins = CorePins(self._nodes, placing.cores, runtime) if placing else None
+        self._places: Mapping[int, NodePlaces] = {}
         self._actions = Actions(records, runtime, clock)
         self._coordinators = Coordinators(runtime)
         self.desk = LocalDesk(self._nodes, records, runtime, clock, rule, lambda: self._actions.notes)
@@ -91,6 +101,15 @@ class LocalCluster:
         self._slot = self._records.slot
         return Snapshot(self._slot, self._slot_seconds, nodes, states, self._speeds)
 
+    def settle(self, allocation: Allocation) -> Allocation:
+        """Return what can be done of a decision: jobs whose new tasks find no place keep what they have, or wait."""
+        if self._settling is None:
+            return allocation
+        there = [record for record in self._records.active() if _goes_on(record) and record.number not in self._over]
+        settled = self._settling.settle(there, allocation, self._clock.now())
+        self._places = settled.places
+        return settled.allocation
+
     def apply(self, allocation: Allocation) -> None:
         """See `Cluster.apply`. Jobs that shrink go first, so that what they leave is free for the others."""
         self._records.next_slot()  # first: a slot that a kill cuts short keeps its number and its decisions
@@ -98,6 +117,8 @@ class LocalCluster:
         active = self._records.active()  # as they are now: a job may have been held, or stopped, since the snapshot
         grants = [(record, self._granted[record.number]) for record in active if self._may_grant(record)]
         grants += [(record, _own(record)) for record in active if self._is_owned(record)]
+        for record, _ in grants if self._settling else ():
+            self._records.change(record.number, places=self._places.get(record.number, NOWHERE))
         for record, grant in sorted(grants, key=lambda each: _growth(*each)):
             if not record.left_alone:
                 self._records.change(record.number, wanted_workers=grant.workers, wanted_servers=grant.servers)
@@ -108,7 +129,7 @@ class LocalCluster:
         """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
         end = self._began_slot + self._slot_seconds
         while not self._closing and (left := end - self._clock.now()) > 0:
-            self._clock.wait(left)
+            self._clock.wait(min(left, _PIN_SECONDS) if self._pin() else left)
             self._tend()
             if self._idles():
                 break
@@ -183,8 +204,36 @@ class LocalCluster:
                     since = self._coordinators.since(record) if other or record.since is None else record.since
                     back = self._coordinators.why_back(record) if decide.has_gone_back(record, report) else ""
                     self._records.change(record.number, since=since, **decide.reported(record, report, back))
+                    self._keep_places(record, report)
                 case LauncherEnding() as ending if decide.ends(record, ending):
                     self._over[record.number] = ending
+        if self._pins is not None:
+            self._pins.forget(self._reports.values())
+
+    def _pin(self) -> bool:
+        """Move tasks to their nodes' cores, and return whether some are still to come."""
+        if self._pins is None:
+            return False
+        late = False
+        for record in self._records.active():
+            if record.process is None or record.places == NOWHERE:
+                continue
+            if self._pins.lacks(record, self._reports.get(record.number)):
+                report = self._coordinators.report(record)
+                if report is not None:
+                    self._reports[record.number] = report
+                    self._pins.keep(record, report)
+                late |= self._pins.lacks(record, report)
+        return late
+
+    def _keep_places(self, record: JobRecord, report: JobReport) -> None:
+        """Keep a job's tasks to their nodes' cores; or free those that an earlier cluster has kept so."""
+        if self._pins is not None:
+            self._pins.keep(record, report)
+        elif record.places != NOWHERE:
+            for task in report.tasks:
+                self._runtime.pin(task.pid, frozenset(os.sched_getaffinity(0)))
+            self._records.change(record.number, places=NOWHERE)
 
     def _measure(self) -> SlotOutcome:
         now = {record.number: self._as_ended(record) for record in self._records.all()}

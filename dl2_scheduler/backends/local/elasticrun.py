@@ -185,6 +185,10 @@ class ElasticrunRuntime:
         """See `JobRuntime.isolation`."""
         return self._tasks.words
 
+    def pin(self, pid: int, cores: frozenset[int]) -> None:
+        """See `JobRuntime.pin`."""
+        processes.pin(pid, cores)
+
     def tend(self, shapes: Sequence[TaskShape]) -> None:
         """See `JobRuntime.tend`."""
         self._tasks.tend(shapes)

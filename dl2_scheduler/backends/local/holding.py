@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from dl2_scheduler.backends.local.job_records import Changes, JobRecord
+from dl2_scheduler.backends.local.job_records import Changes, JobRecord, NodePlaces
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
 from dl2_scheduler.cluster.desk import LiveJobPhase
@@ -17,18 +17,21 @@ from elastic_ps.system import storage
 _PYTHONS = ("python", "python3")
 
 
-def demands_of(document: ElasticJob, workers: int, servers: int) -> tuple[TaskDemand, TaskDemand]:
+def demands_of(
+    document: ElasticJob, workers: int, servers: int, places: NodePlaces = ((), ())
+) -> tuple[TaskDemand, TaskDemand]:
     """Return what so many tasks of a job take.
 
     Args:
         document: the document of the job.
         workers: how many.
         servers: how many.
+        places: nodes that a placement policy has chosen for them.
     """
     name, spec = document.metadata.name, document.spec
     return (
-        TaskDemand(name, WORKER, workers, {SLOTS: spec.workers.slots}),
-        TaskDemand(name, SERVER, servers, {SLOTS: spec.servers.slots}),
+        TaskDemand(name, WORKER, workers, {SLOTS: spec.workers.slots}, places[0]),
+        TaskDemand(name, SERVER, servers, {SLOTS: spec.servers.slots}, places[1]),
     )
 
 
@@ -87,9 +90,9 @@ def _first_counts(document: ElasticJob) -> tuple[int, int]:
 def present_demands(record: JobRecord) -> tuple[TaskDemand, TaskDemand]:
     """Return what the tasks of an active job take: what it has, or is to have where that is more."""
     if record.suspended or (record.phase is LiveJobPhase.WAITING and not record.held):
-        return demands_of(record.document, record.workers, record.servers)
+        return demands_of(record.document, record.workers, record.servers, record.places)
     workers, servers = max(record.workers, record.wanted_workers), max(record.servers, record.wanted_servers)
-    return demands_of(record.document, workers, servers)
+    return demands_of(record.document, workers, servers, record.places)
 
 
 def held_demands(records: Sequence[JobRecord]) -> list[TaskDemand]:

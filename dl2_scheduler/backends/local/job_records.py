@@ -20,6 +20,9 @@ from dl2_scheduler.cluster.job_document import ElasticJob
 
 FORMAT = 1
 
+NodePlaces = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names of the nodes of a job's workers, and of its servers."""
+
 
 @dataclass(frozen=True)
 class JobRecord:
@@ -53,6 +56,7 @@ class JobRecord:
         samples_per_epoch: 0: not known yet.
         samples_per_second: as last measured; 0: not known.
         slots_run: slots at whose end it had workers and servers.
+        places: where its tasks are, in the order of their ids, if a placement policy has placed them.
         ended: unix seconds; None: it has not.
     """
 
@@ -83,6 +87,7 @@ class JobRecord:
     samples_per_epoch: float = 0.0
     samples_per_second: float = 0.0
     slots_run: int = 0
+    places: NodePlaces = ((), ())
     ended: float | None = None
 
     @property

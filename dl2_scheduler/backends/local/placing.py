@@ -18,12 +18,14 @@ class TaskDemand:
         role: the role of the tasks.
         count: the number of them.
         demand: what each of them takes.
+        on: names of the nodes of the first of them, which a placement policy has chosen.
     """
 
     job: str
     role: str
     count: int
     demand: Resources
+    on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Placement:
 
 
 def place(nodes: Sequence[Node], tasks: Sequence[TaskDemand], rule: NodeRule) -> Placement:
-    """Count tasks on nodes, in the order in which they are given.
+    """Count tasks on nodes, in the order in which they are given; first all those whose node is known.
 
     Args:
         nodes: at least one.
@@ -63,9 +65,15 @@ def place(nodes: Sequence[Node], tasks: Sequence[TaskDemand], rule: NodeRule) ->
     free, used, last = capacity.copy(), np.zeros(len(nodes)), NOWHERE
     where: dict[tuple[str, str], list[str]] = {}
     over = set()
-    for group, demand in zip(tasks, vectors([group.demand for group in tasks], names), strict=True):
+    index = {node.name: number for number, node in enumerate(nodes)}
+    chosen = [[index[name] for name in group.on[: group.count] if name in index] for group in tasks]
+    for known, demand in zip(chosen, vectors([group.demand for group in tasks], names), strict=True):
+        for node in known:
+            take(free, used, capacity, node, demand)
+    for group, known, demand in zip(tasks, chosen, vectors([group.demand for group in tasks], names), strict=True):
         places = where.setdefault((group.job, group.role), [])
-        for _ in range(group.count):
+        places += [nodes[node].name for node in known]
+        for _ in range(group.count - len(known)):
             node = pick_node(free, used, demand, int(rule), last)
             if node == NOWHERE:
                 over.add(group.job)

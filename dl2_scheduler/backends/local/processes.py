@@ -108,6 +108,14 @@ def totals() -> Mapping[int, Totals]:
     return found
 
 
+def pin(pid: int, cores: frozenset[int]) -> None:
+    """Let a process run on these cores alone, with all its threads and those that they start from now on."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread.name), cores)
+
+
 def terminate(process: LauncherProcess) -> None:
     """Send SIGTERM to this very process; nothing happens where it has ended."""
     with suppress(ProcessLookupError):

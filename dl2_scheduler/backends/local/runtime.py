@@ -268,6 +268,9 @@ class JobRuntime(Protocol):
     def stop(self, name: str, process: LauncherProcess) -> None:
         """Ask the job to end, by its coordinator or else by a signal to its launcher."""
 
+    def pin(self, pid: int, cores: frozenset[int]) -> None:
+        """Let a task run on these cores alone, with all its threads; nothing happens where it has ended."""
+
     def tend(self, shapes: Sequence[TaskShape]) -> None:
         """Give running tasks their shares of the machine as it is now divided, and tidy up after those that ended.
 

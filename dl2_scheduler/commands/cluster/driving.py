@@ -1,7 +1,7 @@
 """This module sets up what drives a live cluster of any kind: policies, guard, learner, and people's requests."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,9 @@ import typer
 from dl2_scheduler.cluster.desk import JobDesk
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster
+from dl2_scheduler.cluster.snapshot import Allocation
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.live.process import Learner, check_learns
@@ -24,6 +26,8 @@ from dl2_scheduler.live.service import ClusterService, Notes, serving
 from dl2_scheduler.live.slot_limits import SlotLimits
 from dl2_scheduler.live.slot_loop import SlotLoop, SlotObserver
 from dl2_scheduler.policies.learnt_names import DL2, absolute
+from dl2_scheduler.policies.placement.node_rules import NODE_RULES, placement_rule
+from dl2_scheduler.policies.placement.registry import make_placement, spread_placement
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.policies.user_policy import is_own
@@ -71,7 +75,8 @@ class Driving:
 
     Attributes:
         policy: the policy's name; None: the one that was used last in the folder, at first the baseline.
-        rule: the rule by which tasks find their node.
+        rule: the rule by which tasks find their node, or are counted where a placement policy decides.
+        placement: gives tasks places, which they keep; None: the rule does, slot by slot anew.
         limits: the limits of what may change in a slot.
         guard: how much worse a learnt policy may be; None: there is no guard.
         learn: whether the learnt policy goes on learning.
@@ -80,14 +85,32 @@ class Driving:
 
     policy: str | None
     rule: NodeRule = NodeRule.SPREAD
+    placement: GuardedPlacement | None = None
     limits: SlotLimits = field(default_factory=SlotLimits)
     guard: GuardSettings | None = field(default_factory=GuardSettings)
     learn: bool = False
     metrics: str | None = None
 
 
+def placed_by(name: str) -> tuple[NodeRule, GuardedPlacement | None]:
+    """Return the rule and the placement policy that `--placement` names. Raises BadInput."""
+    if name in NODE_RULES:
+        return placement_rule(name), None
+    try:
+        return placement_rule(), GuardedPlacement(make_placement(name), spread_placement())
+    except BadInput as error:
+        raise BadInput(f"--placement: {error}; or a rule that counts: {', '.join(NODE_RULES)}") from error
+
+
 @contextmanager
-def driven(cluster: Cluster, desk: JobDesk, history: History, folder: Path, driving: Driving) -> Iterator[SlotLoop]:
+def driven(
+    cluster: Cluster,
+    desk: JobDesk,
+    history: History,
+    folder: Path,
+    driving: Driving,
+    settle: Callable[[Allocation], Allocation] = lambda allocation: allocation,
+) -> Iterator[SlotLoop]:
     """Set up the loop of a cluster, which people can talk to as long as the context lasts.
 
     Args:
@@ -96,6 +119,7 @@ def driven(cluster: Cluster, desk: JobDesk, history: History, folder: Path, driv
         history: the history of its decisions.
         folder: the folder of its state.
         driving: how it is driven.
+        settle: see `SlotLoop`.
 
     Raises:
         BadInput: the policy cannot be used, or cannot learn.
@@ -125,7 +149,8 @@ def driven(cluster: Cluster, desk: JobDesk, history: History, folder: Path, driv
         if driving.metrics is not None:
             where = stack.enter_context(exported(metrics, driving.metrics))
             log.info("metrics: http://%s/metrics", where)
-        yield SlotLoop(metrics.watching(cluster), policies, driving.rule, history, driving.limits, observers)
+        watched = metrics.watching(cluster)
+        yield SlotLoop(watched, policies, driving.rule, history, driving.limits, observers, settle=settle)
 
 
 def fitted_by(history: History) -> Maker:

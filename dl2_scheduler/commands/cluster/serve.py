@@ -1,5 +1,6 @@
 """This module is `dl2 serve`: it lets a policy drive jobs of this machine, or of Kubernetes."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -11,21 +12,23 @@ import typer
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
+from dl2_scheduler.backends.local.core_pins import core_words
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.backends.local.settling import LocalPlacement
 from dl2_scheduler.backends.local.tasks.cgroups import allowed_cores
 from dl2_scheduler.backends.local.tasks.isolation import IsolationMode, make_isolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.template import SLOTS
-from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven
+from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven, placed_by
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_target import Context, Kube
 from dl2_scheduler.commands.common import Folder, default_folder
 from dl2_scheduler.live.history import HISTORY_FILE, History
-from dl2_scheduler.policies.placement.node_rules import SPREAD, placement_rule
+from dl2_scheduler.policies.placement.node_rules import SPREAD
 from elastic_ps.system.jsonlog import JsonLines
 from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.printable import LogLines, log_to_stderr
@@ -56,7 +59,9 @@ def serve(
         typer.Option(help="Name of the policy; a wrong one lists them all. Left out: the one used last, at first drf."),
     ] = None,
     slot: Annotated[str, typer.Option(metavar="TIME", help="Between two decisions: 30s, 20m.")] = "20m",
-    placement: Annotated[str, typer.Option(help="spread, pack or round-robin.")] = SPREAD,
+    placement: Annotated[
+        str, typer.Option(help="spread, pack, round-robin, or a placement policy: a wrong one lists them.")
+    ] = SPREAD,
     isolation: Annotated[
         IsolationMode, typer.Option(help="By which tasks keep to their share of the cores.")
     ] = IsolationMode.AUTO,
@@ -77,9 +82,11 @@ def serve(
     Its jobs outlive it, and a new one finds them.
     """
     state, length = (folder or default_folder()).absolute(), _slot_seconds(slot)
-    driving = Driving(policy, placement_rule(placement), caution.limits, caution.guard, learn, pages.metrics)
+    driving = Driving(policy, *placed_by(placement), caution.limits, caution.guard, learn, pages.metrics)
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
+        if driving.placement is not None:
+            raise BadInput(f"--placement {placement}: with --kube give spread, pack or round-robin")
         _refuse_options_of_this_machine(slots, isolation)
         _serve_kube(length, driving, state, namespace or (), context, pages.probes)
     else:
@@ -111,10 +118,14 @@ def _serve_local(slots: str | None, length: float, driving: Driving, state: Path
         closing(History(state / HISTORY_FILE)) as history,
     ):
         runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)
-        cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule)
-        with signals_to(cluster.close), driven(cluster, cluster.desk, history, state, driving) as loop:
+        cores = frozenset(os.sched_getaffinity(0))
+        placing = LocalPlacement(driving.placement, cores) if driving.placement else None
+        cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule, placing)
+        with signals_to(cluster.close), driven(cluster, cluster.desk, history, state, driving, cluster.settle) as loop:
             say(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
             say(f"dl2: isolation: {tasks.words}")
+            if placing is not None:
+                say(f"dl2: placement: {placing.policy.name}: {core_words(nodes, cores)}")
             loop.run()
 
 

@@ -101,7 +101,7 @@ def placer_inputs(draft: Draft, job: int, role: int, left: int) -> PlacerInputs:
         len(placed[1]) / 3,
         remaining_work(view, job) / _HOUR,
         left / 5,
-        *(draft.free.sum(axis=0) / capacity.sum(axis=0)),
+        *(draft.free.sum(axis=0) / np.maximum(capacity.sum(axis=0), 1.0)),
     ]
     fits = (draft.free >= view.demand[job, role] - SLACK).all(axis=1)
     may_wait = not any(placed) and any(draft.tasks)  # in an empty cluster it would wait for nothing

@@ -14,7 +14,7 @@ from dl2_scheduler.policies.placement.explain import explain, where
 from dl2_scheduler.policies.placement.greedy_fill import GreedyFill, GroupRule, JobOrder
 from dl2_scheduler.policies.placement.least_interference import LeastInterference
 from dl2_scheduler.policies.placement.local_search import LocalSearch
-from dl2_scheduler.policies.placement.node_rules import NODE_RULES
+from dl2_scheduler.policies.placement.node_rules import NODE_RULES, SPREAD
 from dl2_scheduler.policies.placement.speed_model import PROFILES_FILE, SpeedModel, open_speed_model
 from dl2_scheduler.policies.user_policy import is_own, make_own_placement
 
@@ -131,6 +131,11 @@ def make_placement(name: str) -> NamedPlacement:
     if name in NODE_RULES:
         raise BadInput(f"{name} counts tasks and knows no places: give {_LIKE.get(name, 'load-balance')} here")
     raise BadInput(f"unknown placement {name}: give one of {', '.join(PLACEMENT_NAMES)}")
+
+
+def spread_placement() -> NamedPlacement:
+    """Return what places where a policy fails: the least used group, jobs by arrival, each by itself."""
+    return NamedPlacement(SPREAD, GreedyFill(LoadBalancing(), skipping=True))
 
 
 def _learnt(name: str, run: Path) -> NamedPlacement:

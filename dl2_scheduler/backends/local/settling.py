@@ -1,0 +1,206 @@
+"""This module gives the tasks that were granted their virtual nodes, which they keep, by a placement policy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dl2_scheduler.backends.local.holding import present_demands
+from dl2_scheduler.backends.local.job_records import JobRecord, NodePlaces
+from dl2_scheduler.backends.local.views import state_of
+from dl2_scheduler.cluster.guarded_placement import GuardedPlacement, PlacementAnswer
+from dl2_scheduler.cluster.hardware.live_view import LiveJob, LiveNodes, live_view, plain_hardware
+from dl2_scheduler.cluster.hardware.machines import Floats, Machines
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
+from dl2_scheduler.cluster.hardware.view import PlacementView
+from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.cluster.template import SLOTS
+
+NOWHERE: NodePlaces = ((), ())
+
+
+@dataclass(frozen=True)
+class LocalPlacement:
+    """A `LocalPlacement` is what places the tasks of a local cluster, and the cores that its nodes share out.
+
+    Attributes:
+        policy: decides.
+        cores: numbers of the cores that tasks may use.
+    """
+
+    policy: GuardedPlacement
+    cores: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """`Settled` grants have places for all their tasks.
+
+    Attributes:
+        allocation: what is done now: a job that finds no place keeps what it has, or waits.
+        places: names of the nodes of each job's tasks, by the number of its record.
+    """
+
+    allocation: Allocation
+    places: Mapping[int, NodePlaces] = field(default_factory=dict)
+
+
+class Settling:
+    """A `Settling` places what is granted to the jobs of a cluster whose tasks keep their nodes.
+
+    Args:
+        nodes: virtual.
+        placement: decides.
+        began: unix seconds: when the cluster began.
+    """
+
+    def __init__(self, nodes: Sequence[Node], placement: GuardedPlacement, began: float):
+        self._names = tuple(node.name for node in nodes)
+        self._index = {name: number for number, name in enumerate(self._names)}
+        self._machines = Machines(tuple(plain_hardware(node.capacity[SLOTS], 0.0) for node in nodes))
+        self._capacity = np.array([node.capacity[SLOTS] for node in nodes])
+        self._placement, self._began = placement, began
+
+    def settle(self, records: Sequence[JobRecord], allocation: Allocation, now: float) -> Settled:
+        """Give places to what is granted.
+
+        Args:
+            records: of all jobs that go on, by submission.
+            allocation: what was decided; jobs that are not in it are left alone, and keep what their owners want.
+            now: unix seconds.
+        """
+        free = self._capacity.copy()
+        each = [_Job(record, _grant(record, allocation)) for record in records]
+        for job in each:
+            job.keep(free, self._index)
+        for job in each:
+            job.adopt(free)
+        view = self._view(each, free, now)
+        answer = self._placement.place(view, self._names)
+        grants = dict(allocation.grants)
+        for index, job in enumerate(each):
+            job.take(answer, index, free)
+            if job.record.name in grants:
+                grants[job.record.name] = job.granted(answer.reasons.get(index, ""), self._placement.name)
+        return Settled(Allocation(grants), {job.record.number: job.names(self._names) for job in each})
+
+    def _view(self, each: Sequence["_Job"], free: Floats, now: float) -> PlacementView:
+        nodes = LiveNodes(self._names, self._machines, [(amount, 0.0) for amount in free.tolist()])
+        return live_view(now - self._began, nodes, [job.seen(self._began) for job in each])
+
+
+def _grant(record: JobRecord, allocation: Allocation) -> Grant:
+    """Return what a job is to have: as granted, or as its owner wants it."""
+    if not record.left_alone:
+        return allocation.of(record.name)
+    workers, servers = (claim.count for claim in present_demands(record))
+    return Grant(workers, servers)
+
+
+class _Job:
+    """A `_Job` is a job while its tasks get their places.
+
+    Args:
+        record: of the job.
+        grant: that it is to have.
+
+    Attributes:
+        groups: nodes of its workers and servers, as far as they have one.
+    """
+
+    def __init__(self, record: JobRecord, grant: Grant):
+        self.record = record
+        self.grant = grant
+        self.groups: tuple[list[int], list[int]] = ([], [])
+        spec = record.document.spec
+        self._slots = (float(spec.workers.slots), float(spec.servers.slots))
+        self._counts = (grant.workers, grant.servers) if grant.workers and grant.servers else (0, 0)
+        self._kept = (0, 0)
+
+    def keep(self, free: Floats, index: Mapping[str, int]) -> None:
+        """Leave tasks where they are, as many of each role as are granted still, the oldest.
+
+        Args:
+            free: slots of each node; changed.
+            index: of the nodes, by name.
+        """
+        if not self.record.phase.has_processes:
+            return
+        for role in (WORKER, SERVER):
+            for name in self.record.places[role][: self._counts[role]]:
+                if name in index:
+                    self._put(role, index[name], free)
+
+    def adopt(self, free: Floats) -> None:
+        """Give tasks a node that run without one, or that nobody decides about: the emptiest, be it full.
+
+        Args:
+            free: slots of each node; changed.
+        """
+        running = (self.record.workers, self.record.servers)
+        for role in (WORKER, SERVER):
+            most = self._counts[role] if self.record.left_alone else min(self._counts[role], running[role])
+            while len(self.groups[role]) < most:
+                self._put(role, int(np.argmax(free)), free)
+        self._kept = len(self.groups[WORKER]), len(self.groups[SERVER])
+
+    @property
+    def missing(self) -> tuple[int, int]:
+        """Tasks that are to get a place."""
+        return self._counts[WORKER] - self._kept[WORKER], self._counts[SERVER] - self._kept[SERVER]
+
+    def seen(self, began: float) -> LiveJob:
+        """Return the job as a policy sees it.
+
+        Args:
+            began: unix seconds: when the cluster began.
+        """
+        record = self.record
+        demand = ((self._slots[WORKER], 0.0), (self._slots[SERVER], 0.0))
+        placed = (list(self.groups[WORKER]), list(self.groups[SERVER]))
+        state = state_of(record, began)
+        return LiveJob(state, record.number, demand, placed, self.missing, record.samples_per_second)
+
+    def take(self, answer: PlacementAnswer, index: int, free: Floats) -> None:
+        """Take the places that were found for it.
+
+        Args:
+            answer: of the policy.
+            index: of the job in its view.
+            free: slots of each node; changed.
+        """
+        for role, groups in enumerate(answer.places.groups.get(index, ())):
+            for group in groups:
+                self._put(role, int(group), free)
+
+    def granted(self, reason: str, policy: str) -> Grant:
+        """Return what the job gets, and why.
+
+        Args:
+            reason: of the places that it got; "": it got none.
+            policy: the placement policy's name.
+        """
+        grant, counts = self.grant, (len(self.groups[WORKER]), len(self.groups[SERVER]))
+        if reason:
+            return Grant(grant.workers, grant.servers, _joined(grant.reason, reason))
+        if counts == (grant.workers, grant.servers):
+            return grant
+        what = f"{policy} found no place for its {self.missing[WORKER]} workers and {self.missing[SERVER]} servers"
+        if all(counts):
+            held = f"held at {counts[0]}+{counts[1]} instead of {grant.workers}+{grant.servers}: {what} more"
+            return Grant(*counts, _joined(held, grant.reason))
+        return Grant(0, 0, _joined(f"waits: {what}", grant.reason))
+
+    def names(self, nodes: Sequence[str]) -> NodePlaces:
+        """Return the names of the nodes of its tasks."""
+        workers, servers = (tuple(nodes[group] for group in groups) for groups in self.groups)
+        return workers, servers
+
+    def _put(self, role: int, node: int, free: Floats) -> None:
+        self.groups[role].append(node)
+        free[node] -= self._slots[role]
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
