@@ -82,7 +82,7 @@ def as_program(main: Callable[[], int]) -> NoReturn:
 def machine() -> dict[str, Any]:
     """Return what the numbers were measured on."""
     return {
-        "cpu": _cpu(),
+        "cpu": cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "system": platform.platform(),
@@ -140,7 +140,8 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _cpu() -> str:
+def cpu_model() -> str:
+    """Return what the kernel calls the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Protocol
 
 from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.hardware.measured import MeasuredPlacement
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
 
@@ -109,6 +110,8 @@ class SlotOutcome:
         began: when what jobs had done was looked at before it was decided, in seconds since the cluster began; None:
             not known.
         ended: when it was looked at again, likewise.
+        placed: where all tasks lay and how fast their jobs trained, if nothing was moved since the slot before; a group
+            is a node, in the order of the snapshot.
     """
 
     slot: int
@@ -116,6 +119,7 @@ class SlotOutcome:
     reports: tuple[SpeedReport, ...]
     began: float | None = None
     ended: float | None = None
+    placed: MeasuredPlacement | None = None
 
 
 class Cluster(Protocol):

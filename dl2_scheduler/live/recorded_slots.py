@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.hardware.measured import MeasuredPlacement
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.ranges import LATEST, MOST_AMOUNT, MOST_EPOCHS, MOST_SPEED, MOST_WHOLE, check_range
@@ -50,6 +51,7 @@ class _Happened:
     reports: tuple[SpeedReport, ...]
     began: float | None = None  # before format had it
     ended: float | None = None
+    placed: MeasuredPlacement | None = None
 
 
 _DECIDED = TypeAdapter(_Decided)
@@ -64,9 +66,8 @@ def of_decision(snapshot: Snapshot, allocation: Allocation) -> bytes:
 def of_outcome(outcome: SlotOutcome) -> bytes:
     """Return what came of a slot, as the bytes of a row."""
     jobs = tuple(outcome.jobs)
-    return zlib.compress(
-        _HAPPENED.dump_json(_Happened(outcome.slot, jobs, outcome.reports, outcome.began, outcome.ended))
-    )
+    happened = _Happened(outcome.slot, jobs, outcome.reports, outcome.began, outcome.ended, outcome.placed)
+    return zlib.compress(_HAPPENED.dump_json(happened))
 
 
 def read_slot(row: Sequence[Any]) -> RecordedSlot:
@@ -83,7 +84,7 @@ def read_slot(row: Sequence[Any]) -> RecordedSlot:
     happened = None
     if outcome is not None:
         found = _HAPPENED.validate_json(_unpacked(outcome))
-        happened = SlotOutcome(found.slot, found.jobs, found.reports, found.began, found.ended)
+        happened = SlotOutcome(found.slot, found.jobs, found.reports, found.began, found.ended, found.placed)
     try:
         _check(decided, happened)
     except BadInput as error:
@@ -124,5 +125,17 @@ def _check(decided: _Decided, outcome: SlotOutcome | None) -> None:
         check_range("servers", each.servers, MOST_TASKS)
     for trained in done:
         check_range("epochs", trained.epochs, MOST_EPOCHS)
+    _check_placed(outcome.placed if outcome is not None else None, len(snapshot.nodes))
     for report in (*snapshot.reports, *(outcome.reports if outcome is not None else ())):
         check_range("samples_per_second", report.samples_per_second, MOST_SPEED)
+
+
+def _check_placed(placed: MeasuredPlacement | None, nodes: int) -> None:
+    """Refuse a placement on nodes that are not there, or with speeds that cannot be. Raises BadInput."""
+    for job in placed.jobs if placed is not None else ():
+        if not (job.workers and job.servers and job.speeds):
+            raise BadInput(f"{job.model} was placed without a role, or measured no speed")
+        for group in (*job.workers, *job.servers):
+            check_range("node", group, nodes - 1)
+        for speed in job.speeds:
+            check_range("speed", speed, MOST_SPEED, zero=False)

@@ -59,21 +59,23 @@ class LoadInterference:
         for name in names:
             loads = np.array([[point.cpu, point.traffic, point.slowdown] for point in points[name]])
             rows.append(np.linalg.lstsq(_terms(loads[:, 0], loads[:, 1], quadratic), loads[:, 2], rcond=None)[0])
-        known = [profiles[name] for name in names]
-        exchanged = [profile.size_mb / profile.step_s for profile in known]
-        return cls(
-            np.array(rows),
-            np.array([[profile.cpu_worker, profile.cpu_server] for profile in known]),
-            np.repeat(np.array(exchanged)[:, None], 2, axis=1),
-        )
+        return cls(np.array(rows), *used_alone(profiles))
 
     def slowdown(self, placements: PlacementArrays) -> Floats:
         """See `Interference.slowdown`."""
         model = placements.model[placements.job]
         cpu, traffic = self.cpu[model, placements.role], self.traffic[model, placements.role]
-        terms = _terms(_beside(placements, cpu), _beside(placements, traffic), self.coefficients.shape[1] > 3)
+        terms = _terms(beside(placements, cpu), beside(placements, traffic), self.coefficients.shape[1] > 3)
         found: Floats = np.maximum(0.0, (terms * self.coefficients[model]).sum(axis=1))
         return found
+
+
+def used_alone(profiles: Mapping[str, Profile]) -> tuple[Floats, Floats]:
+    """Return the cores, and the MB/s, that tasks use alone: each (models, 2), by role; models in alphabetical order."""
+    known = [profiles[name] for name in sorted(profiles)]
+    exchanged = [profile.size_mb / profile.step_s for profile in known]
+    cpu = np.array([[profile.cpu_worker, profile.cpu_server] for profile in known])
+    return cpu, np.repeat(np.array(exchanged)[:, None], 2, axis=1)
 
 
 def _terms(cpu: Floats, traffic: Floats, quadratic: bool) -> Floats:
@@ -83,7 +85,7 @@ def _terms(cpu: Floats, traffic: Floats, quadratic: bool) -> Floats:
     return np.stack(terms, axis=-1)
 
 
-def _beside(placements: PlacementArrays, use: Floats) -> Floats:
+def beside(placements: PlacementArrays, use: Floats) -> Floats:
     """Return what other jobs' tasks in each task's group use together, (tasks,).
 
     Args:

@@ -11,8 +11,10 @@ from typing import Annotated
 import typer
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.commands.cluster.fit_places import fit_places
 from dl2_scheduler.commands.common import Folder, default_folder, new_table, show
 from dl2_scheduler.live.history import History
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.costs import Costs, scaling_costs
 from dl2_scheduler.replay.measured import SpeedFit, SpeedRow, fit_speeds
 from dl2_scheduler.replay.past import past_jobs
@@ -21,13 +23,39 @@ from elastic_ps.system.terminal import say
 
 
 def fit(
-    out: Annotated[Path, typer.Option(help="Speed table to write, as CSV, for --speeds.")],
+    out: Annotated[Path | None, typer.Option(help="Speed table to write, as CSV, for --speeds.")] = None,
     folder: Folder = None,
     trace: Annotated[Path | None, typer.Option(help="Write the jobs too, for --trace.")] = None,
+    places: Annotated[
+        Path | None, typer.Option(help="Write what jobs beside each other cost into this folder, for --placement.")
+    ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="With --places: measured placements, beside the cluster's.")
+    ] = None,
 ) -> None:
     """Fit speeds, and what scaling costs, to what the jobs of a cluster did."""
-    with closing(History.of_folder(folder or default_folder())) as history:
-        slots = list(history.slots())
+    if out is None and (places is None or trace is not None):
+        raise BadInput("give --out for a table of speeds, or --places alone for a model of speeds at places")
+    if table is not None and places is None:
+        raise BadInput("--table: of --places: give both, or leave it out")
+    slots = [] if _is_table_alone(out, folder, table) else _slots(folder or default_folder())
+    if places is not None:
+        fit_places(slots, table, places)
+    if out is not None:
+        _fit_speeds(slots, out, trace)
+
+
+def _is_table_alone(out: Path | None, folder: Path | None, table: Path | None) -> bool:
+    """Return whether a table is all that is fitted to: no cluster is named, and none is needed."""
+    return out is None and folder is None and table is not None
+
+
+def _slots(folder: Path) -> list[RecordedSlot]:
+    with closing(History.of_folder(folder)) as history:
+        return list(history.slots())
+
+
+def _fit_speeds(slots: list[RecordedSlot], out: Path, trace: Path | None) -> None:
     speed_fit = fit_speeds(slots)
     if trace is not None:
         known = {row.model for row in speed_fit.rows}

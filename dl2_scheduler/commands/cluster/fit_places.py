@@ -1,0 +1,58 @@
+"""This part of `dl2 fit` fits a model of speeds at places to what jobs measured beside each other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dl2_scheduler.cluster.hardware.measured import MeasuredPlacement, merged
+from dl2_scheduler.cluster.hardware.measured_table import MeasuredTable, read_table
+from dl2_scheduler.commands.common import new_table, show
+from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.policies.placement.speed_model import save_speed_model
+from elastic_ps.system.terminal import say
+
+_FOLDS = 5
+
+
+def fit_places(slots: Sequence[RecordedSlot], table: Path | None, out: Path) -> None:
+    """Fit the model, say how far it is off placements that it was not fitted to, and write it into a folder.
+
+    Args:
+        slots: of a live cluster.
+        table: file of measured placements; None: none.
+        out: the folder.
+
+    Raises:
+        BadInput: too little was measured, or the file is no table.
+    """
+    from dl2_scheduler.learning.placement.measured_fit import (  # torch takes seconds to import
+        errors_of,
+        fit_measured,
+        folds,
+        with_profiles,
+    )
+
+    live = [slot.outcome.placed for slot in slots if slot.outcome is not None and slot.outcome.placed is not None]
+    given = read_table(table) if table is not None else MeasuredTable((), {}, 0)
+    groups = max([given.groups, *(len(slot.snapshot.nodes) for slot in slots)])
+    rows = merged([*given.placements, *live])
+    profiles = with_profiles(rows, given.profiles)
+    fitted = fit_measured(rows, profiles, groups)
+    (part, *_) = folds(rows, _FOLDS)
+    tested = fit_measured(_without(rows, part), profiles, groups)
+    save_speed_model(out, fitted)
+    view = new_table(type=False, placements=True, error=True)
+    for model, errors in errors_of(tested, part, fitted.models).items():
+        count = sum(any(job.model == model for job in row.jobs) for row in rows)
+        view.add_row(model, str(count), f"{np.mean(errors):.1%}" if errors else "-")
+    show(view)
+    say(
+        f"error: at a {_FOLDS}th of the {len(rows)} placements, of a model fitted to the others; {len(live)} slots live"
+    )
+    say(f"dl2 serve --placement local-search:{out}" + (f", lif-own:{out}" if fitted.interference is not None else ""))
+
+
+def _without(rows: Sequence[MeasuredPlacement], part: Sequence[MeasuredPlacement]) -> list[MeasuredPlacement]:
+    left_out = {row.key for row in part}
+    return [row for row in rows if row.key not in left_out]

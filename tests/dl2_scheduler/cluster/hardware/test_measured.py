@@ -1,0 +1,128 @@
+"""Measured placements: what is the same one, tables of them, and what LIF reads out of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.hardware.measured import MeasuredJob, MeasuredPlacement, merged, placement_key
+from dl2_scheduler.cluster.hardware.measured_loads import AloneSpeeds, SlowedSpeed, load_points
+from dl2_scheduler.cluster.hardware.measured_table import MeasuredTable, arrays_of, read_row, read_table, row_line
+from dl2_scheduler.cluster.hardware.profiles import PUBLISHED
+from dl2_scheduler.learning.placement.measured_fit import fit_load
+
+PROFILES = {model: PUBLISHED[model] for model in ("ctc", "wlm")}
+
+
+def row(*jobs: tuple[str, tuple[int, ...], tuple[int, ...], tuple[float, ...]]) -> MeasuredPlacement:
+    return MeasuredPlacement(tuple(MeasuredJob(*job) for job in jobs), (0.1,) * len(jobs[0][3]))
+
+
+places = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(tuple)
+clusters = st.lists(st.tuples(st.sampled_from("abc"), places, places), min_size=1, max_size=4)
+
+
+@given(clusters, st.permutations(range(4)), st.randoms())
+def test_key_ignores_the_order_of_jobs_and_tasks_and_the_numbers_of_groups(jobs, order, random):
+    other = [
+        (model, *(tuple(random.sample([order[group] for group in role], len(role))) for role in roles))
+        for model, *roles in random.sample(jobs, len(jobs))
+    ]
+    assert placement_key(other) == placement_key(jobs)
+
+
+def test_other_places_have_another_key():
+    together, apart = placement_key([("a", (0,), (0,))]), placement_key([("a", (0,), (1,))])
+    assert together != apart
+    assert placement_key([("a", (0,), (1,))]) != placement_key([("b", (0,), (1,))])
+
+
+def test_rows_of_one_placement_are_one_row_with_all_speeds():
+    one = row(("a", (0,), (1,), (10.0,)), ("b", (1,), (1,), (20.0,)))
+    again = row(("b", (0,), (0,), (22.0,)), ("a", (1,), (0,), (11.0,)))
+    other = row(("a", (0,), (0,), (9.0,)))
+    (both, alone) = merged([one, other, again])
+    assert {job.model: job.speeds for job in both.jobs} == {"a": (10.0, 11.0), "b": (20.0, 22.0)}
+    assert both.others == (0.1, 0.1)
+    assert alone == other
+
+
+def test_table_is_read_as_it_was_written(tmp_path: Path):
+    rows = (row(("ctc", (0,), (1,), (1.0, 2.0, 3.0))), row(("wlm", (0, 1), (1,), (4.0,))))
+    table = MeasuredTable(rows, PROFILES, 2, {"licence": "CC BY 4.0"})
+    path = tmp_path / "table.jsonl"
+    path.write_text("".join(f"{line}\n" for line in table.lines()))
+    assert read_table(path) == table
+    assert rows[0].jobs[0].speed == 2.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        '{"groups": 2, "profiles": {}}\n{"jobs": [{"model": "a"}]}',
+        '{"groups": "many", "profiles": {}}',
+        "[1]",
+    ],
+)
+def test_other_files_are_refused(text: str, tmp_path: Path):
+    path = tmp_path / "table.jsonl"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=r"table\.jsonl"):
+        read_table(path)
+
+
+def test_rows_of_unknown_models_and_groups_are_refused(tmp_path: Path):
+    path = tmp_path / "table.jsonl"
+    for job in (("nobody", (0,), (1,), (1.0,)), ("ctc", (0,), (2,), (1.0,))):
+        path.write_text("\n".join(MeasuredTable((row(job),), PROFILES, 2).lines()))
+        with pytest.raises(BadInput, match="line 2"):
+            read_table(path)
+
+
+@pytest.mark.parametrize("speeds", [(0.0,), (float("inf"),), (-1.0,)])
+def test_speeds_that_cannot_be_are_refused(speeds: tuple[float, ...]):
+    with pytest.raises(ValueError, match=r"speed"):
+        read_row(row_line(row(("a", (0,), (1,), speeds))))
+
+
+def test_arrays_hold_every_task():
+    where = arrays_of(row(("wlm", (0, 1), (1,), (4.0,)), ("ctc", (1,), (0,), (5.0,))), ("ctc", "wlm"))
+    assert where.model.tolist() == [1, 0]
+    assert where.job.tolist() == [0, 0, 0, 1, 1]
+    assert where.role.tolist() == [0, 0, 1, 0, 1]
+    assert where.group.tolist() == [0, 1, 1, 1, 0]
+
+
+def test_load_is_what_other_jobs_use_on_the_worst_node():
+    alone = row(("ctc", (0,), (1,), (10.0,)))
+    beside = row(("ctc", (0,), (1,), (5.0,)), ("wlm", (1,), (1,), (3.0,)))
+    points = load_points([alone, beside], PROFILES)
+    wlm = PROFILES["wlm"]
+    assert [(point.cpu, point.slowdown) for point in points["ctc"]] == [
+        (0.0, 0.0),
+        (wlm.cpu_worker + wlm.cpu_server, 1.0),
+    ]
+    assert points["wlm"] == []  # it was never alone
+
+
+def test_lif_predicts_what_it_was_fitted_to():
+    alone = [row((model, (0,), (0,), (10.0,))) for model in PROFILES]
+    spread = [row((model, (0,), (1,), (10.0,))) for model in PROFILES]
+    pairs = [
+        row((one, (0,), at_one, (5.0,)), (two, (0,), at_two, (5.0,)))
+        for one in PROFILES
+        for two in PROFILES
+        for at_one in ((0,), (1,))
+        for at_two in ((0,), (1,))
+    ]
+    rows = alone + spread + pairs
+    interference = fit_load(rows, PROFILES, quadratic=False)
+    assert interference is not None
+    speeds = SlowedSpeed(AloneSpeeds(rows), sorted(PROFILES), interference)
+    errors = [np.abs(speeds.rates(arrays_of(each, sorted(PROFILES))) / 5.0 - 1) for each in pairs]
+    assert np.mean(np.concatenate(errors)) < 0.2
