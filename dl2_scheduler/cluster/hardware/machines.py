@@ -109,6 +109,12 @@ class Machines:
         return np.repeat(np.arange(len(self.nodes)), [len(node.sockets) for node in self.nodes])
 
     @cached_property
+    def groups_of(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of each node."""
+        ends = np.cumsum([len(node.sockets) for node in self.nodes]).tolist()
+        return tuple(tuple(range(a, b)) for a, b in zip([0, *ends], ends, strict=False))
+
+    @cached_property
     def capacity(self) -> Floats:
         """The cpus and GPUs of each group, (groups, 2)."""
         return np.array([[socket.cpus, socket.gpus] for socket in self.sockets], dtype=float).reshape(-1, 2)

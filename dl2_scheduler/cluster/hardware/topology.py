@@ -7,6 +7,7 @@ of a link, it takes in both directions.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +59,15 @@ class Topology:
     def partitions(self) -> int:
         """Return how many partitions there are."""
         return int(self.partition_of.max()) + 1
+
+    @cached_property
+    def switches_of(self) -> tuple[tuple[int, ...], ...]:
+        """The vertices that each node is linked to, in the order of its links."""
+        found: list[list[int]] = [[] for _ in self.partition_of]
+        for one, other in self.ends.tolist():
+            if one < len(found):
+                found[one].append(other)
+        return tuple(tuple(each) for each in found)
 
     def route(self, a: int, b: int, flow: int = 0) -> Ints:
         """Return the links between two nodes in their order from the lower node on; none on the same node.

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -45,6 +46,16 @@ class PlacementView:
     placed: PlacementArrays
     free: Floats
     rates: Floats
+
+    @cached_property
+    def whole_work(self) -> Floats:
+        """Samples that each job needs from its beginning to its end, (jobs,)."""
+        return np.array([state.job.estimate * state.job.samples_per_epoch for state in self.jobs], dtype=float)
+
+    @cached_property
+    def work_left(self) -> Floats:
+        """Samples that each job still needs, (jobs,)."""
+        return np.array([state.remaining_epochs * state.job.samples_per_epoch for state in self.jobs], dtype=float)
 
 
 @dataclass(frozen=True)

@@ -103,9 +103,13 @@ class PlacementComparison:
         """
         return estimate((100 * (1 - self.means[name] / self.means[other])).tolist())
 
+    def mean(self, name: str) -> float:
+        """Return a policy's mean over the sequences."""
+        return float(self.means[name].mean())
+
     def best(self, name: str) -> str:
         """Return the name of a rule in the order of jobs that suits it best."""
-        return min((name, name + SHORTEST), key=lambda each: float(self.means[each].mean()))
+        return min((name, name + SHORTEST), key=self.mean)
 
 
 def compare_placements(

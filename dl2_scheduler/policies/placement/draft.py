@@ -1,6 +1,6 @@
 """This module keeps a placement while a policy makes it: what is free, what lies where, and what can be undone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Draft:
         free: what groups have left, (groups, 2).
         tasks: those of each group, old and new ones.
         groups: where the new tasks of each job lie, by role.
+        within: the groups that a job's new tasks may get, by its index; a job that is not named may get all.
     """
 
     def __init__(self, view: PlacementView):
@@ -34,10 +35,17 @@ class Draft:
         for job, role, group in zip(placed.job.tolist(), placed.role.tolist(), placed.group.tolist(), strict=True):
             self.tasks[group].append((job, role))
         self.groups: dict[int, tuple[list[int], list[int]]] = {}
+        self.within: dict[int, Ints] = {}
+        self._all: Ints = np.arange(len(view.free))
+
+    def reach(self, job: int) -> Ints:
+        """Return the groups that a job's new tasks may get, whether they fit there or not."""
+        return self.within.get(job, self._all)
 
     def fitting(self, job: int, role: int) -> Ints:
-        """Return the groups where a task still fits."""
-        found: Ints = (self.free >= self.view.demand[job, role] - SLACK).all(axis=1).nonzero()[0]
+        """Return the groups that a task may get and where it still fits."""
+        fits = (self.free >= self.view.demand[job, role] - SLACK).all(axis=1)
+        found: Ints = self.within[job][fits[self.within[job]]] if job in self.within else fits.nonzero()[0]
         return found
 
     def put(self, job: int, role: int, group: int) -> None:
@@ -51,6 +59,12 @@ class Draft:
         self.free[group] -= self.view.demand[job, role]
         self.tasks[group].append((job, role))
         self.groups.setdefault(job, ([], []))[role].append(group)
+
+    def put_all(self, job: int, roles: Sequence[Sequence[int]]) -> None:
+        """Give a job's tasks their places: the groups of its workers, and of its servers."""
+        for role, groups in enumerate(roles):
+            for group in groups:
+                self.put(job, role, group)
 
     def move(self, job: int, role: int, index: int, group: int) -> int:
         """Give a new task another place, and return the one that it had.

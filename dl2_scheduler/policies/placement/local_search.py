@@ -23,14 +23,12 @@ _MOST_TURNS = 5
 
 def progress_rate(view: PlacementView, rates: Floats) -> float:
     """Return the sum over jobs of the part of their training that they do in a second (Harmony's reward)."""
-    totals = np.array([state.job.estimate * state.job.samples_per_epoch for state in view.jobs])
-    return float((rates / totals).sum())
+    return float((rates / view.whole_work).sum())
 
 
 def less_remaining(view: PlacementView, rates: Floats) -> float:
     """Return minus the sum of the seconds that jobs with places still need at these rates."""
-    left = np.array([state.remaining_epochs * state.job.samples_per_epoch for state in view.jobs])
-    return -float(np.where(rates > 0, left / np.maximum(rates, 1e-12), 0.0).sum())
+    return -float(np.where(rates > 0, view.work_left / np.maximum(rates, 1e-12), 0.0).sum())
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,7 @@ class LocalSearch:
         draft = Draft(view)
         for job in waiting(view, self.order):
             without = self.value(draft) if self.may_wait and any(draft.tasks) else -np.inf
-            if self._start(draft, job):
-                self._improve(draft, job)
+            if self._put(draft, job):
                 if without > -np.inf and self.value(draft) < without:
                     draft.drop(job)
             elif not self.skipping:
@@ -76,6 +73,13 @@ class LocalSearch:
         """Return what a draft's places are worth."""
         return self.goal(draft.view, self.speeds.rates(draft.arrays()))
 
+    def _put(self, draft: Draft, job: int) -> bool:
+        """Give a job the best places that the search finds, and return whether there are any."""
+        if not self._start(draft, job):
+            return False
+        self._improve(draft, job)
+        return True
+
     def _start(self, draft: Draft, job: int) -> bool:
         """Give a job the best of the rules' places, and return whether one fits it."""
         found: list[tuple[float, tuple[list[int], list[int]]]] = []
@@ -86,9 +90,7 @@ class LocalSearch:
         if not found:
             return False
         _, best = max(found, key=lambda each: each[0])
-        for role, groups in enumerate(best):
-            for group in groups:
-                draft.put(job, role, group)
+        draft.put_all(job, best)
         return True
 
     def _improve_together(self, draft: Draft) -> None:
@@ -129,7 +131,7 @@ def moves(draft: Draft, job: int) -> Iterator[list[tuple[int, int, int]]]:
         for index, here in enumerate(own):
             if here in own[:index]:
                 continue  # a task of the same kind on the same group has been tried
-            for group in range(len(draft.free)):
+            for group in draft.reach(job).tolist():
                 if group != here:
                     yield [(role, index, group)]
     for one, here in enumerate(workers):

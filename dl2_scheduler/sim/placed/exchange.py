@@ -135,20 +135,45 @@ def routes_of(topology: Topology, placements: PlacementArrays, pairs: Pairs, apa
     return topology.routes(node[worker], node[server], flow)
 
 
-def use_of(machines: Machines, topology: Topology, placements: PlacementArrays, wanted: Floats) -> LinkUse:
-    """Return what links the flows of all jobs take.
+class Crossing(NamedTuple):
+    """These are the pairs that exchange over the network.
+
+    Attributes:
+        pairs: all of them.
+        apart: indices of those that do not share a node.
+        routes: of these.
+    """
+
+    pairs: Pairs
+    apart: Ints
+    routes: Routes
+
+
+def crossing_of(machines: Machines, topology: Topology, placements: PlacementArrays) -> Crossing:
+    """Return the pairs of all jobs, and the routes of those that do not share a node.
 
     Args:
         machines: on which tasks lie.
         topology: of the nodes.
         placements: of all tasks.
-        wanted: what each of a job's flows wants of its links, (jobs,).
     """
     pairs = pairs_of(placements.job, placements.role, len(placements.model))
     node = machines.node_of[placements.group]
     apart = np.flatnonzero(node[pairs.worker] != node[pairs.server])
-    routes = routes_of(topology, placements, pairs, apart, node)
-    return link_use(placements.job[pairs.worker[apart]], routes, wanted, len(topology.capacity))
+    return Crossing(pairs, apart, routes_of(topology, placements, pairs, apart, node))
+
+
+def use_of(topology: Topology, placements: PlacementArrays, crossing: Crossing, wanted: Floats) -> LinkUse:
+    """Return what links the flows of all jobs take.
+
+    Args:
+        topology: of the nodes.
+        placements: of all tasks.
+        crossing: their pairs.
+        wanted: what each of a job's flows wants of its links, (jobs,).
+    """
+    whose = placements.job[crossing.pairs.worker[crossing.apart]]
+    return link_use(whose, crossing.routes, wanted, len(topology.capacity))
 
 
 @compiled

@@ -19,7 +19,7 @@ from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementA
 from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.sim.placed.change import LinkUse, beside, near, renewed, users
-from dl2_scheduler.sim.placed.exchange import Pairs, pairs_of, routes_of, use_of
+from dl2_scheduler.sim.placed.exchange import Crossing, Pairs, crossing_of, use_of
 from dl2_scheduler.sim.placed.network import MB_A_SECOND, equal_share
 from dl2_scheduler.sim.placed.placed_speed import RatedFlows
 
@@ -226,8 +226,10 @@ class Formula:
 
     def rated(self, placements: PlacementArrays) -> RatedFlows:
         """See `ChangingSpeed.rated`."""
-        use = self._use(placements)
-        return RatedFlows(placements, self._rates(placements, self.interference.slowdown(placements), use.load), use)
+        crossing = crossing_of(self.machines, self.topology, placements)
+        use = self._use(placements, crossing)
+        rates = self._rates(placements, crossing, self.interference.slowdown(placements), use.load)
+        return RatedFlows(placements, rates, use)
 
     def delta(self, before: Rated, placements: PlacementArrays, changed: Ints) -> RatedFlows:
         """See `ChangingSpeed.delta`: who shares a node, or a link, with a changed job is rated anew."""
@@ -235,34 +237,35 @@ class Formula:
             return self.rated(placements)
         those = np.zeros(len(placements.model), dtype=np.bool_)
         those[changed] = True
-        new = self._use(placements.of_tasks(those[placements.job]))
+        moved = placements.of_tasks(those[placements.job])
+        new = self._use(moved, crossing_of(self.machines, self.topology, moved))
         use = renewed(before.use, those, new, np.ones(len(those)))
         felt = beside(before.placements, placements, those, self.machines.node_of)
         felt |= users(use.routes, before.use.load != use.load)
         node = self.machines.node_of[placements.group]
         tasks, own = near(placements.job, node, felt, len(self.machines.nodes))
         slowed = self.interference.slowdown(placements.of_tasks(tasks))[:own]
-        rates = self._rates(placements.of_tasks(tasks[:own]), slowed, use.load)
+        some = placements.of_tasks(tasks[:own])
+        rates = self._rates(some, crossing_of(self.machines, self.topology, some), slowed, use.load)
         return RatedFlows(placements, np.where(felt, rates, before.rates), use)
 
-    def _use(self, placements: PlacementArrays) -> LinkUse:
+    def _use(self, placements: PlacementArrays, crossing: Crossing) -> LinkUse:
         """Return what links jobs take; each flow counts for one."""
-        return use_of(self.machines, self.topology, placements, np.ones(len(placements.model)))
+        return use_of(self.topology, placements, crossing, np.ones(len(placements.model)))
 
-    def _rates(self, placements: PlacementArrays, slowed: Floats, load: Floats) -> Floats:
+    def _rates(self, placements: PlacementArrays, crossing: Crossing, slowed: Floats, load: Floats) -> Floats:
         """Return the rates of jobs, (jobs,).
 
         Args:
             placements: of their tasks.
+            crossing: their pairs.
             slowed: slowdown of each task, (tasks,).
             load: flows of each link, of these jobs and of all others, (links,).
         """
-        pairs = pairs_of(placements.job, placements.role, len(placements.model))
+        pairs = crossing.pairs
         group, node = placements.group, self.machines.node_of[placements.group]
         gbps = np.where(group[pairs.worker] == group[pairs.server], np.inf, self._qpi[node[pairs.worker]])
-        apart = np.flatnonzero(node[pairs.worker] != node[pairs.server])
-        routes = routes_of(self.topology, placements, pairs, apart, node)
-        gbps[apart] = equal_share(self.topology.capacity, routes, load)
+        gbps[crossing.apart] = equal_share(self.topology.capacity, crossing.routes, load)
         return _rates(self._models[placements.model], placements.job, pairs, gbps, slowed)
 
     @cached_property

@@ -14,7 +14,16 @@ from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.placed.change import LinkUse, beside, near, reached, renewed
 from dl2_scheduler.sim.placed.contention import Contention
-from dl2_scheduler.sim.placed.exchange import WIRE, Pairs, exchanges_of, pairs_of, routes_of, use_of, wire_speeds
+from dl2_scheduler.sim.placed.exchange import (
+    WIRE,
+    Pairs,
+    crossing_of,
+    exchanges_of,
+    pairs_of,
+    routes_of,
+    use_of,
+    wire_speeds,
+)
 from dl2_scheduler.sim.placed.network import MB_A_SECOND
 from dl2_scheduler.sim.placed.traits import TRAITS, Needs, Traits
 
@@ -113,7 +122,8 @@ class Mechanistic:
 
     def _use(self, placements: PlacementArrays) -> LinkUse:
         """Return what links jobs take."""
-        return use_of(self.machines, self.topology, placements, self._wires(placements))
+        crossing = crossing_of(self.machines, self.topology, placements)
+        return use_of(self.topology, placements, crossing, self._wires(placements))
 
 
 @dataclass(frozen=True)

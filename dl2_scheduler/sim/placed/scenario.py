@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.hardware.machines import HARMONY, Floats, Machines, named
 from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
@@ -28,6 +29,8 @@ GRAPH_INTERVAL = 1800.0
 """Seconds of an interval of the graph scheduler."""
 GRAPH_PARTITION = 100
 """Servers of a partition to which its paper's rates of arrival belong."""
+GRAPH_LENGTHS = (5.0, 15.0)
+"""Intervals that its jobs take alone: no paper says. At its rates they ask for 60% of the GPUs, and 51% of the cpus."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Scenario:
         oversubscription: float = 1.0,
         mean: float = 15.0,
         pattern: str = "uniform",
+        lengths: tuple[float, float] = GRAPH_LENGTHS,
         seed: int = 0,
     ) -> "Scenario":
         """Return a cluster of the graph scheduler's paper (section VI) in the world of its formulas.
@@ -85,13 +89,14 @@ class Scenario:
             oversubscription: see `graph_topology`.
             mean: jobs an interval that come to a partition of 100 servers.
             pattern: see `Workload`.
+            lengths: see `Workload`.
             seed: of the coefficients of interference, and of everything else but jobs.
         """
         topology = graph_topology(network, small, oversubscription, seed)
         machines = graph_machines(servers, topology, seed)
         world = Formula.drawn(machines, topology, PUBLISHED, seed)
         share = np.mean(np.bincount(topology.partition_of)) / GRAPH_PARTITION
-        jobs = Workload(PUBLISHED, GRAPH_INTERVAL, 60, mean * float(share), pattern, 4, topology.partitions)
+        jobs = Workload(PUBLISHED, GRAPH_INTERVAL, 60, mean * float(share), pattern, 4, topology.partitions, lengths)
         return cls(machines, topology, PUBLISHED, world, jobs)
 
     @cached_property
@@ -101,7 +106,8 @@ class Scenario:
     def speed_alone(self, model: str, workers: int, servers: int) -> float:
         """Return the samples a second of a job that has the cluster to itself, at the best of some places.
 
-        These are all spreads over one, two, three ... nodes, with workers and servers in turn or one role first.
+        These are all spreads over the first sockets of one, two, three ... nodes, and over so many sockets of the nodes
+        in turn, with workers and servers in turn or one role first.
 
         Args:
             model: of the job.
@@ -115,12 +121,14 @@ class Scenario:
 
     def _spreads(self, model: str, workers: int, servers: int) -> list[float]:
         models = sorted(self.profiles)
+        first = np.searchsorted(self.machines.node_of, np.arange(len(self.machines.nodes)))
+        orders = [first] if len(first) == len(self.machines.sockets) else [first, np.arange(len(self.machines.sockets))]
         found = []
-        for nodes in range(1, min(workers + servers, len(self.machines.nodes)) + 1):
-            first = np.searchsorted(self.machines.node_of, np.arange(nodes))
-            for offset in (0, workers):
-                groups = first[np.arange(workers) % nodes], first[(offset + np.arange(servers)) % nodes]
-                found.append(float(self.world.rates(placed(models, [(model, *groups)]))[0]))
+        for order in orders:
+            for spread in range(1, min(workers + servers, len(order)) + 1):
+                for offset in (0, workers):
+                    groups = order[np.arange(workers) % spread], order[(offset + np.arange(servers)) % spread]
+                    found.append(float(self.world.rates(placed(models, [(model, *groups)]))[0]))
         return found
 
     def jobs(self, seed: int) -> list[Job]:
@@ -145,7 +153,12 @@ class Scenario:
         """Return intervals that no policy can beat in the mean: of jobs alone, and of the linear program over capacity.
 
         The program knows neither groups nor interference, so that it may be far below what can be had.
+
+        Raises:
+            BadInput: there are no jobs.
         """
+        if not jobs:
+            raise BadInput("no jobs: give one or more, as no time bounds none")
         kinds = {_kind(job): (job.model, job.max_workers, job.max_servers) for job in jobs}
         grids = {}
         for kind, (model, workers, servers) in kinds.items():

@@ -32,6 +32,7 @@ class Workload:
             `arrivals`).
         most: tasks of a role that an owner asks for: 1 to so many, all alike.
         partitions: of the cluster, each with jobs of its own.
+        lengths: the shortest and the longest time that a job takes alone at its best place, in intervals, all alike.
 
     Raises:
         BadInput: no job would ever come, or the pattern is another.
@@ -44,6 +45,7 @@ class Workload:
     pattern: str = "uniform"
     most: int = 3
     partitions: int = 1
+    lengths: tuple[float, float] = (SHORTEST, LONGEST)
 
     def __post_init__(self) -> None:
         if self.pattern not in set(Pattern):
@@ -74,7 +76,7 @@ class Workload:
         for number, interval in enumerate(self._intervals(rng)):
             model = names[rng.integers(len(names))]
             workers, servers = (int(count) for count in rng.integers(1, self.most + 1, size=2))
-            length = float(rng.uniform(SHORTEST, LONGEST)) * self.interval_seconds
+            length = float(rng.uniform(*self.lengths)) * self.interval_seconds
             yield self._job(number, interval, model, workers, servers, length * alone(model, workers, servers))
 
     def _intervals(self, rng: np.random.Generator) -> Sequence[int]:
