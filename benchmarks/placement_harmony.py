@@ -28,7 +28,6 @@ from dl2_scheduler.figures.placement.contenders import (
     planner_names,
 )
 from dl2_scheduler.learning.placement.placer_run import PlacerSettings, learn_placer
-from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.metrics import estimate
 from dl2_scheduler.sim.placed.scenario import Scenario
 
@@ -54,7 +53,7 @@ def main() -> int:
     for seed in range(arguments.seeds):
         began = time.monotonic()
         settings = PlacerSettings(updates=arguments.updates)
-        learnt[f"learnt, seed {seed}"] = learn_placer(seen, FixedDemand(), planner, settings, seed, print)
+        learnt[f"learnt, seed {seed}"] = learn_placer(seen, planner, settings, seed, print)
         minutes.append((time.monotonic() - began) / 60)
     rows: list[dict[str, Any]] = []
     goals: list[BenchmarkGoal] = []

@@ -72,7 +72,7 @@ class Choices:
         for number, job in enumerate(order):
             left = [list(groups) for groups in places.groups.get(job, ((), ()))]
             for role in missing_tasks(view, job):
-                inputs = placer_inputs(draft, job, role, len(order) - number - 1)
+                inputs = placer_inputs(draft, job, role, order[number + 1 :])
                 if not any(left):
                     if inputs.allowed[:-1].any():
                         self.inputs.append(inputs)

@@ -1,26 +1,20 @@
-"""This module lets the learnt placement policy learn from rewards: PPO (Schulman et al., 2017), in simulated clusters.
+"""This module lets the learnt placement policy learn from what its choices were worth: PPO (Schulman et al., 2017).
 
-The cost of an interval is the time that jobs spend in the system in it, so that an episode's costs sum up to the sum of
-its jobs' completion times. (Harmony's own reward, each job's part of its training, sums up to the number of jobs
-whatever the policy does: only discounting makes speed pay there.) Several episodes run the same jobs; what a decision
-is worth is how much less its episode costs from that interval on than the others on the average, which needs no value
-network.
+What a choice is worth, `branching` finds out: an interval costs the time that jobs spend in the system in it, so that
+an episode's costs sum up to the sum of its jobs' completion times. (Harmony's own reward, each job's part of its
+training, sums up to the number of jobs whatever the policy does: only discounting makes speed pay there.)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dl2_scheduler.cluster.hardware.machines import Floats
-from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.learning.placement.imitation import PlacerNet
-from dl2_scheduler.policies.learnt.placer import LearntPlacer, PlacerInputs, place_by
-from dl2_scheduler.sim.placed.scenario import Scenario
 
 
 @dataclass(frozen=True)
@@ -28,9 +22,9 @@ class GradientSettings:
     """These `GradientSettings` say how a policy learns from rewards.
 
     Attributes:
-        sequences: of jobs in an update.
+        sequences: of jobs in an update, where whole episodes are compared.
         episodes: of each sequence.
-        discount: of an interval's cost for decisions of the interval before.
+        discount: of an interval's cost for decisions of the interval before, there.
         clip: by which an update may change the probability of a choice, as a part.
         passes: over the choices in an update.
         batch: choices of a step.
@@ -48,47 +42,6 @@ class GradientSettings:
     entropy: float = 0.003
 
 
-@dataclass
-class SamplingPlacer:
-    """See `PlacementPolicy`: it draws its choices by their probabilities, and keeps them.
-
-    Attributes:
-        policy: whose scores it takes.
-        interval_seconds: length of an interval.
-        rng: draws.
-        inputs: what the policy read for each choice.
-        chosen: what was drawn.
-        logs: logarithms of the probabilities of what was drawn.
-        interval: in which each was drawn.
-    """
-
-    policy: LearntPlacer
-    interval_seconds: float
-    rng: np.random.Generator
-    inputs: list[PlacerInputs] = field(default_factory=list)
-    chosen: list[int] = field(default_factory=list)
-    logs: list[float] = field(default_factory=list)
-    interval: list[int] = field(default_factory=list)
-
-    def place(self, view: PlacementView) -> Places:
-        """See `PlacementPolicy.place`."""
-        interval = round(view.now / self.interval_seconds)
-        return place_by(view, lambda inputs: self._draw(inputs, interval))
-
-    def _draw(self, inputs: PlacerInputs, interval: int) -> int | None:
-        if not inputs.allowed[:-1].any():
-            return None
-        scores = np.where(inputs.allowed, self.policy.scores(inputs), -np.inf)
-        odds = np.exp(scores - scores.max())
-        odds /= odds.sum()
-        choice = int(self.rng.choice(len(odds), p=odds))
-        self.inputs.append(inputs)
-        self.chosen.append(choice)
-        self.logs.append(float(np.log(odds[choice])))
-        self.interval.append(interval)
-        return None if choice == len(inputs.groups) else choice
-
-
 @dataclass(frozen=True)
 class PlacementExperience:
     """A `PlacementExperience` is what choices were made of, and what they were worth; rows are choices.
@@ -99,8 +52,8 @@ class PlacementExperience:
         allowed: see there, (choices, groups + 1).
         chosen: (choices,).
         logs: of the probabilities when they were drawn, (choices,).
-        worth: how much less the episode cost from then on than others of the same jobs, in deviations of these,
-            (choices,).
+        worth: how much less time jobs spent in the system afterwards than after other choices in the same state, in
+            deviations of these, (choices,).
     """
 
     groups: Tensor
@@ -138,60 +91,6 @@ def costs_to_go(each: Floats, discount: float) -> Floats:
     for interval in range(len(each) - 1, -1, -1):
         later = found[interval] = each[interval] + discount * later
     return found
-
-
-def worths(episodes: Sequence[Floats], placers: Sequence[SamplingPlacer]) -> Floats:
-    """Return what the choices of several episodes of the same jobs were worth, one episode after another, (choices,).
-
-    Args:
-        episodes: costs to go of each.
-        placers: that made the choices.
-    """
-    longest = max(len(each) for each in episodes)
-    padded = np.stack([np.pad(each, (0, longest - len(each))) for each in episodes])
-    saved = padded.mean(axis=0) - padded
-    deviation = np.sqrt((saved**2).mean()) + 1e-8
-    return np.concatenate([saved[row, placer.interval] / deviation for row, placer in enumerate(placers)])
-
-
-def gather(
-    scenarios: Sequence[Scenario],
-    allocation: AllocationPolicy,
-    policy: LearntPlacer,
-    settings: GradientSettings,
-    seed: int,
-) -> PlacementExperience:
-    """Run episodes, and return the choices that were made in them.
-
-    Args:
-        scenarios: in turn, one for each sequence of jobs.
-        allocation: says how many tasks jobs get.
-        policy: draws.
-        settings: how many episodes.
-        seed: of the jobs and the draws.
-    """
-    every: list[SamplingPlacer] = []
-    worth = []
-    for number in range(settings.sequences):
-        scenario = scenarios[number % len(scenarios)]
-        length = scenario.workload.interval_seconds
-        jobs = scenario.jobs(settings.sequences * seed + number)
-        placers = [
-            SamplingPlacer(policy, length, np.random.default_rng([seed, number, episode]))
-            for episode in range(settings.episodes)
-        ]
-        spent = [costs(jobs, scenario.completion_times(allocation, placer, jobs), length) for placer in placers]
-        worth.append(worths([costs_to_go(each, settings.discount) for each in spent], placers))
-        every += placers
-    inputs = [each for placer in every for each in placer.inputs]
-    return PlacementExperience(
-        torch.from_numpy(np.stack([each.groups for each in inputs])),
-        torch.from_numpy(np.stack([each.job for each in inputs])),
-        torch.from_numpy(np.stack([each.allowed for each in inputs])),
-        torch.tensor([choice for placer in every for choice in placer.chosen]),
-        torch.tensor([log for placer in every for log in placer.logs]),
-        torch.from_numpy(np.concatenate(worth).astype(np.float32)),
-    )
 
 
 def improve(

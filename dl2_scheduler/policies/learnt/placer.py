@@ -4,7 +4,7 @@ Weights are shared by all groups and jobs, so that neither their order nor their
 a job's workers and servers in turn. `learning.placement.imitation` makes the weights.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,17 +19,18 @@ from dl2_scheduler.policies.placement.greedy_fill import JobOrder, remaining_wor
 
 F32 = NDArray[np.float32]
 
-_HOUR = 3600.0
+COMPUTING_UNIT = 1200.0
+"""Seconds of computing that count as 1: an interval of Harmony's."""
 
 
 def group_width(models: int) -> int:
-    """Return how many numbers describe a group to a task: kinds of others' tasks, own tasks, and what is left."""
-    return 2 * models + 4
+    """Return how many numbers describe a group: others' tasks by kind and how long they last, own tasks, room."""
+    return 4 * models + 4
 
 
 def job_width(models: int) -> int:
-    """Return how many numbers describe a job and the cluster to a task of it."""
-    return models + 9
+    """Return how many numbers describe a job, the cluster, and those behind it by kind, to a task of the job."""
+    return 3 * models + 9
 
 
 def placer_shapes(models: int, found: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -71,41 +72,53 @@ class PlacerInputs:
     allowed: NDArray[np.bool_]
 
 
-def placer_inputs(draft: Draft, job: int, role: int, left: int) -> PlacerInputs:
+def placer_inputs(draft: Draft, job: int, role: int, behind: Sequence[int]) -> PlacerInputs:
     """Return what the policy reads for the next task of a job.
 
     Args:
         draft: as far as it is; a job of a model that the network does not know has the number -1 there.
         job: index of the job in the view.
         role: of the task.
-        left: jobs that are still to be placed after this one.
+        behind: jobs that are still to be placed after this one.
     """
     view = draft.view
     models, capacity = len(view.models), view.machines.capacity
     rows = np.zeros((len(draft.free), group_width(models)), dtype=np.float32)
     for group, tasks in enumerate(draft.tasks):
         for other, of_role in tasks:
-            kind = models if other == job else view.placed.model[other]
-            if kind >= 0:
-                rows[group, 2 * kind + of_role] += 1
+            kind = 2 * view.placed.model[other] + of_role
+            if other == job:
+                rows[group, 4 * models + of_role] += 1
+            elif kind >= 0:
+                rows[group, kind] += 1
+                rows[group, 2 * models + kind] += remaining_work(view, other) / COMPUTING_UNIT
     rows[:, -2:] = (draft.free - view.demand[job, role]) / np.maximum(capacity, 1.0)
+    fits = (draft.free >= view.demand[job, role] - SLACK).all(axis=1)
+    may_wait = not any(draft.groups.get(job, ([], []))) and any(draft.tasks)  # alone it would wait for nothing
+    return PlacerInputs(rows, _about(draft, job, role, behind), np.append(fits, may_wait))
+
+
+def _about(draft: Draft, job: int, role: int, behind: Sequence[int]) -> F32:
+    """Return what the policy reads of a job, the cluster, and the jobs behind it; see `placer_inputs`."""
+    view, models = draft.view, len(draft.view.models)
     state, placed = view.jobs[job].job, draft.groups.get(job, ([], []))
     about = np.zeros(job_width(models), dtype=np.float32)
     if view.placed.model[job] >= 0:
         about[view.placed.model[job]] = 1
-    about[models:] = [
+    for other in behind:
+        if view.placed.model[other] >= 0:
+            about[models + 2 * view.placed.model[other] :][:2] += view.missing[other] / 3
+    about[3 * models :] = [
         role,
         state.max_workers / 3,
         state.max_servers / 3,
         len(placed[0]) / 3,
         len(placed[1]) / 3,
-        remaining_work(view, job) / _HOUR,
-        left / 5,
-        *(draft.free.sum(axis=0) / np.maximum(capacity.sum(axis=0), 1.0)),
+        remaining_work(view, job) / COMPUTING_UNIT,
+        len(behind) / 5,
+        *(draft.free.sum(axis=0) / np.maximum(view.machines.capacity.sum(axis=0), 1.0)),
     ]
-    fits = (draft.free >= view.demand[job, role] - SLACK).all(axis=1)
-    may_wait = not any(placed) and any(draft.tasks)  # in an empty cluster it would wait for nothing
-    return PlacerInputs(rows, about, np.append(fits, may_wait))
+    return about
 
 
 def place_by(view: PlacementView, choose: Callable[[PlacerInputs], int | None]) -> Places:
@@ -119,12 +132,18 @@ def place_by(view: PlacementView, choose: Callable[[PlacerInputs], int | None]) 
     order = waiting(view, JobOrder.SHORTEST)
     for number, job in enumerate(order):
         for role in missing_tasks(view, job):
-            group = choose(placer_inputs(draft, job, role, len(order) - number - 1))
+            group = choose(placer_inputs(draft, job, role, order[number + 1 :]))
             if group is None:
                 draft.drop(job)
                 break
             draft.put(job, role, group)
     return draft.placement()
+
+
+def best_of(scores: Floats | F32, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return what scores best of what is allowed, the first of equals: groups alike may differ by rounding."""
+    found: NDArray[np.int64] = np.where(allowed, np.round(scores, 4), -np.inf).argmax(axis=-1)
+    return found
 
 
 @dataclass(frozen=True)
@@ -143,18 +162,33 @@ class LearntPlacer:
 
     def choose(self, inputs: PlacerInputs) -> int | None:
         """Return the group of a task; None: its job waits, as it does where the task fits nowhere."""
-        scores = np.where(inputs.allowed, self.scores(inputs), -np.inf)
-        best = int(scores.argmax())
+        best = int(best_of(self.scores(inputs), inputs.allowed))
         return None if best == len(inputs.groups) or not inputs.allowed[best] else best
 
     def scores(self, inputs: PlacerInputs) -> Floats:
         """Return a number for each group, and at the end one for waiting, (groups + 1,)."""
-        given = self.arrays
-        around = inputs.groups.mean(axis=0)
-        whole = np.concatenate([inputs.job, around])
-        first = inputs.groups @ given["group.weight"].T + (given["whole.weight"] @ whole + given["whole.bias"])
-        second = np.maximum(np.maximum(first, 0) @ given["hidden.weight"].T + given["hidden.bias"], 0)
-        waits = np.maximum(given["wait.weight"] @ whole + given["wait.bias"], 0)
-        scores = np.append(second @ given["out.weight"][0], given["rest.weight"][0] @ waits + given["rest.bias"][0])
-        found: Floats = scores.astype(float)
+        found: Floats = self.scores_of(inputs.groups[None], inputs.job[None])[0].astype(float)
+        return found
+
+    def best_of(self, groups: F32, job: F32, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Return the best choices for many tasks, (tasks,); see `scores_of`, and `PlacerInputs` for `allowed`."""
+        return best_of(self.scores_of(groups, job), allowed)
+
+    def scores_of(self, groups: F32, job: F32) -> F32:
+        """Return the scores of many tasks, (tasks, groups + 1).
+
+        Args:
+            groups: see `PlacerInputs`, (tasks, groups, group_width).
+            job: see there, (tasks, job_width).
+        """
+        given, (tasks, count, _) = self.arrays, groups.shape
+        whole = np.concatenate([job, groups.mean(axis=1)], axis=1)
+        about = whole @ given["whole.weight"].T + given["whole.bias"]
+        first = (groups.reshape(tasks * count, -1) @ given["group.weight"].T).reshape(tasks, count, -1)
+        first = np.maximum(first + about[:, None], 0).reshape(tasks * count, -1)
+        second = np.maximum(first @ given["hidden.weight"].T + given["hidden.bias"], 0)
+        of_groups = (second @ given["out.weight"][0]).reshape(tasks, count)
+        waits = np.maximum(whole @ given["wait.weight"].T + given["wait.bias"], 0)
+        of_waiting = waits @ given["rest.weight"].T + given["rest.bias"]
+        found: F32 = np.concatenate([of_groups, of_waiting], axis=1)
         return found

@@ -44,7 +44,7 @@ def test_the_policys_numbers_are_the_networks():
     net = network()
     view = views()[-1]
     job = int(view.missing.any(axis=1).nonzero()[0][0])
-    inputs = placer_inputs(Draft(view), job, 0, 2)
+    inputs = placer_inputs(Draft(view), job, 0, [])
     assert inputs.groups.shape == (6, group_width(MODELS))
     assert inputs.job.shape == (job_width(MODELS),)
     rows = (torch.from_numpy(each[None]) for each in (inputs.groups, inputs.job, np.ones_like(inputs.allowed)))
@@ -55,12 +55,12 @@ def test_inputs_tell_own_tasks_from_others():
     view = views()[-1]
     job = int(view.missing.any(axis=1).nonzero()[0][0])
     draft = Draft(view)
-    before = placer_inputs(draft, job, 1, 0)
+    before = placer_inputs(draft, job, 1, [])
     group = int(draft.fitting(job, 0)[0])
     draft.put(job, 0, group)
-    after = placer_inputs(draft, job, 1, 0)
+    after = placer_inputs(draft, job, 1, [])
     change = after.groups - before.groups
-    assert change[group, 2 * MODELS] == 1
+    assert change[group, 4 * MODELS] == 1
     assert not np.delete(change, group, axis=0).any()
     assert before.allowed[-1]
     assert not after.allowed[-1]  # a job that has a place does not wait any more
@@ -68,7 +68,7 @@ def test_inputs_tell_own_tasks_from_others():
 
 def test_groups_in_another_order_get_the_same_scores():
     net, view = network().policy(), views()[-1]
-    inputs = placer_inputs(Draft(view), int(view.missing.any(axis=1).nonzero()[0][0]), 0, 0)
+    inputs = placer_inputs(Draft(view), int(view.missing.any(axis=1).nonzero()[0][0]), 0, [])
     order = np.array([3, 1, 5, 0, 2, 4])
     moved = PlacerInputs(inputs.groups[order], inputs.job, inputs.allowed[np.append(order, 6)])
     assert net.scores(moved) == pytest.approx(net.scores(inputs)[np.append(order, 6)], rel=1e-4, abs=1e-6)

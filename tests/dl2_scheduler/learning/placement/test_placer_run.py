@@ -1,31 +1,28 @@
 """A whole run in small: it imitates, learns, keeps the best, and a seed gives the same."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from dl2_scheduler.figures.placement.contenders import contenders
+from dl2_scheduler.learning.placement.branching import BranchSettings
 from dl2_scheduler.learning.placement.placer_run import PlacerSettings, learn_placer
-from dl2_scheduler.learning.placement.policy_gradient import GradientSettings
+from dl2_scheduler.policies.placement.balance import LoadBalancing
+from dl2_scheduler.policies.placement.local_search import LocalSearch
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
-from dl2_scheduler.sim.placed.scenario import Scenario
+from tests.dl2_scheduler.learning.placement.fitted_world import fitted_scenario
 
-LARGE = Scenario.harmony(3.0)
-SCENARIO = replace(LARGE, workload=replace(LARGE.workload, jobs=15))
-SMALL = PlacerSettings(
-    taught=3, epochs=5, updates=2, judged_every=1, selected=2, gradient=GradientSettings(sequences=1, episodes=2)
-)
+SCENARIO = fitted_scenario()
+FEW = BranchSettings(states=4, branches=4, horizon=4)
+SMALL = PlacerSettings(taught=3, epochs=5, updates=2, judged_every=1, selected=2, branching=FEW)
 
 
 @pytest.mark.slow
 def test_a_run_keeps_the_policy_that_was_judged_best():
-    planner = contenders(SCENARIO)["local search, true"]
+    planner = LocalSearch(SCENARIO.world, [LoadBalancing()])
     told: list[str] = []
-    learnt = learn_placer([SCENARIO], FixedDemand(), planner, SMALL, seed=1, tell=told.append)
-    again = learn_placer([SCENARIO], FixedDemand(), planner, SMALL, seed=1)
-    other = learn_placer([SCENARIO], FixedDemand(), planner, SMALL, seed=2)
-    assert [line.split(":")[0] for line in told] == ["imitated", "1 updates", "2 updates"]
+    learnt = learn_placer([SCENARIO], planner, SMALL, seed=1, tell=told.append)
+    again = learn_placer([SCENARIO], planner, SMALL, seed=1)
+    other = learn_placer([SCENARIO], planner, SMALL, seed=2)
+    assert [line.split(":")[0] for line in told] == ["at the start", "1 updates", "2 updates"]
     best = min(float(line.split(":")[1].strip().rstrip("%")) for line in told)
     jobs = [SCENARIO.jobs(2_000_000 + number) for number in range(2)]
     ratio = np.mean(

@@ -1,0 +1,81 @@
+"""Harmony's own policy: its actions never leave half a job, its reward says how many jobs there are, and it learns."""
+
+import numpy as np
+import pytest
+import torch
+
+from dl2_scheduler.learning.placement.harmony_net import HarmonyNet, HarmonyPlacer
+from dl2_scheduler.learning.placement.harmony_run import HarmonyLearner, HarmonySettings
+from dl2_scheduler.learning.placement.harmony_tasks import PLACED, HarmonyLockstep
+from dl2_scheduler.learning.placement.lockstep import RUNS
+from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
+from tests.dl2_scheduler.learning.placement.fitted_world import fitted_scenario
+
+SCENARIO = fitted_scenario()
+MODELS, GROUPS = len(SCENARIO.profiles), len(SCENARIO.machines.sockets)
+
+
+def network(seed: int = 0) -> HarmonyNet:
+    torch.manual_seed(seed)
+    return HarmonyNet(MODELS, GROUPS)
+
+
+def begun(count: int) -> HarmonyLockstep:
+    return HarmonyLockstep.begun(SCENARIO, [SCENARIO.jobs(number) for number in range(count)])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_clusters_in_lockstep_say_what_the_simulator_says(seed):
+    """There, `check_placement` refuses half a job and more than a server has."""
+    net, lockstep = network(seed), begun(3)
+    lockstep.run(lambda jobs, servers, allowed, _: net.best(jobs, servers, allowed))
+    for number, times in enumerate(lockstep.times()):
+        again = SCENARIO.completion_times(FixedDemand(), HarmonyPlacer(net), SCENARIO.jobs(number))
+        assert times == pytest.approx(again, rel=1e-4)
+
+
+def test_random_actions_leave_no_job_half_placed():
+    rng, lockstep = np.random.default_rng(0), begun(8)
+    clusters = lockstep.clusters
+
+    def decide(jobs, servers, allowed, which):
+        assert allowed.any(axis=1).all()
+        assert allowed.shape[1] == 2 * PLACED * GROUPS
+        whole = clusters.own.sum(axis=2)
+        runs = clusters.phase == RUNS
+        assert (whole[runs] == clusters.asked[runs]).all()
+        assert (clusters.free > -1e-9).all()
+        return np.array([rng.choice(np.flatnonzero(row)) for row in allowed])
+
+    lockstep.run(decide)
+    assert (lockstep.times() > 0).all()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_papers_reward_sums_up_to_the_number_of_jobs(seed):
+    """Whatever the policy does, so that only discounting makes speed pay."""
+    net, lockstep = network(seed), begun(3)
+    before = lockstep.progress()
+    lockstep.run(lambda jobs, servers, allowed, _: net.best(jobs, servers, allowed))
+    assert lockstep.progress() - before == pytest.approx(15.0)
+
+
+def test_a_seed_learns_the_same():
+    found = []
+    for seed in (0, 0, 1):
+        net = network()
+        learner = HarmonyLearner([SCENARIO], net, HarmonySettings(workers=4, sampled=8, replay=100), seed)
+        for update in range(25):  # until sequences have ended and others begun
+            learner.update(update / 25)
+        found.append(net.layers[0].weight.detach().numpy().copy())
+    assert (found[0] == found[1]).all()
+    assert (found[0] != found[2]).any()
+    assert np.isfinite(found[0]).all()
+
+
+@pytest.mark.parametrize("change", [{"value": False}, {"explore": 0.0}, {"replay": 0}])
+def test_what_is_left_out_is_left_out(change):
+    learner = HarmonyLearner([SCENARIO], network(), HarmonySettings(workers=4, sampled=8, **change), 0)
+    for update in range(3):
+        learner.update(update / 3)
+    assert all(torch.isfinite(each).all() for each in learner.net.parameters())
