@@ -14,7 +14,7 @@ import torch
 
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.learning.placement.lockstep import Clusters
+from dl2_scheduler.learning.placement.lockstep import LockstepClusters
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, Mask
 from dl2_scheduler.learning.placement.policy_gradient import PlacementExperience
 from dl2_scheduler.policies.learnt.placer import F32, LearntPlacer, best_of
@@ -43,7 +43,7 @@ class BranchSettings:
     discount: float = 0.9
 
 
-def spent(clusters: Clusters, begin: Ints, intervals: int) -> Floats:
+def spent(clusters: LockstepClusters, begin: Ints, intervals: int) -> Floats:
     """Return the time that jobs spend in the system in each interval, in intervals, (clusters, intervals).
 
     Over all intervals it sums up to the sum of the completion times.

@@ -15,7 +15,7 @@ from dl2_scheduler.cluster.hardware.machines import Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.learning.placement.harmony_tasks import PLACED, SEEN, allow, group_row, job_row, look
-from dl2_scheduler.learning.placement.lockstep import RUNS, WAITS, Clusters, put
+from dl2_scheduler.learning.placement.lockstep import RUNS, WAITS, LockstepClusters, put
 from dl2_scheduler.learning.placement.lockstep_tasks import Mask
 from dl2_scheduler.policies.learnt.placer import F32
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder, waiting
@@ -25,7 +25,7 @@ HIDDEN = (196, 196, 128)
 
 
 class HarmonyNet(nn.Module):
-    """Harmony's network, for so many models and groups.
+    """This is Harmony's network, for so many models and groups.
 
     Args:
         models: L.
@@ -56,7 +56,13 @@ class HarmonyNet(nn.Module):
         return found
 
     def best(self, jobs: F32, servers: F32, allowed: Mask) -> Ints:
-        """Return the best allowed action of each row, (rows,)."""
+        """Return the best allowed action of each row, (rows,).
+
+        Args:
+            jobs: see `forward`.
+            servers: see there.
+            allowed: whether each action can be chosen, (rows, 2 * PLACED * groups).
+        """
         with torch.no_grad():
             scores = self(torch.from_numpy(jobs), torch.from_numpy(servers)).numpy()
         found: Ints = np.where(allowed, scores, -np.inf).argmax(axis=1)
@@ -85,7 +91,7 @@ class HarmonyPlacer:
         return places_of(clusters)
 
 
-def cluster_of(view: PlacementView) -> Clusters:
+def cluster_of(view: PlacementView) -> LockstepClusters:
     """Return a view as a single cluster in lockstep, at the first choice of an interval."""
     jobs, groups, kinds = len(view.jobs), len(view.free), 2 * len(view.models)
     own = np.zeros((jobs, groups, 2), dtype=np.int64)
@@ -94,7 +100,7 @@ def cluster_of(view: PlacementView) -> Clusters:
     phase = np.full(jobs, RUNS)
     phase[order] = WAITS
     zeros, ints = np.zeros((1, jobs)), np.zeros(1, dtype=np.int64)
-    return Clusters(
+    return LockstepClusters(
         model=view.placed.model[None],
         asked=(own.sum(axis=1) + view.missing)[None],
         demand=view.demand[None],
@@ -118,7 +124,7 @@ def cluster_of(view: PlacementView) -> Clusters:
     )
 
 
-def state_of(clusters: Clusters, view: PlacementView) -> tuple[F32, F32]:
+def state_of(clusters: LockstepClusters, view: PlacementView) -> tuple[F32, F32]:
     """Return what the network reads of a view's cluster, as far as tasks have places: jobs, servers."""
     jobs = np.empty((1, SEEN, job_row(len(view.models))), dtype=np.float32)
     servers = np.empty((1, len(view.free), group_row()), dtype=np.float32)
@@ -126,7 +132,7 @@ def state_of(clusters: Clusters, view: PlacementView) -> tuple[F32, F32]:
     return jobs, servers
 
 
-def places_of(clusters: Clusters) -> Places:
+def places_of(clusters: LockstepClusters) -> Places:
     """Return the places of the new jobs of a view's cluster; the server that came first is the first."""
     found = {}
     for job in clusters.order[0, : min(PLACED, int(clusters.waiting[0]))].tolist():

@@ -18,7 +18,7 @@ from dl2_scheduler.learning.placement.harmony_net import HIDDEN, HarmonyNet
 from dl2_scheduler.learning.placement.harmony_tasks import HarmonyLockstep
 from dl2_scheduler.learning.placement.lockstep import clusters_of
 from dl2_scheduler.learning.placement.lockstep_tasks import Mask
-from dl2_scheduler.learning.placement.replay import Replay, Transitions
+from dl2_scheduler.learning.placement.replay import ChoiceReplay, Transitions
 from dl2_scheduler.policies.learnt.placer import F32
 from dl2_scheduler.sim.placed.scenario import Scenario
 
@@ -74,7 +74,7 @@ class HarmonyLearner:
         self._lockstep = self._begun(np.arange(settings.workers))
         self._groups = groups
         self._mean = 0.0
-        self._replay = Replay(settings.replay)
+        self._replay = ChoiceReplay(settings.replay)
 
     def update(self, done: float) -> None:
         """Run an interval and learn once.

@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.learning.placement.compiled_speed import SpeedTables
-from dl2_scheduler.learning.placement.lockstep import RUNS, Clusters, begin_interval, put, run_interval
+from dl2_scheduler.learning.placement.lockstep import RUNS, LockstepClusters, begin_interval, put, run_interval
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, Mask, next_role
 from dl2_scheduler.policies.learnt.placer import F32
 from dl2_scheduler.sim.placed.scenario import Scenario
@@ -34,7 +34,7 @@ def group_row() -> int:
 
 
 @compiled
-def _completes(all_of: Clusters, cluster: int, free: Floats, own: Ints) -> bool:
+def _completes(all_of: LockstepClusters, cluster: int, free: Floats, own: Ints) -> bool:
     """Return whether first fit, job by job, can give the new jobs that have tasks all that they miss.
 
     Args:
@@ -68,7 +68,7 @@ def _completes(all_of: Clusters, cluster: int, free: Floats, own: Ints) -> bool:
 
 
 @compiled
-def allow(all_of: Clusters, cluster: int, allowed: Mask) -> bool:
+def allow(all_of: LockstepClusters, cluster: int, allowed: Mask) -> bool:
     """Write which actions a cluster has, and return whether there is one.
 
     Args:
@@ -100,7 +100,9 @@ def allow(all_of: Clusters, cluster: int, allowed: Mask) -> bool:
 
 
 @compiled
-def _go_on(all_of: Clusters, tables: SpeedTables, seconds: float, chosen: Ints, allowed: Mask, active: Mask) -> None:
+def _go_on(
+    all_of: LockstepClusters, tables: SpeedTables, seconds: float, chosen: Ints, allowed: Mask, active: Mask
+) -> None:
     """Place the tasks that were chosen and go on to the next choice.
 
     Args:
@@ -131,7 +133,7 @@ def _go_on(all_of: Clusters, tables: SpeedTables, seconds: float, chosen: Ints, 
 
 
 @compiled
-def look(all_of: Clusters, capacity: Floats, which: Ints, jobs: F32, servers: F32) -> None:
+def look(all_of: LockstepClusters, capacity: Floats, which: Ints, jobs: F32, servers: F32) -> None:
     """Write the states of clusters.
 
     Args:
@@ -174,13 +176,13 @@ class HarmonyLockstep(Lockstep):
 
     Args:
         scenario: of all of them.
-        clusters: see `Clusters`.
+        clusters: see `LockstepClusters`.
 
     Attributes:
         allowed: whether each action can be chosen, (clusters, PLACED * 2 * groups).
     """
 
-    def __init__(self, scenario: Scenario, clusters: Clusters):
+    def __init__(self, scenario: Scenario, clusters: LockstepClusters):
         super().__init__(scenario, clusters)
         self.allowed: Mask = np.zeros((len(clusters.waiting), PLACED * 2 * clusters.free.shape[1]), dtype=bool)
 

@@ -25,8 +25,8 @@ COMES, WAITS, RUNS, ENDED = 0, 1, 2, 3
 _DONE = 1e-12  # part of its work that a job may lack by rounding when it ends
 
 
-class Clusters(NamedTuple):
-    """These `Clusters` are many episodes at once; the first axis of all arrays is theirs.
+class LockstepClusters(NamedTuple):
+    """These `LockstepClusters` are many episodes at once; the first axis of all arrays is theirs.
 
     Attributes:
         model: of each job, (clusters, jobs).
@@ -72,12 +72,12 @@ class Clusters(NamedTuple):
     at: Ints
     interval: Ints
 
-    def rows(self, which: Ints) -> "Clusters":
+    def rows(self, which: Ints) -> "LockstepClusters":
         """Return copies of some clusters, which may be named more than once."""
-        return Clusters(**{name: array[which] for name, array in self._asdict().items()})
+        return LockstepClusters(**{name: array[which] for name, array in self._asdict().items()})
 
 
-def clusters_of(scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> Clusters:
+def clusters_of(scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> LockstepClusters:
     """Return clusters in which nothing has happened yet.
 
     Args:
@@ -96,7 +96,7 @@ def clusters_of(scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> Clust
     work = of_jobs([job.epochs * job.samples_per_epoch for job in every])
     demand = np.array([[[each.get(name, 0.0) for name in RESOURCES] for each in (j.worker, j.server)] for j in every])
     zeros = np.zeros(shape)
-    return Clusters(
+    return LockstepClusters(
         model=of_jobs([names.index(job.model) for job in every]).astype(np.int64),
         asked=np.array([(job.max_workers, job.max_servers) for job in every]).reshape(*shape, 2),
         demand=demand.reshape(*shape, 2, 2).astype(float),
@@ -121,7 +121,7 @@ def clusters_of(scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> Clust
 
 
 @compiled
-def put(all_of: Clusters, cluster: int, job: int, role: int, group: int) -> None:
+def put(all_of: LockstepClusters, cluster: int, job: int, role: int, group: int) -> None:
     """Give a task its place.
 
     Args:
@@ -142,7 +142,7 @@ def put(all_of: Clusters, cluster: int, job: int, role: int, group: int) -> None
 
 
 @compiled
-def drop(all_of: Clusters, cluster: int, job: int) -> None:
+def drop(all_of: LockstepClusters, cluster: int, job: int) -> None:
     """Take a job's tasks away.
 
     Args:
@@ -165,7 +165,7 @@ def drop(all_of: Clusters, cluster: int, job: int) -> None:
 
 
 @compiled
-def fits(all_of: Clusters, cluster: int, job: int, role: int, group: int) -> bool:
+def fits(all_of: LockstepClusters, cluster: int, job: int, role: int, group: int) -> bool:
     """Return whether a task fits a group.
 
     Args:
@@ -182,7 +182,7 @@ def fits(all_of: Clusters, cluster: int, job: int, role: int, group: int) -> boo
 
 
 @compiled
-def _rate(all_of: Clusters, tables: SpeedTables, cluster: int) -> None:
+def _rate(all_of: LockstepClusters, tables: SpeedTables, cluster: int) -> None:
     """Rate the jobs anew that have tasks where some came or went."""
     changed = all_of.changed[cluster]
     for job in range(all_of.model.shape[1]):
@@ -199,7 +199,7 @@ def _rate(all_of: Clusters, tables: SpeedTables, cluster: int) -> None:
 
 
 @compiled
-def run_interval(all_of: Clusters, tables: SpeedTables, cluster: int, seconds: float) -> None:
+def run_interval(all_of: LockstepClusters, tables: SpeedTables, cluster: int, seconds: float) -> None:
     """Let an interval pass: jobs end when they end, and the others' speeds change then.
 
     Args:
@@ -231,7 +231,7 @@ def run_interval(all_of: Clusters, tables: SpeedTables, cluster: int, seconds: f
 
 
 @compiled
-def begin_interval(all_of: Clusters, cluster: int, shortest: bool) -> bool:
+def begin_interval(all_of: LockstepClusters, cluster: int, shortest: bool) -> bool:
     """Begin the next interval, and return whether there are jobs that have not ended.
 
     Args:

@@ -15,7 +15,7 @@ from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.learning.placement.compiled_speed import SpeedTables, speed_tables
 from dl2_scheduler.learning.placement.lockstep import (
     RUNS,
-    Clusters,
+    LockstepClusters,
     begin_interval,
     clusters_of,
     drop,
@@ -45,7 +45,7 @@ def next_role(workers: int, servers: int, asked: Ints) -> int:
 
 
 @compiled
-def _advance(all_of: Clusters, tables: SpeedTables, cluster: int, seconds: float) -> bool:
+def _advance(all_of: LockstepClusters, tables: SpeedTables, cluster: int, seconds: float) -> bool:
     """Go on to the next task that fits somewhere, and return whether there is one: else all jobs have ended.
 
     Args:
@@ -76,7 +76,7 @@ def _advance(all_of: Clusters, tables: SpeedTables, cluster: int, seconds: float
 
 
 @compiled
-def _choose(all_of: Clusters, tables: SpeedTables, seconds: float, chosen: Ints, active: Mask) -> None:
+def _choose(all_of: LockstepClusters, tables: SpeedTables, seconds: float, chosen: Ints, active: Mask) -> None:
     """Give the tasks at hand their places and go on to the next ones.
 
     Args:
@@ -102,7 +102,7 @@ def _choose(all_of: Clusters, tables: SpeedTables, seconds: float, chosen: Ints,
 
 
 @compiled
-def _read(all_of: Clusters, capacity: Floats, which: Ints, groups: F32, about: F32, allowed: Mask) -> None:
+def _read(all_of: LockstepClusters, capacity: Floats, which: Ints, groups: F32, about: F32, allowed: Mask) -> None:
     """Write what the policy reads for the tasks at hand: see `placer_inputs`.
 
     Args:
@@ -152,14 +152,14 @@ class Lockstep:
 
     Args:
         scenario: of all of them, in the world of a fitted model of speeds.
-        clusters: see `Clusters`.
+        clusters: see `LockstepClusters`.
 
     Attributes:
         clusters: as given, changed by choices.
         active: whether each has a task at hand, (clusters,); else all its jobs have ended.
     """
 
-    def __init__(self, scenario: Scenario, clusters: Clusters):
+    def __init__(self, scenario: Scenario, clusters: LockstepClusters):
         if not isinstance(scenario.world, PooledSpeed):
             raise TypeError("clusters in lockstep have the speeds of a fitted PooledSpeed")
         self.scenario, self.clusters = scenario, clusters

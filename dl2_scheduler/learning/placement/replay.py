@@ -68,8 +68,8 @@ class Transitions(NamedTuple):
         return Transitions(*(each[which] for each in self))
 
 
-class Replay:
-    """A `Replay` keeps the last choices.
+class ChoiceReplay:
+    """A `ChoiceReplay` keeps the last choices.
 
     Args:
         most: how many.

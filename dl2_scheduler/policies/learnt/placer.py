@@ -171,7 +171,13 @@ class LearntPlacer:
         return found
 
     def best_of(self, groups: F32, job: F32, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Return the best choices for many tasks, (tasks,); see `scores_of`, and `PlacerInputs` for `allowed`."""
+        """Return the best choices for many tasks, (tasks,).
+
+        Args:
+            groups: see `PlacerInputs`, (tasks, groups, group_width).
+            job: see there, (tasks, job_width).
+            allowed: see there, (tasks, groups + 1).
+        """
         return best_of(self.scores_of(groups, job), allowed)
 
     def scores_of(self, groups: F32, job: F32) -> F32:
