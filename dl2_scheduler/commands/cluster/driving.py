@@ -27,7 +27,8 @@ from dl2_scheduler.live.slot_limits import SlotLimits
 from dl2_scheduler.live.slot_loop import SlotLoop, SlotObserver
 from dl2_scheduler.policies.learnt_names import DL2, absolute
 from dl2_scheduler.policies.placement.node_rules import NODE_RULES, placement_rule
-from dl2_scheduler.policies.placement.registry import make_placement, spread_placement
+from dl2_scheduler.policies.placement.registry import folder_of, spread_placement
+from dl2_scheduler.policies.placement.reopened import following
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.policies.user_policy import is_own
@@ -97,7 +98,7 @@ def placed_by(name: str) -> tuple[NodeRule, GuardedPlacement | None]:
     if name in NODE_RULES:
         return placement_rule(name), None
     try:
-        return placement_rule(), GuardedPlacement(make_placement(name), spread_placement())
+        return placement_rule(), GuardedPlacement(following(name, folder_of(name)), spread_placement())
     except BadInput as error:
         raise BadInput(f"--placement: {error}; or a rule that counts: {', '.join(NODE_RULES)}") from error
 

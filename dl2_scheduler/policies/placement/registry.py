@@ -107,6 +107,12 @@ def is_policy_name(name: str) -> bool:
     return kind.removesuffix(SHORTEST) in _RULES
 
 
+def folder_of(name: str) -> Path | None:
+    """Return the folder that a policy's name has, None where it has none."""
+    kind, colon, path = name.partition(":")
+    return Path(path).expanduser() if colon and (kind in _FITTED or kind == LEARNT) else None
+
+
 def make_placement(name: str) -> NamedPlacement:
     """Make a placement policy, which has placed nothing yet.
 
