@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.support.report import as_program, finish
-from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
 from dl2_scheduler.figures.placement.contenders import (
     TRUE,
     PlacementComparison,
@@ -21,6 +20,7 @@ from dl2_scheduler.figures.placement.contenders import (
     planner_names,
 )
 from dl2_scheduler.learning.placement.reward_model import FitSettings, fit_pooled
+from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed
 from dl2_scheduler.sim.metrics import estimate
 from dl2_scheduler.sim.placed.samples import draw_samples
 from dl2_scheduler.sim.placed.scenario import Scenario
@@ -46,7 +46,7 @@ def main() -> int:
     return finish("placement", rows, [], ["numpy", "numba", "scipy"])
 
 
-def fitted_speeds(scenario: Scenario) -> PlacedSpeed:
+def fitted_speeds(scenario: Scenario) -> PooledSpeed:
     """Return a model of a scenario's speeds, fitted to noisy samples of other placements."""
     samples = draw_samples(scenario.machines, scenario.profiles, scenario.world, SAMPLES, 0)
     return fit_pooled(samples, scenario.profiles, len(scenario.machines.sockets), FitSettings(epochs=30))

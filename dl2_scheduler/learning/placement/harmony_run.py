@@ -5,7 +5,8 @@ later rewards count 0.9 for each choice. What is replayed was chosen by older po
 nothing, and neither does this. What it leaves out (end values, lengths, how many updates) is in `HarmonySettings`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 
 from dl2_scheduler.cluster.hardware.machines import Ints
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.learning.placement.harmony_lessons import HarmonyChoices, fit_harmony
 from dl2_scheduler.learning.placement.harmony_net import HIDDEN, HarmonyNet
 from dl2_scheduler.learning.placement.harmony_tasks import HarmonyLockstep
-from dl2_scheduler.learning.placement.lockstep import clusters_of
+from dl2_scheduler.learning.placement.judging import LEARNT, OF_A_RUN, PlacementJudge
 from dl2_scheduler.learning.placement.lockstep_tasks import Mask
 from dl2_scheduler.learning.placement.replay import ChoiceReplay, Transitions
 from dl2_scheduler.policies.learnt.placer import F32
@@ -41,6 +43,7 @@ class HarmonySettings:
         value: a network says what states are worth; else the mean of the rewards so far does.
         hidden: units of the hidden layers.
         judged_every: updates between two judgements.
+        epochs: passes over a planner's choices at the start.
     """
 
     updates: int = 2000
@@ -53,6 +56,7 @@ class HarmonySettings:
     value: bool = True
     hidden: tuple[int, ...] = HIDDEN
     judged_every: int = 100
+    epochs: int = 16
 
 
 class HarmonyLearner:
@@ -148,12 +152,52 @@ class HarmonyLearner:
         return (target - value).detach(), nn.functional.mse_loss(value, target)
 
     def _begun(self, clusters: Ints) -> HarmonyLockstep:
-        found = HarmonyLockstep(self._scenarios[0], clusters_of(self._scenarios[0], list(self._sequences(clusters))))
-        found.choose(np.full(len(clusters), -1))
-        return found
+        return HarmonyLockstep.begun(self._scenarios[0], list(self._sequences(clusters)))
 
     def _sequences(self, clusters: Ints) -> Iterator[Sequence[Job]]:
         """Yield new jobs for some clusters, each of its own scenario."""
         for cluster in clusters:
             self._next += 1
             yield self._scenarios[cluster % len(self._scenarios)].jobs(self._next)
+
+
+def learn_harmony(
+    scenarios: Sequence[Scenario],
+    lessons: HarmonyChoices | None,
+    judge: PlacementJudge,
+    settings: HarmonySettings = HarmonySettings(),
+    seed: int = 0,
+    tell: Callable[[str], None] = lambda _: None,
+) -> HarmonyNet:
+    """Make a policy as Harmony does, and return the one that was best on sequences which nobody learnt from.
+
+    Args:
+        scenarios: see `learn_placer`.
+        lessons: a planner's choices, which it imitates first; None: it begins from nothing, as in the paper.
+        judge: selects the best.
+        settings: of the run.
+        seed: of everything but the lessons.
+        tell: gets a line for each judgement.
+    """
+    torch.manual_seed(seed)
+    net = HarmonyNet(len(scenarios[0].profiles), len(scenarios[0].machines.sockets), settings.hidden)
+    if lessons is not None:
+        fit_harmony(net, lessons, settings.epochs, seed)
+    best = deepcopy(net)
+    least = _excess(judge, best)
+    tell(f"at the start: {least:+.1%}")
+    learner = HarmonyLearner(scenarios, net, settings, LEARNT + seed * OF_A_RUN)
+    for update in range(settings.updates):
+        learner.update(update / settings.updates)
+        if (update + 1) % settings.judged_every == 0:
+            excess = _excess(judge, net)
+            tell(f"{update + 1} updates: {excess:+.1%}")
+            if excess < least:
+                least, best = excess, deepcopy(net)
+    return best
+
+
+def _excess(judge: PlacementJudge, net: HarmonyNet) -> float:
+    lockstep = HarmonyLockstep.begun(judge.scenario, judge.jobs)
+    lockstep.run(lambda jobs, servers, allowed, _: net.best(jobs, servers, allowed))
+    return judge.excess(lockstep.times())

@@ -1,12 +1,8 @@
-"""This module lets the learnt placement policy imitate a planner, also in states that only the policy gets into.
+"""This module lets the learnt placement policy imitate a planner: where learning from rewards begins."""
 
-First the planner decides and the policy learns its choices; then, again and again, the policy itself decides, and the
-planner says what it would have done there (DAgger, Ross et al., AISTATS 2011), so that the policy also learns where its
-own mistakes lead.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,6 +14,8 @@ from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.policies.learnt.placer import LearntPlacer, PlacerInputs, group_width, job_width, placer_inputs
 from dl2_scheduler.policies.placement.draft import Draft, missing_tasks
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder, waiting
+from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
+from dl2_scheduler.sim.placed.scenario import Scenario
 
 HIDDEN = 96
 
@@ -78,39 +76,71 @@ class Choices:
                         self.inputs.append(inputs)
                         self.chosen.append(len(draft.free))
                     break
-                group = self._next(draft, job, left[role])
+                own = {group for of_role in draft.groups.get(job, ([], [])) for group in of_role}
+                group = next_group(left[role], own)
                 self.inputs.append(inputs)
                 self.chosen.append(group)
                 draft.put(job, role, group)
 
-    @staticmethod
-    def _next(draft: Draft, job: int, groups: list[int]) -> int:
-        """Take the group that comes first: one that has tasks of the job already, else the lowest."""
-        own = {group for role in draft.groups.get(job, ([], [])) for group in role}
-        group = min(groups, key=lambda each: (each not in own, each))
-        groups.remove(group)
-        return group
+
+def next_group(groups: list[int], own: Set[int]) -> int:
+    """Take the group that comes first: one that has tasks of the job already, else the lowest.
+
+    Args:
+        groups: of the job's tasks of a role that have no place yet, changed.
+        own: that have tasks of the job.
+    """
+    group = min(groups, key=lambda each: (each not in own, each))
+    groups.remove(group)
+    return group
 
 
-@dataclass
-class Asking:
-    """See `PlacementPolicy`: one policy decides, and another one says what it would have done.
+class NoteTaker(Protocol):
+    """A `NoteTaker` gets to know what a planner decides."""
+
+    def add(self, view: PlacementView, places: Places) -> None:
+        """Take note of the places that a planner gave.
+
+        Args:
+            view: that it saw.
+            places: that it gave.
+        """
+
+
+@dataclass(frozen=True)
+class WatchedPlanner:
+    """See `PlacementPolicy`: a planner decides, and others take notes.
 
     Attributes:
-        decides: the first.
-        teacher: the other one; often the same.
-        choices: get the teacher's.
+        planner: that decides.
+        notes: of those who watch.
     """
 
-    decides: PlacementPolicy
-    teacher: PlacementPolicy
-    choices: Choices
+    planner: PlacementPolicy
+    notes: Sequence[NoteTaker]
 
     def place(self, view: PlacementView) -> Places:
         """See `PlacementPolicy.place`."""
-        taught = self.teacher.place(view)
-        self.choices.add(view, taught)
-        return taught if self.decides is self.teacher else self.decides.place(view)
+        places = self.planner.place(view)
+        for each in self.notes:
+            each.add(view, places)
+        return places
+
+
+def watch(
+    scenarios: Sequence[Scenario], planner: PlacementPolicy, sequences: range, notes: Sequence[NoteTaker]
+) -> None:
+    """Let others watch a planner, which knows all jobs' fixed counts.
+
+    Args:
+        scenarios: in each of which it decides.
+        planner: that decides.
+        sequences: seeds of the jobs.
+        notes: of those who watch.
+    """
+    for seed in sequences:
+        for scenario in scenarios:
+            scenario.completion_times(FixedDemand(), WatchedPlanner(planner, notes), scenario.jobs(seed))
 
 
 def fit_choices(

@@ -4,6 +4,7 @@ All clusters are at the next task that has a choice; see `policies.learnt.placer
 """
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,7 +169,7 @@ class Lockstep:
         self._models = len(scenario.profiles)
 
     @classmethod
-    def begun(cls, scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> "Lockstep":
+    def begun(cls, scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> Self:
         """Return clusters at their first tasks; see `clusters_of`."""
         found = cls(scenario, clusters_of(scenario, sequences))
         found.choose(np.full(len(sequences), -1))

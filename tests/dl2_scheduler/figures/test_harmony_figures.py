@@ -51,4 +51,4 @@ def test_the_command_draws_them_and_refuses_speeds(tmp_path):
     refused = run(app, ["figure", "harmony-5", "--out", str(tmp_path), "--speeds", str(table)])
     assert refused.exit_code != 0
     assert "leave it out" in (refused.output + str(refused.exception))
-    assert len(HARMONY_FIGURES) == 4
+    assert len(HARMONY_FIGURES) == 10

@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 import torch
 
+from dl2_scheduler.learning.placement.harmony_lessons import HarmonyChoices
 from dl2_scheduler.learning.placement.harmony_net import HarmonyNet, HarmonyPlacer
-from dl2_scheduler.learning.placement.harmony_run import HarmonyLearner, HarmonySettings
+from dl2_scheduler.learning.placement.harmony_run import HarmonyLearner, HarmonySettings, learn_harmony
 from dl2_scheduler.learning.placement.harmony_tasks import PLACED, HarmonyLockstep
+from dl2_scheduler.learning.placement.imitation import watch
+from dl2_scheduler.learning.placement.judging import PlacementJudge
 from dl2_scheduler.learning.placement.lockstep import RUNS
+from dl2_scheduler.policies.placement.balance import LoadBalancing
+from dl2_scheduler.policies.placement.greedy_fill import GreedyFill
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from tests.dl2_scheduler.learning.placement.fitted_world import fitted_scenario
 
@@ -79,3 +84,34 @@ def test_what_is_left_out_is_left_out(change):
     for update in range(3):
         learner.update(update / 3)
     assert all(torch.isfinite(each).all() for each in learner.net.parameters())
+
+
+def test_lessons_are_the_planners_places():
+    planner, lessons, seen = GreedyFill(LoadBalancing()), HarmonyChoices(), []
+
+    class Sees:
+        def add(self, view, places):
+            seen.append(sum(len(groups) for roles in places.groups.values() for groups in roles))
+
+    watch([SCENARIO], planner, range(2), [lessons, Sees()])
+    assert len(lessons.chosen) == sum(seen)
+    assert all(allowed[chosen] for (_, _, allowed), chosen in zip(lessons.inputs, lessons.chosen, strict=True))
+
+
+@pytest.mark.slow
+def test_a_run_begins_with_lessons_and_keeps_the_best():
+    planner, lessons = GreedyFill(LoadBalancing()), HarmonyChoices()
+    watch([SCENARIO], planner, range(12), [lessons])
+    judge = PlacementJudge([SCENARIO], planner, 3)
+    settings = HarmonySettings(updates=4, workers=4, judged_every=2, epochs=60)
+    told: dict[bool, list[float]] = {True: [], False: []}
+    for taught, excess in told.items():
+        learn_harmony(
+            [SCENARIO],
+            lessons if taught else None,
+            judge,
+            settings,
+            tell=lambda line, excess=excess: excess.append(float(line.split(":")[1].strip(" %"))),
+        )
+    assert len(told[True]) == 3
+    assert told[True][0] < told[False][0]

@@ -6,7 +6,7 @@ import torch
 
 from dl2_scheduler.cluster.hardware.view import check_placement
 from dl2_scheduler.figures.placement.contenders import SHORTEST, contenders
-from dl2_scheduler.learning.placement.imitation import Asking, Choices, PlacerNet, fit_choices
+from dl2_scheduler.learning.placement.imitation import Choices, PlacerNet, fit_choices, watch
 from dl2_scheduler.policies.learnt.placer import PlacerInputs, group_width, job_width, placer_inputs
 from dl2_scheduler.policies.placement.draft import Draft
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
@@ -119,8 +119,7 @@ def test_choices_rebuild_the_teachers_places():
 @pytest.mark.slow
 def test_a_policy_that_imitates_places_better_than_the_rules():
     teacher, choices = POLICIES["local search, true"], Choices()
-    for seed in range(8):
-        SCENARIO.completion_times(FIXED, Asking(teacher, teacher, choices), SCENARIO.jobs(seed))
+    watch([SCENARIO], teacher, range(8), [choices])
     net = network()
     assert fit_choices(net, choices, epochs=15, seed=0) < 1.2
     ours, rule = (

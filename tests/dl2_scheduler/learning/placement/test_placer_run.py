@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from dl2_scheduler.learning.placement.branching import BranchSettings
+from dl2_scheduler.learning.placement.imitation import Choices, watch
+from dl2_scheduler.learning.placement.judging import PlacementJudge
 from dl2_scheduler.learning.placement.placer_run import PlacerSettings, learn_placer
 from dl2_scheduler.policies.placement.balance import LoadBalancing
 from dl2_scheduler.policies.placement.local_search import LocalSearch
@@ -12,16 +14,18 @@ from tests.dl2_scheduler.learning.placement.fitted_world import fitted_scenario
 
 SCENARIO = fitted_scenario()
 FEW = BranchSettings(states=4, branches=4, horizon=4)
-SMALL = PlacerSettings(taught=3, epochs=5, updates=2, judged_every=1, selected=2, branching=FEW)
+SMALL = PlacerSettings(epochs=5, updates=2, judged_every=1, branching=FEW)
 
 
 @pytest.mark.slow
 def test_a_run_keeps_the_policy_that_was_judged_best():
     planner = LocalSearch(SCENARIO.world, [LoadBalancing()])
+    judge, lessons = PlacementJudge([SCENARIO], planner, 2), Choices()
+    watch([SCENARIO], planner, range(3), [lessons])
     told: list[str] = []
-    learnt = learn_placer([SCENARIO], planner, SMALL, seed=1, tell=told.append)
-    again = learn_placer([SCENARIO], planner, SMALL, seed=1)
-    other = learn_placer([SCENARIO], planner, SMALL, seed=2)
+    learnt = learn_placer([SCENARIO], lessons, judge, SMALL, seed=1, tell=told.append)
+    again = learn_placer([SCENARIO], lessons, judge, SMALL, seed=1)
+    other = learn_placer([SCENARIO], lessons, judge, SMALL, seed=2)
     assert [line.split(":")[0] for line in told] == ["at the start", "1 updates", "2 updates"]
     best = min(float(line.split(":")[1].strip().rstrip("%")) for line in told)
     jobs = [SCENARIO.jobs(2_000_000 + number) for number in range(2)]

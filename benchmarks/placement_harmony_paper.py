@@ -1,0 +1,98 @@
+"""This benchmark learns placement as Harmony's paper does, with parts of it left out (its table II and figure 10).
+
+    python -m benchmarks.placement_harmony_paper [--updates 2000] [--seeds 1] [--variants NAME ...]
+
+The same jobs, clusters and fitted speeds as in benchmarks.placement_harmony. Each variant's result is kept in
+build/bench/placement_harmony_paper, and the next call learns only what is not there; the figures harmony-10a,
+harmony-10b and harmony-table-2 read build/bench/placement_harmony_paper.json.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from benchmarks.placement import FIRST, fitted_speeds
+from benchmarks.placement_harmony import LOADS, SEQUENCES, TAUGHT_SEQUENCES, seen_worlds
+from benchmarks.support.report import FOLDER, as_program, at_most, finish
+from dl2_scheduler.figures.placement.contenders import compare_placements
+from dl2_scheduler.learning.placement.harmony_lessons import HarmonyChoices
+from dl2_scheduler.learning.placement.harmony_net import HarmonyPlacer
+from dl2_scheduler.learning.placement.harmony_run import HarmonySettings, learn_harmony
+from dl2_scheduler.learning.placement.imitation import watch
+from dl2_scheduler.learning.placement.judging import TAUGHT
+from dl2_scheduler.sim.placed.scenario import Scenario
+
+FULL, SUPERVISED = "full", "supervised first"
+VARIANTS: Mapping[str, dict[str, Any]] = {
+    SUPERVISED: {"explore": 0.05},
+    FULL: {},
+    "no value net": {"value": False},
+    "no exploration": {"explore": 0.0},
+    "no replay": {"replay": 0},
+    **{f"{units} neurons": {"hidden": (units,) * 3} for units in (32, 64, 128, 196)},
+    **{f"{layers} layers": {"hidden": (128,) * layers} for layers in (1, 2, 4, 5)},
+}
+"""What a variant changes; `full` begins from nothing, as in the paper."""
+PARTS = FOLDER / "placement_harmony_paper"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--updates", type=int, default=HarmonySettings().updates)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
+    arguments = parser.parse_args()
+    wanted = [(name, seed) for name in arguments.variants for seed in range(arguments.seeds)]
+    if missing := [each for each in wanted if not _file(*each).exists()]:
+        _learn(missing, arguments.updates)
+    rows = [json.loads(_file(*each).read_text()) for each in wanted]
+    goals = [
+        at_most(
+            f"{row['variant']}, seed {row['seed']}: over the planner where it was selected", 2.0, row["over %"], "%"
+        )
+        for row in rows
+        if row["variant"] in (FULL, SUPERVISED)
+    ]
+    return finish("placement_harmony_paper", rows, goals, ["numpy", "torch", "numba"])
+
+
+def _file(name: str, seed: int) -> Any:
+    return PARTS / f"{name.replace(' ', '-')}-{seed}.json"
+
+
+def _learn(missing: list[tuple[str, int]], updates: int) -> None:
+    """Learn some variants, and keep what each was worth."""
+    PARTS.mkdir(parents=True, exist_ok=True)
+    true = [Scenario.harmony(load) for load in LOADS]
+    seen, judge, planner = seen_worlds(true, fitted_speeds(true[0]))
+    lessons = HarmonyChoices()
+    if any(name == SUPERVISED for name, _ in missing):
+        watch(seen, planner, range(TAUGHT, TAUGHT + TAUGHT_SEQUENCES), [lessons])
+    for name, seed in missing:
+        print(f"{name}, seed {seed}")
+        began, over = time.monotonic(), []
+
+        def tell(line: str, over: list[float] = over) -> None:
+            print(line)
+            over.append(float(line.split(":")[1].strip(" %")))
+
+        settings = HarmonySettings(updates=updates, **VARIANTS[name])
+        net = learn_harmony(seen, lessons if name == SUPERVISED else None, judge, settings, seed, tell)
+        row: dict[str, Any] = {"variant": name, "seed": seed, "updates": updates, "over %": min(over)}
+        row["over % at the start"] = over[0]
+        for load, scenario in zip(LOADS, true, strict=True):
+            means = compare_placements(scenario, {name: HarmonyPlacer(net)}, range(FIRST, FIRST + SEQUENCES)).means
+            row[f"intervals at load {load:g}"] = round(float(np.mean(means[name])), 3)
+        row["minutes"] = round((time.monotonic() - began) / 60, 1)
+        _file(name, seed).write_text(json.dumps(row))
+
+
+if __name__ == "__main__":
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    as_program(main)
