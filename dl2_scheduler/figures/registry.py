@@ -12,6 +12,7 @@ from dl2_scheduler.figures.draw import Picture, save
 from dl2_scheduler.figures.generality import teachers, varied_speeds, wrong_estimates
 from dl2_scheduler.figures.lab import Lab
 from dl2_scheduler.figures.live import LiveJobs, protocol_steps, suspensions
+from dl2_scheduler.figures.placement.graph_registry import GRAPH_FIGURES
 from dl2_scheduler.figures.placement.registry import HARMONY_FIGURES
 from dl2_scheduler.figures.progress import progress
 from dl2_scheduler.figures.sizes import clusters_together, concurrent_jobs
@@ -66,7 +67,7 @@ LIVE_FIGURES: Mapping[str, LiveEntry] = {
 
 def check_number(number: str) -> None:
     """Refuse what cannot be drawn. Raises BadInput, with what can."""
-    simulated = [*FIGURES, *CHIC_FIGURES, *HARMONY_FIGURES]
+    simulated = [*FIGURES, *CHIC_FIGURES, *HARMONY_FIGURES, *GRAPH_FIGURES]
     if number not in simulated and number not in LIVE_FIGURES:
         raise BadInput(
             f"no figure {number}: give one of {', '.join(simulated)}, or of live jobs {' or '.join(LIVE_FIGURES)}"

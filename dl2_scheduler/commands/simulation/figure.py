@@ -14,19 +14,21 @@ from elastic_ps.system.terminal import say
 
 def figure(
     number: Annotated[
-        str, typer.Argument(metavar="N", help="9 to 18, table2, loss, reward, chic-4a, harmony-1 and so on.")
+        str, typer.Argument(metavar="N", help="9 to 18, table2, loss, reward, chic-4a, harmony-1, graph-7 and so on.")
     ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where it is written; runs are kept there.")],
     speeds: SpeedTable = None,
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
 ) -> None:
-    """Draw a figure of the DL2, Chic or Harmony paper from runs of our own: a picture, and a CSV file of numbers."""
+    """Draw a figure of the DL2, Chic, Harmony or graph paper from runs of our own: a picture, and a file of numbers."""
     # torch and matplotlib take seconds to import, which no other command should
     from dl2_scheduler.figures.chic.lab import ChicLab
     from dl2_scheduler.figures.chic.registry import CHIC_FIGURES, draw_chic
     from dl2_scheduler.figures.chic.scale import ChicScale
     from dl2_scheduler.figures.lab import Lab
     from dl2_scheduler.figures.live import LiveJobs, LiveScale
+    from dl2_scheduler.figures.placement.graph_lab import GraphLab, GraphScale
+    from dl2_scheduler.figures.placement.graph_registry import GRAPH_FIGURES, draw_graph
     from dl2_scheduler.figures.placement.registry import HARMONY_FIGURES, draw_harmony
     from dl2_scheduler.figures.registry import LIVE_FIGURES, check_number, draw, draw_live
     from dl2_scheduler.figures.scale import PAPER_LIKE
@@ -34,7 +36,7 @@ def figure(
     check_number(number)
     if speeds is not None and number in LIVE_FIGURES:
         raise BadInput(f"--speeds: figure {number} is of live jobs, whose speeds are their own: leave it out")
-    if speeds is not None and number in HARMONY_FIGURES:
+    if speeds is not None and number in {*HARMONY_FIGURES, *GRAPH_FIGURES}:
         raise BadInput(f"--speeds: figure {number} is of jobs whose speeds depend on their places: leave it out")
     known = known_speeds(speeds)
     try:
@@ -46,6 +48,8 @@ def figure(
         say(draw_chic(number, ChicLab(out, world, ChicScale(), seed, _tell), out))
     elif number in HARMONY_FIGURES:
         say(draw_harmony(number, out))
+    elif number in GRAPH_FIGURES:
+        say(draw_graph(number, GraphLab(out, GraphScale(), seed, _tell), out))
     elif number in LIVE_FIGURES:
         descendants_end_with_me()
         say(draw_live(number, LiveJobs(out / "live", LiveScale(), seed, _tell), out))

@@ -45,7 +45,17 @@ _SERVERS: Mapping[ServerType, Hardware] = {
 _NARROW_PART, _DEFAULT_PART = 0.2, 0.4  # of a partition's servers in type (iii); the others are of type (i)
 
 
-def graph_topology(network: NetworkType, small: bool = False, oversubscription: float = 1.0, seed: int = 0) -> Topology:
+SMALL_RACK = 4
+"""Servers under an edge switch of the small fat-tree."""
+
+
+def graph_topology(
+    network: NetworkType,
+    small: bool = False,
+    oversubscription: float = 1.0,
+    seed: int = 0,
+    rack: int = SMALL_RACK,
+) -> Topology:
     """Return a network of the paper, or a small one of its kind.
 
     The paper's have 20 partitions of 100 servers (fat-tree, VL2), or 18 of 72 (BCube). Small ones have 2 partitions of
@@ -56,13 +66,14 @@ def graph_topology(network: NetworkType, small: bool = False, oversubscription: 
         small: for tests, and for training without patience.
         oversubscription: what divides the capacity of the links above the lowest.
         seed: of the hash by which flows choose among equally short paths.
+        rack: servers under each of the five edge switches of a partition of the small fat-tree.
     """
     if network is NetworkType.FAT_TREE:
-        k, pods, rack = (10, 2, 4) if small else (20, None, None)
-        return fat_tree(k, oversubscription=oversubscription, seed=seed, pods=pods, rack=rack)
+        if small:
+            return fat_tree(10, oversubscription=oversubscription, seed=seed, pods=2, rack=rack)
+        return fat_tree(20, oversubscription=oversubscription, seed=seed)
     if network is NetworkType.VL2:
-        k, rack = (4, 10) if small else (20, 20)
-        return vl2(k, rack, oversubscription=oversubscription, seed=seed)
+        return vl2(*((4, 10) if small else (20, 20)), oversubscription=oversubscription, seed=seed)
     n, gbps = (4, (10.0, 10.0, 20.0)) if small else (6, (10.0, 10.0, 20.0, 40.0))
     return bcube(n, gbps, oversubscription, seed)
 

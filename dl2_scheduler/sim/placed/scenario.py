@@ -20,7 +20,7 @@ from dl2_scheduler.sim.bound import hard_bound, lp_bound
 from dl2_scheduler.sim.placed.calibrate import placed
 from dl2_scheduler.sim.placed.cluster import PlacedCluster
 from dl2_scheduler.sim.placed.formula import Formula
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType, graph_machines, graph_topology
+from dl2_scheduler.sim.placed.graph_clusters import SMALL_RACK, NetworkType, ServerType, graph_machines, graph_topology
 from dl2_scheduler.sim.placed.placed_speed import Mechanistic
 from dl2_scheduler.sim.placed.workloads import Workload
 from dl2_scheduler.sim.simulator import steps
@@ -78,6 +78,7 @@ class Scenario:
         mean: float = 15.0,
         pattern: str = "uniform",
         lengths: tuple[float, float] = GRAPH_LENGTHS,
+        rack: int = SMALL_RACK,
         seed: int = 0,
     ) -> "Scenario":
         """Return a cluster of the graph scheduler's paper (section VI) in the world of its formulas.
@@ -90,9 +91,10 @@ class Scenario:
             mean: jobs an interval that come to a partition of 100 servers.
             pattern: see `Workload`.
             lengths: see `Workload`.
+            rack: see `graph_topology`.
             seed: of the coefficients of interference, and of everything else but jobs.
         """
-        topology = graph_topology(network, small, oversubscription, seed)
+        topology = graph_topology(network, small, oversubscription, seed, rack)
         machines = graph_machines(servers, topology, seed)
         world = Formula.drawn(machines, topology, PUBLISHED, seed)
         share = np.mean(np.bincount(topology.partition_of)) / GRAPH_PARTITION
