@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.placement import FIRST
 from benchmarks.placement_graph_headroom import SETTINGS, best_planner, graph_fitted, graph_scenario
 from benchmarks.support.report import FOLDER, BenchmarkGoal, as_program, at_least, at_most, finish, under
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.figures.placement.contenders import FITTED, PlacementComparison, compare_placements
@@ -31,7 +32,9 @@ from dl2_scheduler.policies.placement.balance import BestFit
 from dl2_scheduler.policies.placement.pods import PodFill
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.metrics import estimate
+from dl2_scheduler.sim.placed.cluster import PlacedCluster
 from dl2_scheduler.sim.placed.scenario import Scenario
+from dl2_scheduler.sim.simulator import steps
 
 RULES = {"load balancing": 25.0, "best fit": 25.0, "tetris-dot": 25.0, "LIF-true, lb": 25.0, "LIF-true, own": 10.0}
 """By how many percent the agents are to lie under each."""
@@ -120,8 +123,12 @@ def decision_seconds() -> float:
     never = dict(GraphNet(len(scenario.profiles)).policy().arrays.items())
     never |= {"wait.bias": never["wait.bias"] - 1e3, "forward.weight": -np.ones_like(never["forward.weight"])}
     timed = _Timed(GraphAgents(never))
-    jobs = [job for job in scenario.jobs(FIRST) if job.arrival <= 2 * scenario.workload.interval_seconds]
-    scenario.completion_times(FixedDemand(), timed, jobs)
+    length = scenario.workload.interval_seconds
+    jobs = [job for job in scenario.jobs(FIRST) if job.arrival <= 2 * length]
+    where = scenario.machines, scenario.topology, scenario.profiles, scenario.world
+    cluster = PlacedCluster(jobs, *where, timed, length)
+    for _ in zip(range(2), steps(cluster, FixedDemand(), NodeRule.SPREAD), strict=False):
+        pass
     print(f"{timed.jobs} jobs in {timed.seconds:.2f} s")
     return timed.seconds * 300 / timed.jobs
 
