@@ -90,10 +90,13 @@ def _learn(runs: Sequence[Path], missing: Sequence[int], updates: int) -> None:
     watch(seen, planner, range(TAUGHT, TAUGHT + TAUGHT_SEQUENCES), [lessons])
     common = time.monotonic() - began
     for seed in missing:
-        began = time.monotonic()
-        policy = learn_placer(seen, lessons, judge, PlacerSettings(updates=updates), seed, print)
-        save_placer(runs[seed], PlacerRun(tuple(sorted(true[0].profiles)), policy, speeds))
-        (runs[seed] / _MINUTES).write_text(json.dumps((time.monotonic() - began + common) / 60))
+        began, run = time.monotonic(), runs[seed]
+
+        def keep(policy: LearntPlacer, run: Path = run) -> None:
+            save_placer(run, PlacerRun(tuple(sorted(true[0].profiles)), policy, speeds))
+
+        learn_placer(seen, lessons, judge, PlacerSettings(updates=updates), seed, print, keep)
+        (run / _MINUTES).write_text(json.dumps((time.monotonic() - began + common) / 60))
 
 
 def seen_worlds(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dl2_scheduler.cluster.hardware.machines import Ints
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
-from dl2_scheduler.policies.learnt.placer import LearntPlacer, PlacerInputs, group_width, job_width, placer_inputs
+from dl2_scheduler.policies.learnt.placer import LearntPlacer, PlacerInputs, TaskReader, group_width, job_width
 from dl2_scheduler.policies.placement.draft import Draft, missing_tasks
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder, waiting
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
@@ -66,11 +66,12 @@ class Choices:
     def add(self, view: PlacementView, places: Places) -> None:
         """Take note of the places that a planner gave, task by task in the policy's order."""
         draft = Draft(view)
+        reader = TaskReader(draft)
         order = waiting(view, JobOrder.SHORTEST)
         for number, job in enumerate(order):
             left = [list(groups) for groups in places.groups.get(job, ((), ()))]
             for role in missing_tasks(view, job):
-                inputs = placer_inputs(draft, job, role, order[number + 1 :])
+                inputs = reader.inputs(job, role, order[number + 1 :])
                 if not any(left):
                     if inputs.allowed[:-1].any():
                         self.inputs.append(inputs)

@@ -104,7 +104,7 @@ def _choose(all_of: LockstepClusters, tables: SpeedTables, seconds: float, chose
 
 @compiled
 def _read(all_of: LockstepClusters, capacity: Floats, which: Ints, groups: F32, about: F32, allowed: Mask) -> None:
-    """Write what the policy reads for the tasks at hand: see `placer_inputs`.
+    """Write what the policy reads for the tasks at hand: see `TaskReader`.
 
     Args:
         all_of: as they are.

@@ -5,6 +5,7 @@ cluster.
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +17,9 @@ from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep
 from dl2_scheduler.learning.placement.policy_gradient import GradientSettings, improve
 from dl2_scheduler.policies.learnt.placer import LearntPlacer
 from dl2_scheduler.sim.placed.scenario import Scenario
+
+_AVERAGED = 0.05
+"""Part that an update has in the weights that are judged and kept: single updates differ by more than they gain."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ def learn_placer(
     settings: PlacerSettings = PlacerSettings(),
     seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
+    keep: Callable[[LearntPlacer], None] = lambda _: None,
 ) -> LearntPlacer:
     """Make a policy, and return the one that was best on sequences which nobody learnt from.
 
@@ -55,6 +60,7 @@ def learn_placer(
         settings: of the run.
         seed: of everything but the lessons.
         tell: gets a line for each judgement.
+        keep: gets each policy that is the best so far, so that an interrupted run leaves something.
     """
     torch.manual_seed(seed)
     net = PlacerNet(len(scenarios[0].profiles))
@@ -63,18 +69,24 @@ def learn_placer(
     best = net.policy()
     least = _excess(judge, best)
     tell(f"at the start: {least:+.1%}")
+    keep(best)
+    averaged = deepcopy(net)
     optimizer = torch.optim.Adam(net.parameters(), lr=settings.gradient.rate)
     trunk = Trunk(scenarios, settings.branching, LEARNT + seed * OF_A_RUN)
     for update in range(settings.updates):
         for group in optimizer.param_groups:
             group["lr"] = settings.gradient.rate * (1 - 0.95 * update / settings.updates)
         improve(net, optimizer, trunk.grow(net.policy()), settings.gradient, update)
+        with torch.no_grad():
+            for mean, weight in zip(averaged.parameters(), net.parameters(), strict=True):
+                mean.lerp_(weight, _AVERAGED)
         if (update + 1) % settings.judged_every == 0:
-            policy = net.policy()
+            policy = averaged.policy()
             excess = _excess(judge, policy)
             tell(f"{update + 1} updates: {excess:+.1%}")
             if excess < least:
                 least, best = excess, policy
+                keep(best)
     return best
 
 

@@ -72,53 +72,67 @@ class PlacerInputs:
     allowed: NDArray[np.bool_]
 
 
-def placer_inputs(draft: Draft, job: int, role: int, behind: Sequence[int]) -> PlacerInputs:
-    """Return what the policy reads for the next task of a job.
+class TaskReader:
+    """A `TaskReader` says what the policy reads for the tasks of a draft.
 
     Args:
-        draft: as far as it is; a job of a model that the network does not know has the number -1 there.
-        job: index of the job in the view.
-        role: of the task.
-        behind: jobs that are still to be placed after this one.
+        draft: as far as it is, whenever it is read; a job of a model that the network does not know has the number -1
+            there.
     """
-    view = draft.view
-    models, capacity = len(view.models), view.machines.capacity
-    rows = np.zeros((len(draft.free), group_width(models)), dtype=np.float32)
-    for group, tasks in enumerate(draft.tasks):
-        for other, of_role in tasks:
-            kind = 2 * view.placed.model[other] + of_role
-            if other == job:
-                rows[group, 4 * models + of_role] += 1
-            elif kind >= 0:
-                rows[group, kind] += 1
-                rows[group, 2 * models + kind] += remaining_work(view, other) / COMPUTING_UNIT
-    rows[:, -2:] = (draft.free - view.demand[job, role]) / np.maximum(capacity, 1.0)
-    fits = (draft.free >= view.demand[job, role] - SLACK).all(axis=1)
-    may_wait = not any(draft.groups.get(job, ([], []))) and any(draft.tasks)  # alone it would wait for nothing
-    return PlacerInputs(rows, _about(draft, job, role, behind), np.append(fits, may_wait))
 
+    def __init__(self, draft: Draft):
+        self._draft = draft
+        view = draft.view
+        self._still = [remaining_work(view, job) / COMPUTING_UNIT for job in range(len(view.jobs))]
+        self._model: list[int] = view.placed.model.tolist()
+        self._capacity = np.maximum(view.machines.capacity, 1.0)
+        self._whole = np.maximum(view.machines.capacity.sum(axis=0), 1.0)
 
-def _about(draft: Draft, job: int, role: int, behind: Sequence[int]) -> F32:
-    """Return what the policy reads of a job, the cluster, and the jobs behind it; see `placer_inputs`."""
-    view, models = draft.view, len(draft.view.models)
-    state, placed = view.jobs[job].job, draft.groups.get(job, ([], []))
-    about = np.zeros(job_width(models), dtype=np.float32)
-    if view.placed.model[job] >= 0:
-        about[view.placed.model[job]] = 1
-    for other in behind:
-        if view.placed.model[other] >= 0:
-            about[models + 2 * view.placed.model[other] :][:2] += view.missing[other] / 3
-    about[3 * models :] = [
-        role,
-        state.max_workers / 3,
-        state.max_servers / 3,
-        len(placed[0]) / 3,
-        len(placed[1]) / 3,
-        remaining_work(view, job) / COMPUTING_UNIT,
-        len(behind) / 5,
-        *(draft.free.sum(axis=0) / np.maximum(view.machines.capacity.sum(axis=0), 1.0)),
-    ]
-    return about
+    def inputs(self, job: int, role: int, behind: Sequence[int]) -> PlacerInputs:
+        """Return what the policy reads for the next task of a job.
+
+        Args:
+            job: index of the job in the view.
+            role: of the task.
+            behind: jobs that are still to be placed after this one.
+        """
+        draft, models = self._draft, len(self._draft.view.models)
+        rows = np.zeros((len(draft.free), group_width(models)), dtype=np.float32)
+        for row, tasks in zip(rows, draft.tasks, strict=True):
+            for other, of_role in tasks:
+                kind = 2 * self._model[other] + of_role
+                if other == job:
+                    row[4 * models + of_role] += 1
+                elif kind >= 0:
+                    row[kind] += 1
+                    row[2 * models + kind] += self._still[other]
+        left = draft.free - draft.view.demand[job, role]
+        rows[:, -2:] = left / self._capacity
+        fits = (left >= -SLACK).all(axis=1)
+        may_wait = not any(draft.groups.get(job, ([], []))) and any(draft.tasks)  # alone it would wait for nothing
+        return PlacerInputs(rows, self._about(job, role, behind), np.append(fits, may_wait))
+
+    def _about(self, job: int, role: int, behind: Sequence[int]) -> F32:
+        """Return what the policy reads of a job, the cluster, and the jobs behind it; see `inputs`."""
+        view, models = self._draft.view, len(self._draft.view.models)
+        state, placed = view.jobs[job].job, self._draft.groups.get(job, ([], []))
+        about = np.zeros(job_width(models), dtype=np.float32)
+        if self._model[job] >= 0:
+            about[self._model[job]] = 1
+        for other in behind:
+            if self._model[other] >= 0:
+                about[models + 2 * self._model[other] :][:2] += view.missing[other] / 3
+        about[3 * models :] = [
+            role,
+            state.max_workers / 3,
+            state.max_servers / 3,
+            len(placed[0]) / 3,
+            len(placed[1]) / 3,
+            self._still[job],
+            len(behind) / 5,
+            *(self._draft.free.sum(axis=0) / self._whole),
+        ]
+        return about
 
 
 def place_by(view: PlacementView, choose: Callable[[PlacerInputs], int | None]) -> Places:
@@ -129,10 +143,11 @@ def place_by(view: PlacementView, choose: Callable[[PlacerInputs], int | None]) 
         choose: returns the group of a task; None: its job waits.
     """
     draft = Draft(view)
+    reader = TaskReader(draft)
     order = waiting(view, JobOrder.SHORTEST)
     for number, job in enumerate(order):
         for role in missing_tasks(view, job):
-            group = choose(placer_inputs(draft, job, role, order[number + 1 :]))
+            group = choose(reader.inputs(job, role, order[number + 1 :]))
             if group is None:
                 draft.drop(job)
                 break

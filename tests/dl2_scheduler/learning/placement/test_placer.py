@@ -7,7 +7,7 @@ import torch
 from dl2_scheduler.cluster.hardware.view import check_placement
 from dl2_scheduler.figures.placement.contenders import SHORTEST, contenders
 from dl2_scheduler.learning.placement.imitation import Choices, PlacerNet, fit_choices, watch
-from dl2_scheduler.policies.learnt.placer import PlacerInputs, group_width, job_width, placer_inputs
+from dl2_scheduler.policies.learnt.placer import PlacerInputs, TaskReader, group_width, job_width
 from dl2_scheduler.policies.placement.draft import Draft
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.placed.scenario import Scenario
@@ -44,7 +44,7 @@ def test_the_policys_numbers_are_the_networks():
     net = network()
     view = views()[-1]
     job = int(view.missing.any(axis=1).nonzero()[0][0])
-    inputs = placer_inputs(Draft(view), job, 0, [])
+    inputs = TaskReader(Draft(view)).inputs(job, 0, [])
     assert inputs.groups.shape == (6, group_width(MODELS))
     assert inputs.job.shape == (job_width(MODELS),)
     rows = (torch.from_numpy(each[None]) for each in (inputs.groups, inputs.job, np.ones_like(inputs.allowed)))
@@ -55,10 +55,10 @@ def test_inputs_tell_own_tasks_from_others():
     view = views()[-1]
     job = int(view.missing.any(axis=1).nonzero()[0][0])
     draft = Draft(view)
-    before = placer_inputs(draft, job, 1, [])
+    before = TaskReader(draft).inputs(job, 1, [])
     group = int(draft.fitting(job, 0)[0])
     draft.put(job, 0, group)
-    after = placer_inputs(draft, job, 1, [])
+    after = TaskReader(draft).inputs(job, 1, [])
     change = after.groups - before.groups
     assert change[group, 4 * MODELS] == 1
     assert not np.delete(change, group, axis=0).any()
@@ -68,7 +68,7 @@ def test_inputs_tell_own_tasks_from_others():
 
 def test_groups_in_another_order_get_the_same_scores():
     net, view = network().policy(), views()[-1]
-    inputs = placer_inputs(Draft(view), int(view.missing.any(axis=1).nonzero()[0][0]), 0, [])
+    inputs = TaskReader(Draft(view)).inputs(int(view.missing.any(axis=1).nonzero()[0][0]), 0, [])
     order = np.array([3, 1, 5, 0, 2, 4])
     moved = PlacerInputs(inputs.groups[order], inputs.job, inputs.allowed[np.append(order, 6)])
     assert net.scores(moved) == pytest.approx(net.scores(inputs)[np.append(order, 6)], rel=1e-4, abs=1e-6)

@@ -23,9 +23,11 @@ def test_a_run_keeps_the_policy_that_was_judged_best():
     judge, lessons = PlacementJudge([SCENARIO], planner, 2), Choices()
     watch([SCENARIO], planner, range(3), [lessons])
     told: list[str] = []
-    learnt = learn_placer([SCENARIO], lessons, judge, SMALL, seed=1, tell=told.append)
+    kept: list = []
+    learnt = learn_placer([SCENARIO], lessons, judge, SMALL, seed=1, tell=told.append, keep=kept.append)
     again = learn_placer([SCENARIO], lessons, judge, SMALL, seed=1)
     other = learn_placer([SCENARIO], lessons, judge, SMALL, seed=2)
+    assert kept[-1] is learnt
     assert [line.split(":")[0] for line in told] == ["at the start", "1 updates", "2 updates"]
     best = min(float(line.split(":")[1].strip().rstrip("%")) for line in told)
     jobs = [SCENARIO.jobs(2_000_000 + number) for number in range(2)]
