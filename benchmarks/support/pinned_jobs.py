@@ -63,22 +63,25 @@ class PinnedJob:
         kind: of it.
         trial: runs it.
         gates: lets it go on.
+
+    Attributes:
+        tasks: processes of its workers, and of its servers, when it has begun.
     """
 
     def __init__(self, kind: JobKind, trial: Trial, gates: Gates):
         self.kind = kind
         self._trial = trial
         self._gates = gates
-        self._tasks: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+        self.tasks: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def begin(self) -> None:
         """Wait until it has made two steps, and find its tasks. Raises TrialFailed: it does not begin."""
         self._gates.open(True)
         self._trial.until(2, _BEGIN_SECONDS)
         self._gates.open(False)
-        self._tasks = self._pids()
-        if tuple(map(len, self._tasks)) != (self.kind.workers, self.kind.servers):
-            raise TrialFailed(f"{self.kind} has other tasks: {self._tasks}")
+        self.tasks = self._pids()
+        if tuple(map(len, self.tasks)) != (self.kind.workers, self.kind.servers):
+            raise TrialFailed(f"{self.kind} has other tasks: {self.tasks}")
 
     def open(self, is_open: bool) -> None:
         """Let it train, or wait."""
@@ -91,7 +94,7 @@ class PinnedJob:
             workers: the cores of each worker.
             servers: the cores of each server.
         """
-        for pids, places in zip(self._tasks, (workers, servers), strict=True):
+        for pids, places in zip(self.tasks, (workers, servers), strict=True):
             for pid, cores in zip(pids, places, strict=True):
                 pin(pid, frozenset(cores))
 
@@ -108,7 +111,7 @@ class PinnedJob:
 
     def cpu_seconds(self, used: Mapping[int, Totals]) -> tuple[float, float]:
         """Return what its workers and its servers have used of processors."""
-        worker, server = (sum(used[pid].cpu_seconds for pid in pids if pid in used) for pids in self._tasks)
+        worker, server = (sum(used[pid].cpu_seconds for pid in pids if pid in used) for pids in self.tasks)
         return worker, server
 
     def end(self) -> None:

@@ -1,13 +1,14 @@
 """Measuring interference: which placements, what is kept of a call that was cut off, and what is read of a gate."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from benchmarks.measure_interference import missing, named, placements_of, profiles_of
+from benchmarks.measure_interference import measured, missing, named, placements_of, profiles_of
 from benchmarks.support.gates import Gates
 from benchmarks.support.measured_rows import MeasuredRows
-from benchmarks.support.pinned_jobs import JobKind, ModelSize
+from benchmarks.support.pinned_jobs import JobKind, ModelSize, running
 from dl2_scheduler.cluster.hardware.measured import MeasuredJob, MeasuredPlacement, placement_key
 
 KINDS = [JobKind("a"), JobKind("a"), JobKind("b", workers=2)]
@@ -75,3 +76,20 @@ def test_gate_counts_steps_that_its_workers_make(tmp_path: Path):
     worker.made(32, 3_000_000_000)
     made = measuring.read()
     assert (made.samples, made.steps, made.seconds) == (64, 2, 3.0)
+
+
+@pytest.mark.slow
+def test_real_jobs_are_measured_where_they_are_pinned_and_leave_nothing(tmp_path: Path):
+    groups = Path("/sys/fs/cgroup/cpu")
+    nodes = [[min(os.sched_getaffinity(0))], [max(os.sched_getaffinity(0))]]
+    with running([JobKind("device"), JobKind("wide")], tmp_path) as jobs:
+        found = measured(jobs, ((0, (1,), (0,)), (1, (0,), (0,))), nodes, window=0.3)
+        assert [(job.model, job.workers, job.servers) for job in found.jobs] == [
+            ("device", (1,), (0,)),
+            ("wide", (0,), (0,)),
+        ]
+        assert all(job.speed > 0 for job in found.jobs)
+        pids = [pid for job in jobs for role in job.tasks for pid in role]
+        assert [os.sched_getaffinity(pid) for pid in pids] == [{nodes[at][0]} for at in (1, 0, 0, 0)]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not (groups / f"measure-{os.getpid()}").exists()
