@@ -40,7 +40,7 @@ class MeasuredPlacement:
 
     Attributes:
         jobs: all that trained.
-        others: cores that programs which are no jobs used meanwhile, one for each time; empty: not known.
+        others: cores that all but these jobs' tasks used meanwhile, one for each time; empty: not known.
     """
 
     jobs: tuple[MeasuredJob, ...]
