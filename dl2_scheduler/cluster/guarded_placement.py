@@ -121,6 +121,7 @@ class GuardedPlacement:
             found = answers.get(timeout=self._seconds)
         except queue.Empty:
             raise TimeoutError(f"it has not answered within {self._seconds:g} s") from None
+        self._asked = None  # it has answered, though its thread may live on for a moment
         if isinstance(found, BaseException):
             raise found
         return found

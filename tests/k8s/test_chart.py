@@ -6,6 +6,8 @@ import re
 import pytest
 import yaml
 
+from dl2_scheduler.policies.placement.node_rules import NODE_RULES
+from dl2_scheduler.policies.placement.registry import PLACEMENT_NAMES
 from tests.paths import ROOT
 
 CHART = ROOT / "k8s" / "chart"
@@ -71,7 +73,7 @@ def place(schema, path):
     ("path", "told"),
     [
         ("operator.replicas", {"type": "integer"}),
-        ("scheduler.placement", {"enum": ["spread", "pack", "round-robin"]}),
+        ("scheduler.placement", {"type": "string"}),
         ("scheduler.learn", {"type": "boolean"}),
         ("metrics.annotations", {"type": ["object", "null"]}),
         ("namespaces", {"type": "array"}),
@@ -79,6 +81,13 @@ def place(schema, path):
 )
 def test_values_of_another_type_are_refused(path, told):
     assert told.items() <= place(json.loads((CHART / "values.schema.json").read_text()), path).items()
+
+
+def test_the_chart_takes_each_name_of_a_placement_and_no_other():
+    pattern = place(json.loads((CHART / "values.schema.json").read_text()), "scheduler.placement")["pattern"]
+    named = [name.replace("MODULE:CLASS", "mine.places:First") for name in PLACEMENT_NAMES]
+    assert all(re.fullmatch(pattern, name) for name in (*named, *NODE_RULES, "learnt:/var/lib/dl2/run"))
+    assert not any(re.fullmatch(pattern, name) for name in ("", "bogus", "learnt:", "learnt", "spread-shortest"))
 
 
 def test_annotations_that_are_null_leave_whole_services():

@@ -40,6 +40,21 @@ def test_a_gang_is_bound_whole_or_not_at_all_and_says_why(bench):
     assert {pod.node for pod in bench.pods("big")} <= set(bench.nodes)
 
 
+@pytest.mark.parametrize(("policy", "nodes"), [("best-fit", 1), ("load-balance", 2)])
+def test_pods_go_where_the_placement_policy_says_and_the_job_says_why(bench, policy, nodes):
+    for _ in range(2):
+        bench.add_node("8")
+    bench.serve(1, "--placement", policy)
+    bench.submit("one")
+    bench.add_pods("one")
+    eventually(lambda: len(bench.bound("one")) == 4, "the gang is bound")
+    tasks = [pod for pod in bench.pods("one") if pod.role in ("worker", "server")]
+    assert len({pod.node for pod in tasks}) == nodes
+    (why,) = eventually(lambda: bench.events("one"), "an event of the job tells why")
+    assert why.endswith(f" by {policy}")
+    assert {pod.node for pod in tasks} <= set(why.replace(",", "").split())
+
+
 def test_a_policy_scales_a_job_and_why_tells(bench):
     bench.add_node("8")
     bench.submit("one", scaling="Scheduler")

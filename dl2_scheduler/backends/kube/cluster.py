@@ -36,6 +36,7 @@ class KubernetesCluster:
 
     Attributes:
         policy: tells the name of the one that decides.
+        why_placed: tells why a job's tasks that were bound since it was asked last are where they are; "": none were.
         desk: shows people the jobs.
     """
 
@@ -51,6 +52,7 @@ class KubernetesCluster:
         self.desk = Onlookers(view)
         self._view = view
         self.policy: Callable[[], str] = str
+        self.why_placed: Callable[[tuple[str, str]], str] = lambda _: ""
         self._api = api
         self._writer = writer
         self._memory = memory
@@ -173,6 +175,7 @@ class KubernetesCluster:
         for before in self._before:
             grant, after = self._granted.get(before.uid, NOTHING), now.get(before.uid)
             note = self._failed.get(before.uid) or views.note_of(before, after, grant, pods.get(before.key, ()))
+            note = "; ".join(filter(None, (self.why_placed(before.key), note)))
             told = self._memory.most_epochs.get(before.uid, 0.0)
             outcome = views.outcome_of(before, after, grant, note, told, self._memory.began, at)
             outcomes.append(outcome)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Floats, Ints, Machines
@@ -33,6 +34,8 @@ class PlacementView:
         placed: where tasks lie that have a place; its jobs are `jobs`.
         free: what the groups have left, (groups, 2): cpus, GPUs.
         rates: samples a second that each job measured last, (jobs,); 0: it has not run yet.
+        allowed: whether new tasks of a job and role may go to a group, be it full or not, (jobs, 2, groups); None: all
+            may go to each.
     """
 
     now: float
@@ -46,6 +49,16 @@ class PlacementView:
     placed: PlacementArrays
     free: Floats
     rates: Floats
+    allowed: NDArray[np.bool_] | None = None
+
+    def may(self, job: int, role: int) -> NDArray[np.bool_]:
+        """Return the groups that new tasks of a job and role may go to, full or not, (groups,).
+
+        Args:
+            job: its index.
+            role: of the tasks.
+        """
+        return np.ones(len(self.free), dtype=np.bool_) if self.allowed is None else self.allowed[job, role]
 
     @cached_property
     def whole_work(self) -> Floats:
@@ -89,6 +102,8 @@ def check_placement(view: PlacementView, placement: Places) -> None:
             for group in roles[role]:
                 if group not in range(len(free)):
                     raise BadInput(f"job {job}: group {group} is not there: the cluster has {len(free)}")
+                if not view.may(job, role)[group]:
+                    raise BadInput(f"job {job}: its tasks may not go to group {group}")
                 free[group] -= view.demand[job, role]
     if (over := (free < np.minimum(view.free, 0.0) - 1e-9).any(axis=1)).any():
         raise BadInput(f"group {int(over.argmax())} would have to hold more than it has: {free[over.argmax()]} is left")

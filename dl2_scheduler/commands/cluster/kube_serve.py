@@ -122,7 +122,8 @@ def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, healt
     woken = threading.Event()
     informers = Informers(api, order.namespaces or None, woken.set, clock.wake)
     claims = VolumeClaimReader(api, woken.set)
-    binder = Binder(informers, writer, order.driving.rule, order.namespaces or None, woken, volumes=claims)
+    rule, policy = order.driving.rule, order.driving.placement
+    binder = Binder(informers, writer, rule, order.namespaces or None, woken, volumes=claims, policy=policy)
     with (
         closing(SchedulerMemory(order.folder / "kube.sqlite", clock.now())) as memory,
         closing(History(order.folder / HISTORY_FILE)) as history,
@@ -131,11 +132,13 @@ def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, healt
         trouble.closes(cluster)
         health.leads(lambda: lease.held, lambda: memory.slot)
         with signals_to(cluster.close), driven(cluster, cluster.desk, history, order.folder, order.driving) as loop:
-            cluster.policy = lambda: loop.policy
+            cluster.policy, cluster.why_placed = lambda: loop.policy, binder.why_placed
             informers.start(_SYNC_SECONDS)
             binder.start()
             try:
                 where = ", ".join(order.namespaces) or "all namespaces"
+                if policy is not None:
+                    log.info("placement: %s says where workers and servers go", policy.name)
                 log.info("leading: ElasticJobs of %s, %s, slots of %g s", where, loop.policy, order.slot_seconds)
                 loop.run()
             finally:

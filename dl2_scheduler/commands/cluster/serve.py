@@ -85,8 +85,6 @@ def serve(
     driving = Driving(policy, *placed_by(placement), caution.limits, caution.guard, learn, pages.metrics)
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
-        if driving.placement is not None:
-            raise BadInput(f"--placement {placement}: with --kube give spread, pack or round-robin")
         _refuse_options_of_this_machine(slots, isolation)
         _serve_kube(length, driving, state, namespace or (), context, pages.probes)
     else:

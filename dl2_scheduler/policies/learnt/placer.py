@@ -108,7 +108,7 @@ class TaskReader:
                     row[2 * models + kind] += self._still[other]
         left = draft.free - draft.view.demand[job, role]
         rows[:, -2:] = left / self._capacity
-        fits = (left >= -SLACK).all(axis=1)
+        fits = (left >= -SLACK).all(axis=1) & draft.view.may(job, role)
         may_wait = not any(draft.groups.get(job, ([], []))) and any(draft.tasks)  # alone it would wait for nothing
         return PlacerInputs(rows, self._about(job, role, behind), np.append(fits, may_wait))
 

@@ -43,7 +43,9 @@ class Annealing:
         trials = self.trials * len(tasks)
         for trial in range(trials):
             job, role, index = tasks[rng.integers(len(tasks))]
-            before = draft.move(job, role, index, group := int(rng.integers(len(draft.free))))
+            if not draft.view.may(job, role)[group := int(rng.integers(len(draft.free)))]:
+                continue
+            before = draft.move(job, role, index, group)
             temperature = size * _HOT * (_COLD / _HOT) ** (trial / trials)
             if (draft.free[group] >= -SLACK).all():
                 now = self.search.value(draft)

@@ -45,6 +45,8 @@ class Draft:
     def fitting(self, job: int, role: int) -> Ints:
         """Return the groups that a task may get and where it still fits."""
         fits = (self.free >= self.view.demand[job, role] - SLACK).all(axis=1)
+        if self.view.allowed is not None:
+            fits &= self.view.allowed[job, role]
         found: Ints = self.within[job][fits[self.within[job]]] if job in self.within else fits.nonzero()[0]
         return found
 

@@ -127,14 +127,21 @@ class LocalSearch:
 def moves(draft: Draft, job: int) -> Iterator[list[tuple[int, int, int]]]:
     """Yield lists of (role, index of the task, group): a task to another group, or a worker and a server exchanged."""
     workers, servers = (tuple(each) for each in draft.groups[job])
+    may = [draft.view.may(job, role) for role in (0, 1)]
     for role, own in enumerate((workers, servers)):
         for index, here in enumerate(own):
             if here in own[:index]:
                 continue  # a task of the same kind on the same group has been tried
             for group in draft.reach(job).tolist():
-                if group != here:
+                if group != here and may[role][group]:
                     yield [(role, index, group)]
     for one, here in enumerate(workers):
         for other, there in enumerate(servers):
-            if here != there and here not in workers[:one] and there not in servers[:other]:
+            if (
+                here != there
+                and may[0][there]
+                and may[1][here]
+                and here not in workers[:one]
+                and there not in servers[:other]
+            ):
                 yield [(0, one, there), (1, other, here)]

@@ -15,6 +15,7 @@ from dl2_scheduler.backends.kube.placement.pod_decisions import NodeChoice, PodB
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey
 from dl2_scheduler.backends.kube.views import shape
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from k8s.foundation.api_server import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Binder:
         woken: set by whoever sees a change.
         now: unix seconds.
         volumes: that pods claim.
+        policy: says where workers and servers go, instead of the rule; None: the rule does.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Binder:
         woken: threading.Event | None = None,
         now: Callable[[], float] = time.time,
         volumes: Volumes | None = None,
+        policy: GuardedPlacement | None = None,
     ):
         self._view = view
         self._writer = writer
@@ -99,6 +102,8 @@ class Binder:
         self._settling: dict[str, float] = {}  # by uid, since when: left alone until the watch has shown more
         self._told: dict[str, _Told] = {}
         self._volumes = volumes or NoVolumes()
+        self._policy = policy
+        self._why: dict[tuple[str, str], str] = {}  # jobs' places, for people, since anybody asked
         self._chosen: dict[ClaimKey, float] = {}  # claims whose node the watch does not show yet: since when
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bind")
         self._thread = threading.Thread(target=self._run, name="binder", daemon=True)
@@ -114,6 +119,14 @@ class Binder:
         if self._thread.is_alive():
             self._thread.join()
         self._pool.shutdown()
+
+    def why_placed(self, job: tuple[str, str]) -> str:
+        """Return why tasks of a job, bound since this was asked last, are where they are; "": none were, by a policy.
+
+        Args:
+            job: namespace and name.
+        """
+        return self._why.pop(job, "")
 
     def step(self) -> float | None:
         """Decide and act once; return the seconds until it has to be done again by time alone; None: it need not."""
@@ -133,8 +146,10 @@ class Binder:
     def _decide(self, pods: Sequence[PodInfo], now: float, volumes: Mapping[ClaimKey, ClaimedVolume]) -> PodDecisions:
         """Decide about pods. Gangs that the decision breaks on wait and say so; others are decided without them."""
 
+        how = self._rule, self._namespaces, volumes, self._policy
+
         def about(some: Sequence[PodInfo]) -> PodDecisions:
-            return decide(self._view.nodes(), some, self._view.jobs(), now, self._rule, self._namespaces, volumes)
+            return decide(self._view.nodes(), some, self._view.jobs(), now, *how)
 
         try:
             return about(pods)
@@ -197,7 +212,29 @@ class Binder:
         groups: dict[tuple[str, str], list[PodBinding]] = {}
         for bind in decided.bindings:
             groups.setdefault(_gang(bind.pod), []).append(bind)
-        return not all(list(self._pool.map(self._bind_group, groups.values())))
+        done = list(self._pool.map(self._bind_group, groups.values()))
+        self._tell_places([key for key, bound in zip(groups, done, strict=True) if bound], decided.placed)
+        return not all(done)
+
+    def _tell_places(self, bound: Sequence[tuple[str, str]], why: Mapping[tuple[str, str], str]) -> None:
+        """Tell jobs whose pods were bound why they are where they are.
+
+        Args:
+            bound: jobs.
+            why: for people, by job.
+        """
+        jobs = {job.key: job for job in self._view.jobs()} if why else {}
+        for key in bound:
+            if key not in why or key not in jobs:
+                continue
+            self._why[key] = why[key]
+            log.info("%s: %s", jobs[key].id, why[key])
+            try:
+                self._writer.tell_job(jobs[key], "Placed", why[key])
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("why %s was placed so could not be written: %s", jobs[key].id, error)
 
     def _choose(self, choices: Sequence[NodeChoice], volumes: Mapping[ClaimKey, ClaimedVolume], now: float) -> bool:
         """Choose the node of each claim once, the first pod's; return whether one failed."""

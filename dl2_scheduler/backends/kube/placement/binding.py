@@ -7,7 +7,7 @@ from types import MappingProxyType
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.placement.backfill import Backfill, starving, waited
 from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, TaskPlacement
-from dl2_scheduler.backends.kube.placement.gang_placement import GangTask, claim_all, missing, why_not
+from dl2_scheduler.backends.kube.placement.gang_placement import GangTask, claim_all, claim_chosen, missing, why_not
 from dl2_scheduler.backends.kube.placement.gangs import Gang, Groups, group, unknown
 from dl2_scheduler.backends.kube.placement.pod_decisions import (
     NodeChoice,
@@ -17,8 +17,10 @@ from dl2_scheduler.backends.kube.placement.pod_decisions import (
     PodWait,
     Reservation,
 )
+from dl2_scheduler.backends.kube.placement.policy_places import PolicyPlaces
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey, with_volumes
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 
 NO_VOLUMES: Mapping[ClaimKey, ClaimedVolume] = MappingProxyType({})
 
@@ -31,6 +33,7 @@ def decide(
     rule: NodeRule,
     namespaces: Container[str] | None = None,
     volumes: Mapping[ClaimKey, ClaimedVolume] = NO_VOLUMES,
+    policy: GuardedPlacement | None = None,
 ) -> PodDecisions:
     """Place what is not bound; `_place` says in which order.
 
@@ -42,6 +45,7 @@ def decide(
         rule: by which a pod finds its node.
         namespaces: whose pods this scheduler binds; None: all.
         volumes: of the claims that pods name which it is to bind.
+        policy: says where workers and servers go, instead of the rule; None: the rule does.
     """
     decided = PodDecisions()
     bound = [pod for pod in pods if pod.node]
@@ -54,7 +58,8 @@ def decide(
         neighbours = _neighbours_matter(ours, bound, found.gangs)
         resources = FreeNodeResources(nodes, bound, _resources(ours, found.gangs), rule, neighbours)
         backfill = partial(Backfill, nodes, bound, {job.key for job in jobs}, resources)
-        _place(found, _Placing(resources, decided), backfill, now)
+        places = PolicyPlaces(policy, nodes, bound, jobs, resources) if policy else None
+        _place(found, _Placing(resources, decided, places), backfill, now)
         ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
         decided.again_at = min(ends, default=None)
     return decided
@@ -115,15 +120,17 @@ class _Placing:
     Args:
         resources: what is free on the nodes.
         decided: takes what is decided.
+        places: of the policy; None: the rule decides.
 
     Attributes:
         beyond: pods beyond the minimum of gangs that have theirs, to be placed when all have.
     """
 
-    def __init__(self, resources: FreeNodeResources, decided: PodDecisions):
+    def __init__(self, resources: FreeNodeResources, decided: PodDecisions, places: PolicyPlaces | None = None):
         self.resources = resources
         self.beyond: list[PodInfo] = []
         self._decided = decided
+        self._places = places
         self._said: set[tuple[str, str]] = set()  # jobs whose gangs are placed, or told why not
 
     def serve(self, waiting: Sequence[Gang], backfill: Backfill, now: float) -> None:
@@ -135,7 +142,7 @@ class _Placing:
             now: unix seconds.
         """
         for gang in waiting:
-            if self.place(gang):
+            if self.place(gang, may_wait=False):
                 continue
             claims = backfill.room(gang)
             tasks = missing(gang)
@@ -151,8 +158,12 @@ class _Placing:
                 self._reserve(gang, task, claim)
             return
 
-    def place(self, gang: Gang) -> bool:
+    def place(self, gang: Gang, may_wait: bool = True) -> bool:
         """Place all that is missing of a gang's minimum, or nothing.
+
+        Args:
+            gang: which.
+            may_wait: a policy may let it wait although it fits; not where it holds some of its nodes already.
 
         Returns:
             Whether there is no more to be said about it.
@@ -166,6 +177,9 @@ class _Placing:
         claims = claim_all(tasks, self.resources)
         if claims is None:
             return False
+        if self._places is not None and (claims := self._chosen(gang, tasks, claims, may_wait)) is None:
+            self._wait(gang, f"{gang.job.id} fits, and the placement policy {self._places.name} lets it wait")
+            return True
         self._said.add(gang.job.key)
         placed = set()
         for task, claim in zip(tasks, claims, strict=True):
@@ -176,6 +190,35 @@ class _Placing:
                 self._bind(task.pod, claim)
         self.beyond += [pod for pod in gang.waiting if pod.uid not in placed]
         return True
+
+    def _chosen(
+        self, gang: Gang, tasks: Sequence[GangTask], claims: list[TaskPlacement], may_wait: bool
+    ) -> list[TaskPlacement] | None:
+        """Return the places that the policy chooses for tasks, or the rule's; None: the policy lets them wait.
+
+        Args:
+            gang: whose.
+            tasks: all that it misses.
+            claims: the places that the rule has given them.
+            may_wait: see `place`.
+        """
+        assert self._places is not None
+        for claim in claims:
+            self.resources.give_back(claim)
+        chosen = self._places.choose(gang.job, tasks)
+        if chosen is None and may_wait and not gang.begun:
+            return None
+        found = claim_chosen(tasks, self.resources, chosen.nodes) if chosen else None
+        if found is None:
+            why = "its choice does not fit what else the pods ask for" if chosen else "it would let it wait"
+            self._decided.placed[gang.job.key] = f"placed without {self._places.name}: {why}"
+            before = {number: claim.node for number, claim in enumerate(claims)}
+            found = claim_chosen(tasks, self.resources, before) or claim_all(tasks, self.resources)
+        elif chosen and chosen.reason:
+            self._decided.placed[gang.job.key] = chosen.reason
+        for task, claim in zip(tasks, found or (), strict=False):
+            self._places.put(gang.job.key, task.role, claim.node)
+        return found
 
     def wait(self, gang: Gang) -> None:
         """Say why a gang is not placed, if that has not been said."""
@@ -196,10 +239,26 @@ class _Placing:
         for pod in pods:
             if refusal := unknown(pod) if pod.constraints.unknown else pod.refusal:
                 self._decided.waits.append(PodWait(pod, refusal))
-            elif claim := self.resources.claim(pod):
+            elif claim := self._claim(pod):
                 self._bind(pod, claim)
             else:
                 self._decided.waits.append(PodWait(pod, self.resources.why_not(pod)))
+
+    def _claim(self, pod: PodInfo) -> TaskPlacement | None:
+        """Put a pod on the node that the policy chooses, where it grows a job; else where the rule wants it."""
+        job = self._places.job_of(pod) if self._places is not None else None
+        if self._places is None or job is None or not self.resources.fitting(pod).any():
+            return self.resources.claim(pod)
+        task = GangTask(pod.role, pod.requests, pod.constraints, pod.namespace, pod.labels, pod)
+        chosen = self._places.choose(job, [task])
+        claim = self.resources.claim_on(pod, chosen.nodes[0]) if chosen else None
+        if claim is not None and chosen is not None:
+            before = self._decided.placed.get(job.key)
+            self._decided.placed[job.key] = "; ".join(filter(None, (before, chosen.reason)))
+        claim = claim or self.resources.claim(pod)
+        if claim is not None:
+            self._places.put(job.key, pod.role, claim.node)
+        return claim
 
     def _bind(self, pod: PodInfo, claim: TaskPlacement) -> None:
         node = self.resources.nodes[claim.node].name

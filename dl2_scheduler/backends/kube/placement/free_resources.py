@@ -92,6 +92,16 @@ class FreeNodeResources:
             self._may[key] = np.array([not node.refusal(key) for node in self.nodes], dtype=bool)
         return self._may[key]
 
+    def fitting(self, task: PlaceableTask) -> NDArray[np.bool_]:
+        """Return the nodes that a task may go to, and where it fits now, (nodes,)."""
+        fits: NDArray[np.bool_] = _fits(self._vector(task.requests), self.free).all(axis=1)
+        fits = fits & self.may(task.constraints)
+        return fits if self._neighbours is None else fits & self._neighbours.may(task)
+
+    def claim_on(self, task: PlaceableTask, node: int) -> TaskPlacement | None:
+        """Put a task on a node, given by its index; return None where it does not fit there, or may not go there."""
+        return self._claim(task, node, self._vector(task.requests)) if self.fitting(task)[node] else None
+
     def claim(self, task: PlaceableTask, place: NDArray[np.bool_] | None = None) -> TaskPlacement | None:
         """Put a task on the node where the rule wants it; return None where it fits nowhere.
 
@@ -100,9 +110,7 @@ class FreeNodeResources:
             place: nodes where it has to go if it wants to be near others; None: any.
         """
         demand = self._vector(task.requests)
-        fits = _fits(demand, self.free).all(axis=1) & self.may(task.constraints)
-        if self._neighbours is not None:
-            fits &= self._neighbours.may(task)
+        fits = self.fitting(task)
         if place is not None and task.constraints.neighbours and task.constraints.neighbours.near:
             fits &= place
         node = self._pick(fits, demand)

@@ -55,6 +55,27 @@ def claim_all(tasks: Sequence[GangTask], resources: FreeNodeResources) -> list[T
     return claims
 
 
+def claim_chosen(
+    tasks: Sequence[GangTask], resources: FreeNodeResources, nodes: Mapping[int, int]
+) -> list[TaskPlacement] | None:
+    """Place all tasks or none, those that have a node on it, and others by the rule.
+
+    Args:
+        tasks: in the order of binding.
+        resources: what is free.
+        nodes: index of the node of a task, by the task's index.
+    """
+    claims: list[TaskPlacement] = []
+    for number, task in enumerate(tasks):
+        claim = resources.claim_on(task, nodes[number]) if number in nodes else resources.claim(task)
+        if claim is None:
+            for taken in claims:
+                resources.give_back(taken)
+            return None
+        claims.append(claim)
+    return claims
+
+
 def _claim(
     tasks: Sequence[GangTask], resources: FreeNodeResources, place: NDArray[np.bool_] | None
 ) -> list[TaskPlacement] | None:

@@ -79,6 +79,7 @@ class PodDecisions:
         waits: pods that are left.
         returns: pods to delete.
         reservations: kept until the next decision, which makes them again.
+        placed: why tasks went where they did, for people, by namespace and name of their job, where a policy decided.
         again_at: unix seconds, at which something changes by time alone; None: nothing does.
     """
 
@@ -87,4 +88,5 @@ class PodDecisions:
     waits: list[PodWait] = field(default_factory=list)
     returns: list[PodReturn] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
+    placed: dict[tuple[str, str], str] = field(default_factory=dict)
     again_at: float | None = None
