@@ -124,6 +124,21 @@ def mixed(state: int, value: int) -> int:
 
 
 @inlined
+def from_the_lower(source: int, target: int, row: Ints) -> tuple[int, int]:
+    """Return two nodes, the lower first, and write its link into their row, unless they are the same.
+
+    Args:
+        source: a node.
+        target: the other one.
+        row: of the route's links; link n is node n's.
+    """
+    low, high = min(source, target), max(source, target)
+    if low != high:
+        row[0] = low
+    return low, high
+
+
+@inlined
 def flow_hash(seed: int, low: int, high: int, flow: int) -> int:
     """Return the hash that chooses a flow's path.
 

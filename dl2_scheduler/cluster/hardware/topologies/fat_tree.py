@@ -8,7 +8,7 @@ import numpy as np
 from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.machines import Ints
-from dl2_scheduler.cluster.hardware.topology import Topology, flow_hash, mixed, oversubscribed
+from dl2_scheduler.cluster.hardware.topology import Topology, flow_hash, from_the_lower, mixed, oversubscribed
 
 
 def fat_tree(
@@ -63,11 +63,10 @@ def _write_routes(
 ) -> None:
     nodes, ports = pods * half * rack, pods * half * half
     for pair in range(len(flows)):
-        low, high = min(sources[pair], targets[pair]), max(sources[pair], targets[pair])
+        row, last = rows[pair], 1
+        low, high = from_the_lower(sources[pair], targets[pair], row)
         if low == high:
             continue
-        row, last = rows[pair], 1
-        row[0] = low
         from_edge, to_edge = low // rack, high // rack
         if from_edge != to_edge:
             chosen = flow_hash(seed, low, high, flows[pair])

@@ -8,7 +8,7 @@ import numpy as np
 from dl2_scheduler.cluster.compiled import compiled, inlined
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.machines import Ints
-from dl2_scheduler.cluster.hardware.topology import Topology, flow_hash, mixed, oversubscribed
+from dl2_scheduler.cluster.hardware.topology import Topology, flow_hash, from_the_lower, mixed, oversubscribed
 
 
 def vl2(
@@ -64,11 +64,10 @@ def _write_routes(k: int, rack: int, seed: int, sources: Ints, targets: Ints, fl
     racks = k * (k // 4)
     uplinks, trunks = racks * rack, racks * rack + 2 * racks
     for pair in range(len(flows)):
-        low, high = min(sources[pair], targets[pair]), max(sources[pair], targets[pair])
+        row, last = rows[pair], 1
+        low, high = from_the_lower(sources[pair], targets[pair], row)
         if low == high:
             continue
-        row, last = rows[pair], 1
-        row[0] = low
         from_rack, to_rack = low // rack, high // rack
         if from_rack != to_rack:
             chosen = flow_hash(seed, low, high, flows[pair])
