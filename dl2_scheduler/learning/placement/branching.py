@@ -36,8 +36,8 @@ class BranchSettings:
         discount: of an interval's cost, for each interval since the choice.
     """
 
-    states: int = 32
-    branches: int = 16
+    states: int = 96
+    branches: int = 6
     horizon: int = 8
     stride: int = 3
     discount: float = 0.9
