@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.figures.placement import graph_comparisons
-from dl2_scheduler.figures.placement.graph_lab import AGENTS, SHOWN, GraphLab, GraphScale
+from dl2_scheduler.figures.placement.graph_lab import AGENTS, SHOWN, GraphLab, GraphScale, PolicyBar
 from dl2_scheduler.figures.placement.graph_registry import GRAPH_FIGURES, draw_graph
 from dl2_scheduler.learning.placement.graph_run import GraphSettings
+from dl2_scheduler.sim.metrics import Estimate
 
 SHORT = GraphScale(1, 1, (1.0,), GraphSettings(rounds=1, taught=1, epochs=1, updates=0, selected=1))
 
@@ -52,16 +52,41 @@ def test_table_three_keeps_its_order(tmp_path):
     assert found["quadratic"] < found["linear"] < found["without PCIe"] < found["without CPU"]
 
 
+class Known:
+    """A lab whose comparisons are known."""
+
+    def __init__(self):
+        self.scale, self.seed, self.scenarios = SHORT, 0, []
+
+    def compared(self, scenario):
+        self.scenarios.append(scenario)
+        return [PolicyBar(name, Estimate(9.0, 0.5), Estimate(5.0, 1.0)) for name in (AGENTS, *SHOWN)]
+
+
+@pytest.mark.parametrize(("number", "settings"), [("graph-7", 3), ("graph-8", 4), ("graph-9", 3)])
+def test_comparisons_have_a_bar_for_each_policy_and_setting(number, settings, tmp_path):
+    lab = Known()
+    assert draw_graph(number, lab, tmp_path).exists()
+    assert len(lab.scenarios) == settings
+    with (tmp_path / f"{number}.csv").open() as file:
+        found = list(csv.DictReader(file))
+    assert len(found) == settings * (1 + len(SHOWN))
+    assert {float(row["agents_under_percent"]) for row in found} == {5.0}
+
+
+def test_gain_is_drawn_by_oversubscription(tmp_path):
+    lab = Known()
+    assert draw_graph("graph-oversubscription", lab, tmp_path).exists()
+    tiers = [scenario.topology.capacity.min() for scenario in lab.scenarios]
+    assert tiers == sorted(tiers, reverse=True)
+
+
 @pytest.mark.slow
-def test_comparisons_are_drawn_from_agents_that_are_learnt_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(graph_comparisons, "OVERSUBSCRIPTIONS", (1.0,))
-    found = rows("graph-oversubscription", tmp_path)
-    assert [row["policy"] for row in found] == ["pod search that waits, fitted", *SHOWN]
-    learnt = (tmp_path / "graph-runs" / "agents-0.npz").stat().st_mtime_ns
-    found = rows("graph-9", tmp_path)
-    assert len(found) == 3 * 6
-    assert {row["policy"] for row in found} == {AGENTS, "pod search that waits, fitted", *SHOWN}
-    assert (tmp_path / "graph-runs" / "agents-0.npz").stat().st_mtime_ns == learnt
+def test_agents_are_learnt_once(tmp_path):
+    told: list[str] = []
+    first, second = (GraphLab(tmp_path, SHORT, 0, told.append).agents() for _ in range(2))
+    assert len(told) == 2
+    assert all((first.arrays[name] == second.arrays[name]).all() for name in first.arrays)
 
 
 def test_the_command_draws_them_and_refuses_speeds(tmp_path):
