@@ -99,7 +99,7 @@ def open_speed_model(folder: Path) -> SpeedModel:
     has_speeds, has_profiles = (folder / SPEEDS_FILE).exists(), (folder / PROFILES_FILE).exists()
     if not has_speeds and not has_profiles:
         what = f"has neither {SPEEDS_FILE} nor {PROFILES_FILE}" if folder.is_dir() else "is no folder"
-        raise BadInput(f"{folder} {what}: give a folder that dl2 bootstrap --placement has written")
+        raise BadInput(f"{folder} {what}: give a folder that dl2 fit --places has written")
     found = _read_profiles(folder / PROFILES_FILE) if has_profiles else None
     if not has_speeds and found is not None:
         return found

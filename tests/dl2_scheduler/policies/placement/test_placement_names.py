@@ -122,7 +122,7 @@ def test_a_choice_is_explained_by_what_is_predicted_here_and_elsewhere(run: Path
         ("lod-balance", "unknown placement lod-balance: give one of load-balance, .*learnt:RUN, MODULE:CLASS"),
         ("lif-own", "unknown placement lif-own: give one of .*lif-own:MODEL"),
         ("spread", "spread counts tasks and knows no places: give load-balance here"),
-        ("lif-own:nowhere", "lif-own:nowhere: nowhere is no folder: give a folder that dl2 bootstrap"),
+        ("lif-own:nowhere", "lif-own:nowhere: nowhere is no folder: give a folder that dl2 fit --places"),
         ("learnt:nowhere", "no placement policy in nowhere"),
         ("annealing:.", "has neither speeds.npz nor profiles.json"),
         ("nowhere_at_all:Policy", "cannot be made: ModuleNotFoundError"),
