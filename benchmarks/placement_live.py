@@ -43,6 +43,7 @@ NODES, SLOTS, TASK_SLOTS = 2, 8, 2
 """Of the cluster, of a node, and of a task: four jobs at once."""
 _ARRIVE_SECONDS = 60.0
 _BEGIN_SECONDS, _MOST_SECONDS, _LOOK_SECONDS = 60.0, 900.0, 0.5
+_OURS = ".placement_live"  # marks a folder that a later call may empty
 _DOCUMENT = """
 apiVersion: dl2.scheduler/v1alpha1
 kind: ElasticJob
@@ -96,7 +97,11 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER / "placement_live", help="of the clusters and policies")
     arguments = parser.parse_args()
     folder: Path = arguments.folder.resolve()
+    if folder.exists() and any(folder.iterdir()) and not (folder / _OURS).exists():
+        raise SystemExit(f"--folder {folder} has files that are not this benchmark's: give a new one, or an empty one")
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / _OURS).touch()
     fit_places([], Path(str(SHIPPED_TABLE)), folder / "model")
     policies = arguments.policies.split(",")
     if LEARNT in policies:

@@ -56,6 +56,10 @@ class PlacementAnswer:
     fault: str = ""
 
 
+class _Raised(Exception):
+    """The policy has raised something, which may be what ends a thread or a program: that of its thread alone."""
+
+
 class GuardedPlacement:
     """A `GuardedPlacement` lets a policy place, and the fallback where it fails.
 
@@ -87,16 +91,19 @@ class GuardedPlacement:
             return PlacementAnswer(Places())
         self._tell_unknown(view.models)
         try:
-            places = self._answer(view)
+            places = self._answer(view.copied())  # what the policy writes into it concerns nobody else
             check_placement(view, places)
             return self._tell(PlacementAnswer(places, self._reasons(self._policy, view, places, nodes)))
         except BadInput as error:
             fault = str(error)
         except TimeoutError as error:
             fault = str(error)
-        except (Exception, SystemExit) as error:
+        except _Raised as error:
             log.exception("placement: %s has failed", self.name)
-            fault = f"it raised {type(error).__name__}: {error}"
+            fault = str(error)
+        except Exception as error:  # what it answered cannot even be checked
+            log.exception("placement: %s has failed", self.name)
+            fault = f"its answer raised {type(error).__name__}: {error}"
         places = self._fallback.place(view)
         check_placement(view, places)
         said = f"{self._fallback.name} placed it, as {self.name} failed: {fault}"
@@ -104,7 +111,7 @@ class GuardedPlacement:
         return self._tell(PlacementAnswer(places, {job: f"{reasons[job]}; {said}" for job in places.groups}, fault))
 
     def _answer(self, view: PlacementView) -> Places:
-        """Ask the policy in a thread. Raises TimeoutError, and whatever the policy raises."""
+        """Ask the policy in a thread. Raises TimeoutError, BadInput where it says so, else _Raised."""
         if self._asked is not None and self._asked.is_alive():
             raise TimeoutError("it has not answered since it was asked before")
         answers: queue.SimpleQueue[Places | BaseException] = queue.SimpleQueue()
@@ -122,8 +129,10 @@ class GuardedPlacement:
         except queue.Empty:
             raise TimeoutError(f"it has not answered within {self._seconds:g} s") from None
         self._asked = None  # it has answered, though its thread may live on for a moment
-        if isinstance(found, BaseException):
+        if isinstance(found, BadInput):
             raise found
+        if isinstance(found, BaseException):
+            raise _Raised(f"it raised {type(found).__name__}: {found}") from found
         return found
 
     def _reasons(

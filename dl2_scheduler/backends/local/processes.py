@@ -3,6 +3,7 @@
 It works on Linux only, as elasticrun does.
 """
 
+import logging
 import os
 import select
 import signal
@@ -15,6 +16,8 @@ from functools import cache
 from pathlib import Path
 
 from dl2_scheduler.backends.local.runtime import LauncherProcess
+
+log = logging.getLogger(__name__)
 
 _GATE = 'read -r go || exit 0; exec "$@" </dev/null'
 """The program begins when its parent has written down who it is; where the parent dies before, it never does."""
@@ -109,11 +112,18 @@ def totals() -> Mapping[int, Totals]:
 
 
 def pin(pid: int, cores: frozenset[int]) -> None:
-    """Let a process run on these cores alone, with all its threads and those that they start from now on."""
-    with suppress(FileNotFoundError, ProcessLookupError):
+    """Let a process run on these cores alone, with all its threads and those that they start from now on.
+
+    Where the system refuses, as cores were taken from this machine or program, the process runs where it may.
+    """
+    try:
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(ProcessLookupError):
                 os.sched_setaffinity(int(thread.name), cores)
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return
+    except OSError as error:
+        log.warning("process %d cannot be kept to the cores %s: %s", pid, sorted(cores), error)
 
 
 def terminate(process: LauncherProcess) -> None:

@@ -36,6 +36,10 @@ class PlacementArrays:
         counts: Ints = np.bincount(self.job[self.role == role], minlength=len(self.model)).astype(np.int64)
         return counts
 
+    def copied(self) -> "PlacementArrays":
+        """Return the same in memory of its own."""
+        return PlacementArrays(*(each.copy() for each in (self.model, self.job, self.role, self.group, self.number)))
+
     def of_tasks(self, tasks: Ints | NDArray[np.bool_]) -> "PlacementArrays":
         """Return where some tasks lie; the jobs are all.
 

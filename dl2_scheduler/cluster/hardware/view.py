@@ -1,7 +1,7 @@
 """This module holds what a placement policy sees, and what it answers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -59,6 +59,13 @@ class PlacementView:
             role: of the tasks.
         """
         return np.ones(len(self.free), dtype=np.bool_) if self.allowed is None else self.allowed[job, role]
+
+    def copied(self) -> "PlacementView":
+        """Return the same view with numbers of its own, for a reader who may write into it."""
+        own = ("demand", "missing", "free", "rates")
+        numbers = {name: getattr(self, name).copy() for name in own}
+        allowed = None if self.allowed is None else self.allowed.copy()
+        return replace(self, **numbers, placed=self.placed.copied(), allowed=allowed)
 
     @cached_property
     def whole_work(self) -> Floats:

@@ -44,7 +44,8 @@ class Draft:
 
     def fitting(self, job: int, role: int) -> Ints:
         """Return the groups that a task may get and where it still fits."""
-        fits = (self.free >= self.view.demand[job, role] - SLACK).all(axis=1)
+        # a group that has less than nothing left of what the task does not need takes it
+        fits = (np.maximum(self.free, 0.0) >= self.view.demand[job, role] - SLACK).all(axis=1)
         if self.view.allowed is not None:
             fits &= self.view.allowed[job, role]
         found: Ints = self.within[job][fits[self.within[job]]] if job in self.within else fits.nonzero()[0]

@@ -112,16 +112,17 @@ class PacedWriter:
         about = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         self._event(about, "FailedScheduling", reason)
 
-    def tell_job(self, job: JobInfo, reason: str, message: str) -> None:
+    def tell_job(self, job: JobInfo, reason: str, message: str, warning: bool = True) -> None:
         """Write an event on a job.
 
         Args:
             job: which.
             reason: one word, in camel case.
             message: for people.
+            warning: whether something is wrong.
         """
         about = job_reference(job.namespace, job.name, job.uid)
-        self._event(about, reason, message)
+        self._event(about, reason, message, warning)
 
     def allocate(self, job: JobInfo, body: Mapping[str, Any]) -> str:
         """Write what a job is given; return its new version. Conflict where it has changed since it was read."""
@@ -131,9 +132,9 @@ class PacedWriter:
         written = self._api.patch(job_path(job.namespace, job.name), whole, query, MERGE)
         return str(written["metadata"]["resourceVersion"])
 
-    def _event(self, about: Mapping[str, Any], reason: str, message: str) -> None:
+    def _event(self, about: Mapping[str, Any], reason: str, message: str, warning: bool = True) -> None:
         self._begin()
-        body = event_body(about, reason, message, SCHEDULER, instance=self._instance)
+        body = event_body(about, reason, message, SCHEDULER, warning=warning, instance=self._instance)
         self._api.create(event_path(about["namespace"]), body)
 
     def _begin(self) -> None:

@@ -230,7 +230,7 @@ class Binder:
             self._why[key] = why[key]
             log.info("%s: %s", jobs[key].id, why[key])
             try:
-                self._writer.tell_job(jobs[key], "Placed", why[key])
+                self._writer.tell_job(jobs[key], "Placed", why[key], warning=False)
             except NotLeading:
                 raise
             except ApiError as error:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.core_pins import core_words
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.settling import LocalPlacement
@@ -100,13 +101,19 @@ def test_what_finds_no_place_waits_or_keeps_what_it_has(serve):
 
 
 class Odd:
-    """Raises, answers what cannot be done, or hangs until it is let go."""
+    """Raises, answers what cannot be done, writes over what it is shown, or hangs until it is let go."""
 
     def __init__(self):
         self.does, self.gate = "raises", threading.Event()
 
     def place(self, view):
         if self.does == "raises":
+            raise RuntimeError("no luck")
+        if self.does == "ends":
+            raise KeyboardInterrupt
+        if self.does == "writes":
+            view.free[:] = 1e9
+            view.demand[:] = view.missing[:] = 0
             raise RuntimeError("no luck")
         if self.does == "hangs":
             self.gate.wait(60)
@@ -117,6 +124,8 @@ class Odd:
     ("does", "fault"),
     [
         ("raises", "it raised RuntimeError: no luck"),
+        ("ends", "it raised KeyboardInterrupt: "),
+        ("writes", "it raised RuntimeError: no luck"),
         ("answers", "job 0: 9 workers were placed of 2"),
         ("hangs", "it has not answered within 0.05 s"),
     ],
@@ -135,6 +144,28 @@ def test_a_policy_that_fails_is_stood_in_for_and_that_is_said(serve, does, fault
         settled, _ = slot(cluster, digits=(2, 1), second=(1, 1))
         assert settled.of("second").reason.endswith("it has not answered since it was asked before")
         odd.gate.set()
+
+
+class Greedy:
+    """Lets all tasks need nothing, and puts them on the first node."""
+
+    def place(self, view):
+        view.demand[:] = 0
+        return Places({0: ((0, 0), (0, 0))})
+
+
+def test_what_a_policy_writes_into_its_view_makes_no_room(serve):
+    cluster = serve("2x2", placing=placing(Greedy()))
+    cluster.desk.submit(document(epochs=400), HERE)
+    slot(cluster, digits=(2, 2))
+    assert [load.used["slots"] for load in cluster.desk.load().nodes] == [2, 2]
+
+
+def test_a_process_that_may_not_be_pinned_runs_where_it_may(caplog):
+    allowed = os.sched_getaffinity(0)
+    processes.pin(os.getpid(), frozenset((4096,)))  # a core that this machine has not
+    assert os.sched_getaffinity(0) == allowed
+    assert "cannot be kept to the cores [4096]" in caplog.text
 
 
 def test_a_type_that_the_model_does_not_know_is_said(serve, tmp_path, caplog):

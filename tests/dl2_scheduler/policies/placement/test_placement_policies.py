@@ -120,6 +120,14 @@ def test_fitted_interference_gives_back_what_it_was_fitted_to():
     assert form.slowdown(beside)[0] == pytest.approx(expected)
 
 
+def test_a_node_that_lacks_what_a_task_does_not_need_takes_it():
+    view = view_of([job(0, "ctc")], nodes=1)
+    view.free[0] = 8, -1  # its GPU is gone, and a task that uses one is still there
+    assert Draft(view).fitting(0, 0).tolist() == [0]
+    view.free[0] = -1, 1
+    assert Draft(view).fitting(0, 0).tolist() == []
+
+
 def test_a_draft_can_be_undone():
     view = view_of([job(0, "ctc", 2, 1)])
     draft = Draft(view)
