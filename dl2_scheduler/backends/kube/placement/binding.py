@@ -17,7 +17,7 @@ from dl2_scheduler.backends.kube.placement.pod_decisions import (
     PodWait,
     Reservation,
 )
-from dl2_scheduler.backends.kube.placement.policy_places import PolicyPlaces
+from dl2_scheduler.backends.kube.placement.policy_places import PolicyPlaces, seen_resources
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey, with_volumes
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
@@ -56,7 +56,8 @@ def decide(
     ]
     if found.gangs or found.leaving or found.singles:
         neighbours = _neighbours_matter(ours, bound, found.gangs)
-        resources = FreeNodeResources(nodes, bound, _resources(ours, found.gangs), rule, neighbours)
+        names = _resources(ours, found.gangs) | (seen_resources(nodes) if policy else set())
+        resources = FreeNodeResources(nodes, bound, sorted(names), rule, neighbours)
         backfill = partial(Backfill, nodes, bound, {job.key for job in jobs}, resources)
         places = PolicyPlaces(policy, nodes, bound, jobs, resources) if policy else None
         _place(found, _Placing(resources, decided, places), backfill, now)
@@ -101,10 +102,10 @@ def to_bind(pods: Sequence[PodInfo], namespaces: Container[str] | None) -> list[
     ]
 
 
-def _resources(ours: Sequence[PodInfo], gangs: Sequence[Gang]) -> list[str]:
+def _resources(ours: Sequence[PodInfo], gangs: Sequence[Gang]) -> set[str]:
     """Return the names of the resources that are asked for."""
     asked = {name for pod in ours for name in pod.requests}
-    return sorted(asked.union(*(gang.resources for gang in gangs)))
+    return asked.union(*(gang.resources for gang in gangs))
 
 
 def _neighbours_matter(ours: Sequence[PodInfo], bound: Sequence[PodInfo], gangs: Sequence[Gang]) -> bool:

@@ -148,6 +148,11 @@ class PolicyPlaces:
         return [_amounts(row) for row in rows]
 
 
+def seen_resources(nodes: Sequence[NodeInfo]) -> set[str]:
+    """Return the names of what a policy sees of nodes: cores and GPUs, asked for or not."""
+    return {CPU} | {name for node in nodes for name in node.allocatable if name.endswith(_GPU_ENDING)}
+
+
 def _amounts(requests: Requests) -> Amounts:
     return requests.get(CPU, 0.0), sum(amount for name, amount in requests.items() if name.endswith(_GPU_ENDING))
 

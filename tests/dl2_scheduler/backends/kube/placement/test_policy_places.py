@@ -144,3 +144,10 @@ def test_gpus_are_told_from_cpus():
     )
     assert watching.views[0].demand[0].tolist() == [[1.0, 1.0], [1.0, 0.0]]
     assert where(found)["one-worker-0"] == "a"
+
+
+def test_gpus_that_nobody_asks_for_are_free():
+    nodes = [node("a", **{"nvidia.com/gpu": "2"}), node("b")]
+    watching = on(0)
+    decided(nodes, gang("one"), [job("one")], watching)
+    assert watching.views[0].free[:, 1].tolist() == watching.views[0].machines.capacity[:, 1].tolist() == [2.0, 0.0]
