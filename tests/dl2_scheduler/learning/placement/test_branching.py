@@ -44,41 +44,60 @@ def test_a_seed_draws_the_same():
 
 
 def exact(scenario, jobs) -> float:
-    """Return the least mean completion time of two jobs that come together, over all places of their tasks."""
+    """Return the least mean completion time of two jobs that come together, over all that a policy can decide.
+
+    That is every place of every task, for the second job in each of the next intervals.
+    """
     lockstep = Lockstep.begun(scenario, [jobs])
-    tasks = [int(count) for count in lockstep.clusters.asked[0].sum(axis=1)]
-    groups = len(scenario.machines.sockets)
-    every = np.array(list(product(range(groups), repeat=sum(tasks))))
-    copies = lockstep.copies(np.zeros(len(every), dtype=np.int64))
-    taken = np.zeros(len(every), dtype=np.int64)
-    fits = np.ones(len(every), dtype=bool)
+    first, second = (int(count) for count in lockstep.clusters.asked[0, lockstep.clusters.order[0]].sum(axis=1))
+    waits = len(scenario.machines.sockets)  # as a choice
+    places = [list(product(range(waits), repeat=count)) for count in (first, second)]
+    found = [np.inf]
+    for intervals in range(5):
+        plans = np.array([(*one, *[waits] * intervals, *other) for one in places[0] for other in places[1]])
+        found.append(_least_of(lockstep.copies(np.zeros(len(plans), dtype=np.int64)), plans))
+    return min(found)
+
+
+def _least_of(copies: Lockstep, plans: np.ndarray) -> float:
+    """Return the least mean completion time of clusters whose choices are known, of those that may choose so."""
+    taken = np.zeros(len(plans), dtype=np.int64)
+    possible = np.ones(len(plans), dtype=bool)
 
     def decide(groups, job, allowed, which):
-        chosen = every[which, np.minimum(taken[which], every.shape[1] - 1)]
+        chosen = plans[which, np.minimum(taken[which], plans.shape[1] - 1)]
         ok = allowed[np.arange(len(which)), chosen]
-        fits[which] &= ok
+        possible[which] &= ok
         taken[which] += 1
         return np.where(ok, chosen, allowed.argmax(axis=1))
 
     copies.run(decide)
-    times = copies.times().mean(axis=1)
-    return float(times[fits & (taken == sum(tasks))].min())
+    ends = copies.times().mean(axis=1)[possible & (taken == plans.shape[1])]
+    return float(ends.min(initial=np.inf))
+
+
+def over_exact(scenario, sequences, best: list[float], net: PlacerNet) -> np.ndarray:
+    """Return the parts by which a network's mean completion times lie over the exact ones, (sequences,)."""
+    lockstep, policy = Lockstep.begun(scenario, sequences), net.policy()
+    lockstep.run(lambda groups, job, allowed, _: policy.best_of(groups, job, allowed))
+    return lockstep.times().mean(axis=1) / best - 1
 
 
 @pytest.mark.slow
 def test_what_is_learnt_is_near_the_exact_optimum_of_tiny_clusters():
-    """Three servers, two jobs that come together: within 5% of all places' best, in the mean of unseen sequences."""
+    """Three servers, two jobs that come together: within 2% of the best, in the mean of unseen sequences."""
     scenario = fitted_scenario(mean=4.0, jobs=2, servers=3)
+    together = [jobs for seed in range(60) if (jobs := scenario.jobs(seed))[1].arrival == jobs[0].arrival]
+    small = [jobs for jobs in together if sum(job.max_workers + job.max_servers for job in jobs) <= 8][:12]
+    best = [exact(scenario, jobs) for jobs in small]
     net = network()
+    untrained = over_exact(scenario, small, best, net)
     optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
     trunk = Trunk([scenario], BranchSettings(states=32, branches=16, horizon=5, stride=1), 100)
     for update in range(60):
         improve(net, optimizer, trunk.grow(net.policy()), GradientSettings(), update)
-    together = [jobs for seed in range(40) if (jobs := scenario.jobs(seed))[1].arrival == jobs[0].arrival]
-    small = [jobs for jobs in together if sum(job.max_workers + job.max_servers for job in jobs) <= 8][:6]
-    lockstep, policy = Lockstep.begun(scenario, small), net.policy()
-    lockstep.run(lambda groups, job, allowed, _: policy.best_of(groups, job, allowed))
-    best = [exact(scenario, jobs) for jobs in small]
-    excess = lockstep.times().mean(axis=1) / best - 1
-    assert (excess > -0.001).all() or (excess.min() > -0.2)  # a job that waits may even be better than both at once
-    assert excess.mean() < 0.05
+    learnt = over_exact(scenario, small, best, net)
+    assert (untrained > -1e-9).all()
+    assert (learnt > -1e-9).all()  # `exact` can do whatever a policy can
+    assert untrained.mean() > 0.04  # else this test would show nothing
+    assert learnt.mean() < 0.02
