@@ -6,14 +6,14 @@ the system than the other copies', is what its choices were worth. Nothing else 
 network and few copies to know.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
-from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.learning.placement.fresh_jobs import FreshJobs
 from dl2_scheduler.learning.placement.lockstep import LockstepClusters
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, Mask
 from dl2_scheduler.learning.placement.policy_gradient import PlacementExperience
@@ -83,13 +83,13 @@ class Trunk:
     Args:
         scenarios: whose jobs come, in turn; all in the same clusters and world.
         settings: see `BranchSettings`.
-        seed: of the first sequence of jobs; the others follow.
+        seed: see `FreshJobs`, and of the draws.
     """
 
     def __init__(self, scenarios: Sequence[Scenario], settings: BranchSettings, seed: int):
-        self._scenarios, self._settings, self._next = scenarios, settings, seed
+        self._scenarios, self._settings, self._fresh = scenarios, settings, FreshJobs(scenarios, seed)
         self._rng = np.random.default_rng(seed)
-        self._lockstep = Lockstep.begun(scenarios[0], list(self._sequences(np.arange(settings.states))))
+        self._lockstep = Lockstep.begun(scenarios[0], self._fresh.of(np.arange(settings.states)))
         self._until = self._rng.integers(_SPREAD, size=settings.states)
 
     def grow(self, policy: LearntPlacer) -> PlacementExperience:
@@ -149,11 +149,5 @@ class Trunk:
             ended = np.flatnonzero(~self._lockstep.active)
             if not len(ended):
                 return
-            self._lockstep.replace(ended, Lockstep.begun(self._scenarios[0], list(self._sequences(ended))))
+            self._lockstep.replace(ended, Lockstep.begun(self._scenarios[0], self._fresh.of(ended)))
             self._until[ended] = self._rng.integers(self._settings.stride + 1, size=len(ended))
-
-    def _sequences(self, clusters: Ints) -> Iterator[Sequence[Job]]:
-        """Yield new jobs for some clusters, each of its own scenario."""
-        for cluster in clusters:
-            self._next += 1
-            yield self._scenarios[cluster % len(self._scenarios)].jobs(self._next)

@@ -5,7 +5,7 @@ later rewards count 0.9 for each choice. What is replayed was chosen by older po
 nothing, and neither does this. What it leaves out (end values, lengths, how many updates) is in `HarmonySettings`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from dl2_scheduler.cluster.hardware.machines import Ints
-from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.learning.placement.fresh_jobs import FreshJobs
 from dl2_scheduler.learning.placement.harmony_lessons import HarmonyChoices, fit_harmony
 from dl2_scheduler.learning.placement.harmony_net import HIDDEN, HarmonyNet
 from dl2_scheduler.learning.placement.harmony_tasks import HarmonyLockstep
@@ -66,11 +66,11 @@ class HarmonyLearner:
         scenarios: whose jobs come, in turn; all in the same clusters and fitted model of speeds.
         net: of the policy, changed.
         settings: see there.
-        seed: of the first sequence of jobs; the others follow.
+        seed: see `FreshJobs`, and of the draws.
     """
 
     def __init__(self, scenarios: Sequence[Scenario], net: HarmonyNet, settings: HarmonySettings, seed: int):
-        self.net, self._settings, self._scenarios, self._next = net, settings, scenarios, seed
+        self.net, self._settings, self._first, self._fresh = net, settings, scenarios[0], FreshJobs(scenarios, seed)
         self._rng = np.random.default_rng(seed)
         groups = len(scenarios[0].machines.sockets)
         self._value = HarmonyNet(len(scenarios[0].profiles), groups, settings.hidden, value=True)
@@ -152,13 +152,7 @@ class HarmonyLearner:
         return (target - value).detach(), nn.functional.mse_loss(value, target)
 
     def _begun(self, clusters: Ints) -> HarmonyLockstep:
-        return HarmonyLockstep.begun(self._scenarios[0], list(self._sequences(clusters)))
-
-    def _sequences(self, clusters: Ints) -> Iterator[Sequence[Job]]:
-        """Yield new jobs for some clusters, each of its own scenario."""
-        for cluster in clusters:
-            self._next += 1
-            yield self._scenarios[cluster % len(self._scenarios)].jobs(self._next)
+        return HarmonyLockstep.begun(self._first, self._fresh.of(clusters))
 
 
 def learn_harmony(
