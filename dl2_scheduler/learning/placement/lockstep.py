@@ -5,20 +5,23 @@ hundred times as fast: only jobs that share a group with what came or went are r
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
-from dl2_scheduler.cluster.free_resources import SLACK
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import SLACK, check_minimum_fits
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import RESOURCES
-from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.learning.placement.compiled_speed import SpeedTables, rate_job
 from dl2_scheduler.policies.learnt.placer import COMPUTING_UNIT
 from dl2_scheduler.sim.placed.scenario import Scenario
+from dl2_scheduler.sim.simulator import MOST_SLOTS
 
 COMES, WAITS, RUNS, ENDED = 0, 1, 2, 3
 """Phases of a job."""
@@ -83,11 +86,15 @@ def clusters_of(scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> Locks
     Args:
         scenario: of all of them; the workload does not matter.
         sequences: the jobs that come in each, by arrival, as many in each.
+
+    Raises:
+        BadInput: a job does not fit, even if nothing else is there; the text says which, and what it asks for.
     """
     names, length = sorted(scenario.profiles), scenario.workload.interval_seconds
     shape = len(sequences), len(sequences[0])
     groups, kinds = len(scenario.machines.sockets), 2 * len(names)
     every = [job for jobs in sequences for job in jobs]
+    _check_fit(every, scenario.machines.capacity)
     speed = {name: each.alone_s / each.batch / COMPUTING_UNIT for name, each in scenario.profiles.items()}
 
     def of_jobs(values: list[float]) -> Floats:
@@ -118,6 +125,29 @@ def clusters_of(scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> Locks
         at=np.zeros(shape[0], dtype=np.int64),
         interval=np.full(shape[0], -1),
     )
+
+
+def _check_fit(jobs: Sequence[Job], capacity: Floats) -> None:
+    """Refuse a job that finds no places for all its tasks in empty groups. Raises BadInput.
+
+    Args:
+        jobs: of any models.
+        capacity: of the groups, (groups, 2).
+    """
+    nodes = [
+        Node(f"group-{number}", dict(zip(RESOURCES, row.tolist(), strict=True))) for number, row in enumerate(capacity)
+    ]
+    kinds = {(job.max_workers, job.max_servers, *job.worker.items(), *job.server.items()): job for job in jobs}
+    for job in kinds.values():
+        whole = replace(job, min_workers=job.max_workers, min_servers=job.max_servers)
+        try:
+            check_fits(whole, nodes)
+            check_minimum_fits(whole, nodes)
+        except BadInput as error:
+            asked = (
+                f"{job.max_workers} workers of {dict(job.worker)} and {job.max_servers} servers of {dict(job.server)}"
+            )
+            raise BadInput(f"job {job.id}, {job.model}, asks for {asked}: {error}") from error
 
 
 @compiled
@@ -232,7 +262,7 @@ def run_interval(all_of: LockstepClusters, tables: SpeedTables, cluster: int, se
 
 @compiled
 def begin_interval(all_of: LockstepClusters, cluster: int, shortest: bool) -> bool:
-    """Begin the next interval, and return whether there are jobs that have not ended.
+    """Begin the next interval, and return whether there are jobs left; False at the last of `MOST_SLOTS` too.
 
     Args:
         all_of: changed.
@@ -262,4 +292,4 @@ def begin_interval(all_of: LockstepClusters, cluster: int, shortest: bool) -> bo
             all_of.order[cluster, where] = job
             count += 1
     all_of.waiting[cluster], all_of.at[cluster] = count, 0
-    return not over
+    return not over and all_of.interval[cluster] < MOST_SLOTS

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
+from dl2_scheduler.cluster.errors import Starved
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.jobs import Job
@@ -27,6 +28,7 @@ from dl2_scheduler.learning.placement.lockstep import (
 from dl2_scheduler.policies.learnt.placer import F32, group_width, job_width
 from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed
 from dl2_scheduler.sim.placed.scenario import Scenario
+from dl2_scheduler.sim.simulator import MOST_SLOTS
 
 Mask = NDArray[np.bool_]
 
@@ -216,8 +218,13 @@ class Lockstep:
         Args:
             decide: returns the choices for tasks, given what it reads of them and their clusters.
             until: which clusters stop before, (clusters,); None: none.
+
+        Raises:
+            Starved: jobs are left after `MOST_SLOTS` intervals.
         """
         while True:
+            if self.clusters.interval.max() >= MOST_SLOTS:
+                raise Starved(f"jobs are left after {MOST_SLOTS} intervals: the policy starves them")
             goes_on = self.active if until is None else self.active & ~until(self)
             which = np.flatnonzero(goes_on)
             if not len(which):

@@ -1,9 +1,12 @@
 """Clusters in lockstep: they say what one cluster of the simulator says, and what a policy reads is the same."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.learning.placement.branching import spent
 from dl2_scheduler.learning.placement.compiled_speed import rate_job, speed_tables
 from dl2_scheduler.learning.placement.imitation import PlacerNet
@@ -13,6 +16,7 @@ from dl2_scheduler.policies.placement.draft import missing_tasks
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.placed.samples import draw_samples
 from dl2_scheduler.sim.placed.scenario import Scenario
+from dl2_scheduler.sim.simulator import MOST_SLOTS
 from tests.dl2_scheduler.learning.placement.fitted_world import fitted_scenario
 
 SCENARIO = fitted_scenario()
@@ -131,3 +135,22 @@ def test_a_run_stops_where_it_is_told():
 def test_worlds_that_are_not_fitted_are_refused():
     with pytest.raises(TypeError, match="PooledSpeed"):
         Lockstep.begun(Scenario.harmony(3.0), [SCENARIO.jobs(0)])
+
+
+@pytest.mark.parametrize("change", [{"worker": {"cpu": 2.0, "gpu": 3.0}}, {"max_servers": 40}])
+def test_a_job_that_fits_nowhere_is_refused_by_its_name(change):
+    """Alone it would wait for ever; so would one of which no task, or not all of them, fit an empty cluster."""
+    jobs = SCENARIO.jobs(0)
+    jobs[3] = replace(jobs[3], **change)
+    with pytest.raises(BadInput, match=rf"job 3, {jobs[3].model}, asks for {jobs[3].max_workers} workers of "):
+        Lockstep.begun(SCENARIO, [jobs])
+
+
+def test_a_policy_that_never_completes_a_job_is_stopped():
+    """Workers on the first server and servers on the second: of two and two, the last one never fits."""
+    scenario = fitted_scenario(jobs=1, servers=2)
+    job = replace(scenario.jobs(0)[0], max_workers=2, max_servers=2, worker={"cpu": 6.0}, server={"cpu": 10.0})
+    lockstep = Lockstep.begun(scenario, [[job]])
+    lockstep.clusters.interval[:] = MOST_SLOTS - 4
+    with pytest.raises(Starved):
+        lockstep.run(lambda groups, job, allowed, _: job[:, 3 * MODELS].astype(int))
