@@ -5,8 +5,9 @@
 Six servers of Harmony's testbed, 60 jobs a sequence, ten sequences a pattern of arrivals, in the mechanistic world.
 What is learnt sees this world only in 13,177 noisy samples of speeds: it imitates a planner and learns in clusters with
 the speeds of a model fitted to the samples, with uniform arrivals of 2 and of 3 jobs an interval. Each seed's run is
-kept in build/bench/placement_harmony/seed-N, for `--placement learnt:RUN` and for the next call, which learns only
-what is not there. Goals are of the median seed; rules are in the order of jobs that suits them best.
+kept in build/bench/placement_harmony/seed-N-KEY, for `--placement learnt:RUN` and for the next call, which learns only
+what is not there with the same settings and jobs: KEY stands for them. Goals are of the median seed; rules are in the
+order of jobs that suits them best, and the planner to beat is the better of two.
 """
 
 import argparse
@@ -20,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.placement import FIRST, fitted_speeds
+from benchmarks.placement import FIRST, SAMPLES, fitted_speeds
+from benchmarks.support.kept import settings_key
 from benchmarks.support.report import FOLDER, BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.figures.placement.contenders import (
@@ -41,17 +43,17 @@ from dl2_scheduler.sim.metrics import estimate
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 RULES = {"load balancing": 32.0, "best fit": 40.0, "LIF-linear, lb": 25.0, "LIF-quadratic, lb": 25.0}
-RULES |= {"LIF-linear, own": 20.0, "LIF-quadratic, own": 20.0}
+RULES |= {"LIF-linear, own": 20.0, "LIF-quadratic, own": 20.0, "tetris-dot": 28.0}
 """By how many percent the learnt policy is to lie under each, at uniform arrivals."""
 PAPER = 25.0
 """By how many percent it is to lie under each at other arrivals."""
-PLANNER = planner_names(FITTED)[0]
+PLANNER, _, ANNEALING = planner_names(FITTED)
 LOADS = 2.0, 3.0
 TAUGHT_SEQUENCES = 20
 SELECTED_SEQUENCES = 20
 SEQUENCES = 10
 RUNS = FOLDER / "placement_harmony"
-_MINUTES = "minutes.json"
+_DONE = "run.json"
 
 
 def main() -> int:
@@ -61,9 +63,10 @@ def main() -> int:
     parser.add_argument("--patterns", nargs="+", default=["uniform-2", "uniform-3", "poisson-2", "google-2"])
     parser.add_argument("--sequences", type=int, default=SEQUENCES)
     arguments = parser.parse_args()
-    runs = [RUNS / f"seed-{seed}" for seed in range(arguments.seeds)]
-    if missing := [seed for seed, run in enumerate(runs) if not (run / _MINUTES).exists()]:
-        _learn(runs, missing, arguments.updates)
+    settings = PlacerSettings(updates=arguments.updates)
+    runs = [RUNS / f"seed-{seed}-{_key(settings)}" for seed in range(arguments.seeds)]
+    if missing := {seed: run for seed, run in enumerate(runs) if not (run / _DONE).exists()}:
+        _learn(missing, settings)
     found = {f"learnt, seed {seed}": open_placer(run) for seed, run in enumerate(runs)}
     rows: list[dict[str, Any]] = []
     goals: list[BenchmarkGoal] = []
@@ -74,13 +77,18 @@ def main() -> int:
         compared = compare_placements(scenario, policies, range(FIRST, FIRST + arguments.sequences), print)
         rows += _rows(pattern, compared, list(found))
         goals += _goals(pattern, compared, list(found))
-    minutes = [json.loads((run / _MINUTES).read_text()) for run in runs]
+    minutes = [json.loads((run / _DONE).read_text())["minutes"] for run in runs]
     goals.append(at_most("training of a policy, median", 60.0, float(np.median(minutes)), "minutes"))
     goals += _speed_goals(found["learnt, seed 0"])
     return finish("placement_harmony", rows, goals, ["numpy", "torch", "numba"])
 
 
-def _learn(runs: Sequence[Path], missing: Sequence[int], updates: int) -> None:
+def _key(settings: PlacerSettings) -> str:
+    jobs = [Scenario.harmony(load).jobs(FIRST) for load in LOADS]
+    return settings_key(settings, TAUGHT_SEQUENCES, SELECTED_SEQUENCES, SAMPLES, jobs)
+
+
+def _learn(missing: Mapping[int, Path], settings: PlacerSettings) -> None:
     """Learn the policies of some seeds, and keep each with the time that it took, lessons and all."""
     began = time.monotonic()
     true = [Scenario.harmony(load) for load in LOADS]
@@ -89,14 +97,20 @@ def _learn(runs: Sequence[Path], missing: Sequence[int], updates: int) -> None:
     lessons = Choices()
     watch(seen, planner, range(TAUGHT, TAUGHT + TAUGHT_SEQUENCES), [lessons])
     common = time.monotonic() - began
-    for seed in missing:
-        began, run = time.monotonic(), runs[seed]
+    for seed, run in missing.items():
+        print(f"{run}: {settings}")
+        began = time.monotonic()
 
         def keep(policy: LearntPlacer, run: Path = run) -> None:
             save_placer(run, PlacerRun(tuple(sorted(true[0].profiles)), policy, speeds))
 
-        learn_placer(seen, lessons, judge, PlacerSettings(updates=updates), seed, print, keep)
-        (run / _MINUTES).write_text(json.dumps((time.monotonic() - began + common) / 60))
+        learn_placer(seen, lessons, judge, settings, seed, _tell, keep)
+        minutes = (time.monotonic() - began + common) / 60
+        (run / _DONE).write_text(json.dumps({"minutes": minutes, "settings": repr(settings)}))
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
 
 
 def seen_worlds(
@@ -114,13 +128,13 @@ def seen_worlds(
 
 
 def _others(scenario: Scenario, speeds: PooledSpeed | None) -> Mapping[str, PlacementPolicy]:
-    wanted = (PLANNER, *RULES)
+    wanted = (PLANNER, ANNEALING, *RULES)
     return {name: each for name, each in contenders(scenario, speeds).items() if name.startswith(wanted)}
 
 
 def _median(found: PlacementComparison, learnt: Sequence[str]) -> str:
     """Return the name of the median policy, the worse of the two in the middle."""
-    return sorted(learnt, key=lambda name: float(found.means[name].mean()))[len(learnt) // 2]
+    return sorted(learnt, key=found.mean)[len(learnt) // 2]
 
 
 def _rows(pattern: str, found: PlacementComparison, learnt: Sequence[str]) -> list[dict[str, Any]]:
@@ -142,11 +156,11 @@ def _goals(pattern: str, found: PlacementComparison, learnt: Sequence[str]) -> l
         )
         for rule, least in RULES.items()
     ]
-    worst = max(learnt, key=lambda name: float(found.means[name].mean()))
-    spread = 100 * float(found.means[worst].mean() / found.means[middle].mean() - 1)
+    spread = 100 * (max(map(found.mean, learnt)) / found.mean(middle) - 1)
+    planner = min((PLANNER, ANNEALING), key=found.mean)
     return [
         *goals,
-        at_least(f"{pattern}: under {PLANNER}", 3.0, found.under(middle, PLANNER).mean, "%"),
+        at_least(f"{pattern}: under the better planner, {planner}", 3.0, found.under(middle, planner).mean, "%"),
         at_most(f"{pattern}: worst seed over the median", 5.0, spread, "%"),
     ]
 
@@ -170,7 +184,8 @@ def _speed_goals(run: PlacerRun) -> list[BenchmarkGoal]:
     rate = count / (time.process_time() - began)
     return [
         at_most("inference of a task at 6 servers", 0.1, 1000 * each, "ms"),
-        at_least("placements in lockstep on a core", 100_000 / 16, rate, "a second"),
+        at_least("placements in lockstep on a core, a sixteenth of the issue's", 100_000 / 16, rate, "a second"),
+        at_least("placements in lockstep on one core, as many as the issue wants of 16", 100_000, rate, "a second"),
     ]
 
 
