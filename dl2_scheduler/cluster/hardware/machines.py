@@ -1,6 +1,6 @@
 """This module describes what is inside the nodes: sockets with cores, GPUs and memory, and the links out of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,11 @@ Floats = NDArray[np.float64]
 
 CPU, GPU = "cpu", "gpu"
 """Names of the resources that sockets have; a cpu is one hardware thread, as containers count it."""
+
+
+def amounts(resources: Mapping[str, float]) -> tuple[float, float]:
+    """Return the cpus and the GPUs among resources."""
+    return resources.get(CPU, 0.0), resources.get(GPU, 0.0)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.hardware.machines import CPU, GPU, HARMONY, Hardware, Machines
+from dl2_scheduler.cluster.hardware.machines import CPU, GPU, HARMONY, Hardware, Machines, amounts
 from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
 from dl2_scheduler.cluster.jobs import Node
@@ -113,7 +113,7 @@ class WorldOptions:
 
 def _hardware(node: Node) -> Hardware:
     """Return a server like Harmony's with other amounts. Raises BadInput: they are of other resources, or no cores."""
-    cpus, gpus = node.capacity.get(CPU, 0.0), node.capacity.get(GPU, 0.0)
+    cpus, gpus = amounts(node.capacity)
     threads = HARMONY.sockets[0].threads
     if set(node.capacity) - {CPU, GPU} or cpus < threads or cpus % threads or gpus % 1:
         raise BadInput(f"--cluster: {node.name} has {dict(node.capacity)}: give an even number of cpu, and whole gpu")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Floats, Ints, Machines, named
+from dl2_scheduler.cluster.hardware.machines import Floats, Ints, Machines, amounts, named
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, ChangingSpeed, PlacedSpeed, PlacementArrays, Rated
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
@@ -60,7 +60,7 @@ class PlacedCluster:
         self.slot, self.slot_seconds = 0, slot_seconds
         self._models = tuple(sorted(profiles))
         self._model = np.array([self._models.index(job.model) for job in self.jobs])
-        self._demand = np.array([[_amounts(job.worker), _amounts(job.server)] for job in self.jobs])
+        self._demand = np.array([[amounts(job.worker), amounts(job.server)] for job in self.jobs])
         work = np.array([job.epochs * job.samples_per_epoch for job in self.jobs])
         self.progress = Progress(np.array([job.arrival for job in self.jobs]), work)
         self.tasks: dict[int, Tasks] = {}
@@ -190,7 +190,3 @@ class PlacedCluster:
         job, finish = self.jobs[number], float(self.progress.finish[number])
         epochs = (left - self.progress.left[number]) / job.samples_per_epoch
         return JobOutcome(job.id, counts[WORKER], counts[SERVER], epochs, None if np.isnan(finish) else finish)
-
-
-def _amounts(resources: Mapping[str, float]) -> tuple[float, float]:
-    return resources.get(CPU, 0.0), resources.get(GPU, 0.0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import SLACK
-from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Floats, Ints, Machines
+from dl2_scheduler.cluster.hardware.machines import Floats, Ints, Machines, amounts
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacedSpeed, PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile
 
@@ -65,14 +65,10 @@ def draw_samples(
         BadInput: no job fits the cluster.
     """
     rng = np.random.default_rng(seed)
-    demand = np.array([[_amounts(profiles[name].worker), _amounts(profiles[name].server)] for name in sorted(profiles)])
+    demand = np.array([[amounts(profiles[name].worker), amounts(profiles[name].server)] for name in sorted(profiles)])
     clusters = [_full(machines, demand, rng) for _ in range(count)]
     rates = [world.rates(each) * rng.lognormal(sigma=noise, size=len(each.model)) for each in clusters]
     return PlacedSamples(clusters, rates)
-
-
-def _amounts(resources: Mapping[str, float]) -> tuple[float, float]:
-    return resources.get(CPU, 0.0), resources.get(GPU, 0.0)
 
 
 def _full(machines: Machines, demand: Floats, rng: np.random.Generator) -> PlacementArrays:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.hardware.machines import HARMONY, Floats, Machines, named
+from dl2_scheduler.cluster.hardware.machines import HARMONY, Floats, Machines, amounts, named
 from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
 from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED, Profile
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
@@ -17,6 +17,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy, PlacementPolicy
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.sim.bound import hard_bound, lp_bound
+from dl2_scheduler.sim.placed.alone import places_alone
 from dl2_scheduler.sim.placed.calibrate import placed
 from dl2_scheduler.sim.placed.cluster import PlacedCluster
 from dl2_scheduler.sim.placed.formula import Formula
@@ -106,32 +107,29 @@ class Scenario:
         return {}
 
     def speed_alone(self, model: str, workers: int, servers: int) -> float:
-        """Return the samples a second of a job that has the cluster to itself, at the best of some places.
-
-        These are all spreads over the first sockets of one, two, three ... nodes, and over so many sockets of the nodes
-        in turn, with workers and servers in turn or one role first.
+        """Return the samples a second of a job that has the cluster to itself, at the best place for it.
 
         Args:
             model: of the job.
             workers: how many it has.
             servers: how many it has.
+
+        Raises:
+            BadInput: it fits nowhere.
         """
         key = model, workers, servers
         if key not in self._speeds_alone:
-            self._speeds_alone[key] = max(self._spreads(*key))
+            self._speeds_alone[key] = self._best_alone(*key)
         return self._speeds_alone[key]
 
-    def _spreads(self, model: str, workers: int, servers: int) -> list[float]:
-        models = sorted(self.profiles)
-        first = np.searchsorted(self.machines.node_of, np.arange(len(self.machines.nodes)))
-        orders = [first] if len(first) == len(self.machines.sockets) else [first, np.arange(len(self.machines.sockets))]
-        found = []
-        for order in orders:
-            for spread in range(1, min(workers + servers, len(order)) + 1):
-                for offset in (0, workers):
-                    groups = order[np.arange(workers) % spread], order[(offset + np.arange(servers)) % spread]
-                    found.append(float(self.world.rates(placed(models, [(model, *groups)]))[0]))
-        return found
+    def _best_alone(self, model: str, workers: int, servers: int) -> float:
+        profile, models = self.profiles[model], sorted(self.profiles)
+        demand = np.array([amounts(profile.worker), amounts(profile.server)])
+        places = places_alone(self.machines, self.topology, demand, (workers, servers))
+        rates = [float(self.world.rates(placed(models, [(model, *groups)]))[0]) for groups in places]
+        if not rates:
+            raise BadInput(f"{workers} workers and {servers} servers of {model} fit nowhere: give larger nodes")
+        return max(rates)
 
     def jobs(self, seed: int) -> list[Job]:
         """Return a sequence of jobs."""
