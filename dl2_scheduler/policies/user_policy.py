@@ -110,7 +110,7 @@ class SimulatedPlacement:
             BadInput: the policy raised, or answered what cannot be done.
         """
         try:
-            found = self._policy.place(view)
+            found = self._policy.place(view.copied())
             check_placement(view, found)
         except BadInput as error:
             raise BadInput(f"placement {self._name}, after {view.now:g} s: {error}") from error

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.measured import MeasuredPlacement
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
-from dl2_scheduler.cluster.hardware.profiles import Profile
+from dl2_scheduler.cluster.hardware.profiles import Profile, check_profile
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,10 @@ def read_table(path: Path) -> MeasuredTable:
         head, *rows = path.read_text().splitlines()
         about = json.loads(head)
         groups, profiles = int(about.pop("groups")), _PROFILES.validate_python(about.pop("profiles"))
+        for profile in profiles.values():
+            check_profile(profile)
         table = MeasuredTable(tuple(read_row(row) for row in rows), profiles, groups, about)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, ValidationError) as error:
         raise BadInput(f"{path} is no table of measured placements: {error}") from error
     for number, row in enumerate(table.placements, 2):
         for job in row.jobs:

@@ -1,5 +1,6 @@
 """This module holds what a model's tasks need when nothing lies beside them: the profiles that placement works with."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -44,6 +45,17 @@ class Profile:
     def step_s(self) -> float:
         """Return the seconds of a step of one worker and one server on two nodes."""
         return self.alone_s + self.size_mb / self.apart_mbps
+
+
+def check_profile(profile: Profile) -> None:
+    """Refuse a profile that was read. Raises ValueError: a number is none, or not positive where it must be."""
+    positive = (profile.batch, profile.batches, profile.alone_s, profile.size_mb)
+    if not all(
+        math.isfinite(number) and number > 0 for number in (*positive, profile.apart_mbps, profile.together_mbps)
+    ):
+        raise ValueError(f"{profile} has a number that is not above 0")
+    if not all(math.isfinite(number) and number >= 0 for number in (profile.cpu_worker, profile.cpu_server)):
+        raise ValueError(f"{profile} uses less than no core")
 
 
 def _on_gpu(cpus: float = 2) -> Resources:

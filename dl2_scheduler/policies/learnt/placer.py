@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import SLACK
 from dl2_scheduler.cluster.hardware.machines import Floats
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.policies.learnt.array_files import Shape, length_of
@@ -106,11 +105,9 @@ class TaskReader:
                 elif kind >= 0:
                     row[kind] += 1
                     row[2 * models + kind] += self._still[other]
-        left = draft.free - draft.view.demand[job, role]
-        rows[:, -2:] = left / self._capacity
-        fits = (left >= -SLACK).all(axis=1) & draft.view.may(job, role)
+        rows[:, -2:] = (draft.free - draft.view.demand[job, role]) / self._capacity
         may_wait = not any(draft.groups.get(job, ([], []))) and any(draft.tasks)  # alone it would wait for nothing
-        return PlacerInputs(rows, self._about(job, role, behind), np.append(fits, may_wait))
+        return PlacerInputs(rows, self._about(job, role, behind), np.append(draft.fits(job, role), may_wait))
 
     def _about(self, job: int, role: int, behind: Sequence[int]) -> F32:
         """Return what the policy reads of a job, the cluster, and the jobs behind it; see `inputs`."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.free_resources import SLACK
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
@@ -42,12 +43,16 @@ class Draft:
         """Return the groups that a job's new tasks may get, whether they fit there or not."""
         return self.within.get(job, self._all)
 
-    def fitting(self, job: int, role: int) -> Ints:
-        """Return the groups that a task may get and where it still fits."""
+    def fits(self, job: int, role: int) -> NDArray[np.bool_]:
+        """Return whether a task may go to each group, and still fits there, (groups,)."""
         # a group that has less than nothing left of what the task does not need takes it
         fits = (np.maximum(self.free, 0.0) >= self.view.demand[job, role] - SLACK).all(axis=1)
-        if self.view.allowed is not None:
-            fits &= self.view.allowed[job, role]
+        found: NDArray[np.bool_] = fits & self.view.may(job, role)
+        return found
+
+    def fitting(self, job: int, role: int) -> Ints:
+        """Return the groups that a task may get and where it still fits."""
+        fits = self.fits(job, role)
         found: Ints = self.within[job][fits[self.within[job]]] if job in self.within else fits.nonzero()[0]
         return found
 

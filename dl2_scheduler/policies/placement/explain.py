@@ -48,7 +48,7 @@ def explain(view: PlacementView, places: Places, speeds: PlacedSpeed, names: Seq
     """
     draft = Draft(view)
     for job, roles in places.groups.items():
-        _put(draft, job, roles)
+        draft.put_all(job, roles)
     found = {}
     for job, roles in places.groups.items():
         chosen = _predicted(draft, job, None, speeds)
@@ -82,12 +82,6 @@ def where(view: PlacementView, roles: Chosen, names: Sequence[str]) -> str:
     )
 
 
-def _put(draft: Draft, job: int, roles: Chosen) -> None:
-    for role, groups in enumerate(roles):
-        for group in groups:
-            draft.put(job, role, group)
-
-
 def _slower(found: _Prediction, best: float) -> str:
     return f"{100 * (best / found.rate - 1):+.0f}% slowdown" if found.rate > 0 else "unknown"
 
@@ -109,7 +103,7 @@ def _elsewhere(draft: Draft, job: int, roles: Chosen, speeds: PlacedSpeed) -> It
         if _fill_node(draft, job, np.flatnonzero(node_of == node)):
             yield _predicted(draft, job, node, speeds)
         draft.drop(job)
-    _put(draft, job, roles)
+    draft.put_all(job, roles)
 
 
 def _fill_node(draft: Draft, job: int, groups: Ints) -> bool:

@@ -19,7 +19,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.interference import LoadInterference
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import PlacementArrays
-from dl2_scheduler.cluster.hardware.profiles import Profile
+from dl2_scheduler.cluster.hardware.profiles import Profile, check_profile
 from dl2_scheduler.cluster.hardware.view import PlacementView
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
 from dl2_scheduler.policies.learnt.placer_files import SPEEDS_FILE, open_speeds, save_speeds
@@ -118,19 +118,24 @@ def _read_profiles(file: Path) -> SpeedModel:
         models = check_models(tuple(told["profiles"]), MOST_MODELS)
         profiles = {name: _profile(values) for name, values in told["profiles"].items()}
         interference = _interference(told["interference"], len(models)) if "interference" in told else None
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError, BadInput) as error:
+    except (
+        OSError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+        BadInput,
+    ) as error:
         raise BadInput(f"{file} is damaged, or of another version: {error}") from error
     return SpeedModel(models, profiles, interference=interference)
 
 
 def _profile(values: Mapping[str, Any]) -> Profile:
-    """Return a profile. Raises ValueError: a number is none, or not positive where it must be."""
+    """Return a profile. Raises ValueError: see `check_profile`."""
     found = Profile(**values)
-    positive = (found.batch, found.batches, found.alone_s, found.size_mb, found.apart_mbps, found.together_mbps)
-    if not all(np.isfinite(number) and number > 0 for number in positive):
-        raise ValueError(f"{values} has a number that is not above 0")
-    if not all(np.isfinite(number) and number >= 0 for number in (found.cpu_worker, found.cpu_server)):
-        raise ValueError(f"{values} uses less than no core")
+    check_profile(found)
     return found
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import SLACK
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView
@@ -152,7 +151,7 @@ class Watched:
         forwards = np.full(len(self.graphs.pods), not begun and not forwarded)
         forwards[pod] = False
         running = len(view.placed.job) > 0 or bool(draft.groups)  # in an empty cluster it would wait for nothing
-        fits = (after >= -SLACK).all(axis=1)
+        fits = draft.fits(job, role)[graph.groups]
         return TaskInputs(pod, job, role, near, about, fits, forwards, not begun and running)
 
 

@@ -1,5 +1,7 @@
 """Measured placements: what is the same one, tables of them, and what LIF reads out of them."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +75,22 @@ def test_other_files_are_refused(text: str, tmp_path: Path):
     path = tmp_path / "table.jsonl"
     path.write_text(text)
     with pytest.raises(BadInput, match=r"table\.jsonl"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("wrong", [{"alone_s": 0.0}, {"apart_mbps": math.nan}, {"cpu_worker": -1.0}])
+def test_profiles_that_cannot_be_are_refused(wrong: dict[str, float], tmp_path: Path):
+    profiles = {model: replace(PUBLISHED[model], **wrong) for model in ("ctc", "wlm")}
+    path = tmp_path / "table.jsonl"
+    path.write_text("\n".join(MeasuredTable((), profiles, 2).lines()))
+    with pytest.raises(BadInput, match="is no table of measured placements"):
+        read_table(path)
+
+
+def test_a_number_of_groups_that_is_none_is_refused(tmp_path: Path):
+    path = tmp_path / "table.jsonl"
+    path.write_text('{"groups": 1e999, "profiles": {}}')
+    with pytest.raises(BadInput, match="is no table of measured placements"):
         read_table(path)
 
 

@@ -61,6 +61,28 @@ def recorded(scenario: Scenario, net: GraphNet, jobs: int = 10, seed: int = 0) -
     return recording
 
 
+class Kept:
+    """Agents that may use every other group, and show what they did there."""
+
+    def __init__(self, policy):
+        self.policy, self.placed = policy, 0
+
+    def place(self, view):
+        shape = len(view.jobs), 2, len(view.free)
+        allowed = np.broadcast_to(np.arange(shape[2]) % 2 == 0, shape)
+        places = self.policy.place(replace(view, allowed=allowed))
+        used = [group for roles in places.groups.values() for groups in roles for group in groups]
+        assert all(group % 2 == 0 for group in used)
+        self.placed += len(used)
+        return places
+
+
+def test_agents_keep_to_groups_that_tasks_may_have():
+    kept = Kept(network().policy())
+    SCENARIO.completion_times(FIXED, kept, SCENARIO.jobs(0)[:10])
+    assert kept.placed > 20
+
+
 @pytest.mark.parametrize("network_type", NetworkType)
 def test_the_agents_numbers_are_the_networks(network_type):
     scenario, net = Scenario.graph(network_type, small=True, lengths=(0.5, 1.0)), network()

@@ -152,6 +152,7 @@ def _without(told: dict, *keys: str) -> dict:
         ),
         (lambda told: {**told, "interference": {"coefficients": [[1]]}}, "damaged"),
         (lambda told: {**told, "profiles": {**told["profiles"], "ctc": {"batch": -1}}}, "damaged"),
+        (lambda told: {**told, "interference": {"coefficients": [[10**400]]}}, "damaged"),
     ],
 )
 def test_damaged_profiles_are_refused(damage, wrong, run: Path):

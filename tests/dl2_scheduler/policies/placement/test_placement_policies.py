@@ -1,5 +1,6 @@
 """All placement policies: one contract, each rule by hand, and planners beside the exact optimum."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -14,6 +15,7 @@ from dl2_scheduler.cluster.hardware.view import RESOURCES, PlacementView, check_
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState
 from dl2_scheduler.figures.placement.contenders import contenders
+from dl2_scheduler.policies.learnt.placer import TaskReader
 from dl2_scheduler.policies.placement.annealing import Annealing
 from dl2_scheduler.policies.placement.balance import BestFit, LoadBalancing, TetrisDot
 from dl2_scheduler.policies.placement.draft import Draft, missing_tasks
@@ -126,6 +128,15 @@ def test_a_node_that_lacks_what_a_task_does_not_need_takes_it():
     assert Draft(view).fitting(0, 0).tolist() == [0]
     view.free[0] = -1, 1
     assert Draft(view).fitting(0, 0).tolist() == []
+
+
+def test_a_learnt_policy_reads_which_groups_a_task_may_have():
+    view = view_of([job(0, "ctc"), job(1, "ctc")])
+    view.free[0] = 8, -1
+    allowed = np.ones((2, 2, 3), dtype=bool)
+    allowed[:, :, 2] = False
+    draft = Draft(replace(view, allowed=allowed))
+    assert TaskReader(draft).inputs(0, 0, ()).allowed.tolist() == [True, True, False, False]
 
 
 def test_a_draft_can_be_undone():
