@@ -58,7 +58,7 @@ def test_one_placement_is_simulated(tmp_path):
         ("evaluate --world formula --placement best-fit --scenario vl2 --cluster 1x2cpu", "servers of its own"),
         ("evaluate --world formula --placement best-fit --server-type i", "give --scenario fat-tree, vl2 or bcube"),
         ("evaluate --world formula --placement best-fit --cluster 2x3cpu", "give an even number of cpu"),
-        ("evaluate --world formula --placement best-fit --cluster 2x8cpu", "takes.*gpu.* which no node has"),
+        ("evaluate --world formula --placement best-fit --cluster 2x8cpu", "fit nowhere: give larger nodes"),
         ("evaluate --world formula --placement best-fit --load 0.1", "no uniform number comes"),
         ("evaluate --world formula --placement best-fit --load 0", "give a positive number"),
         ("evaluate --placement best-fit --policies drf --traces x", "best-fit places tasks .* give --world"),
