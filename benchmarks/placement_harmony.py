@@ -6,8 +6,9 @@ Six servers of Harmony's testbed, 60 jobs a sequence, ten sequences a pattern of
 What is learnt sees this world only in 13,177 noisy samples of speeds: it imitates a planner and learns in clusters with
 the speeds of a model fitted to the samples, with uniform arrivals of 2 and of 3 jobs an interval. Each seed's run is
 kept in build/bench/placement_harmony/seed-N-KEY, for `--placement learnt:RUN` and for the next call, which learns only
-what is not there with the same settings and jobs: KEY stands for them. Goals are of the median seed; rules are in the
-order of jobs that suits them best, and the planner to beat is the better of two.
+what is not there with the same settings and jobs: KEY stands for them. Each is played as it is, and looking ahead: it tries
+64 ways to place an interval's jobs in the fitted world, where jobs of both loads may come. Goals are of the median
+seed; rules are in the order of jobs that suits them best, and the planner to beat is the better of two.
 """
 
 import argparse
@@ -36,10 +37,10 @@ from dl2_scheduler.learning.placement.imitation import Choices, watch
 from dl2_scheduler.learning.placement.judging import TAUGHT, PlacementJudge
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep
 from dl2_scheduler.learning.placement.placer_run import PlacerSettings, learn_placer
+from dl2_scheduler.learning.placement.roll_out_placer import RollOutPlacer
 from dl2_scheduler.policies.learnt.placer import LearntPlacer
 from dl2_scheduler.policies.learnt.placer_files import PlacerRun, open_placer, save_placer
 from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed
-from dl2_scheduler.sim.metrics import estimate
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 RULES = {"load balancing": 32.0, "best fit": 40.0, "LIF-linear, lb": 25.0, "LIF-quadratic, lb": 25.0}
@@ -48,6 +49,8 @@ RULES |= {"LIF-linear, own": 20.0, "LIF-quadratic, own": 20.0, "tetris-dot": 28.
 PAPER = 25.0
 """By how many percent it is to lie under each at other arrivals."""
 PLANNER, _, ANNEALING = planner_names(FITTED)
+KINDS = LEARNT, AHEAD = "learnt", "look-ahead"
+"""The learnt policy as it is, and looking ahead."""
 LOADS = 2.0, 3.0
 TAUGHT_SEQUENCES = 20
 SELECTED_SEQUENCES = 20
@@ -67,19 +70,19 @@ def main() -> int:
     runs = [RUNS / f"seed-{seed}-{_key(settings)}" for seed in range(arguments.seeds)]
     if missing := {seed: run for seed, run in enumerate(runs) if not (run / _DONE).exists()}:
         _learn(missing, settings)
-    found = {f"learnt, seed {seed}": open_placer(run) for seed, run in enumerate(runs)}
+    opened = [open_placer(run) for run in runs]
     rows: list[dict[str, Any]] = []
     goals: list[BenchmarkGoal] = []
     for pattern in arguments.patterns:
         name, load = pattern.split("-")
         scenario = Scenario.harmony(float(load), name)
-        policies = {**_others(scenario, found["learnt, seed 0"].speeds), **found}
-        compared = compare_placements(scenario, policies, range(FIRST, FIRST + arguments.sequences), print)
-        rows += _rows(pattern, compared, list(found))
-        goals += _goals(pattern, compared, list(found))
+        policies = {**_others(scenario, opened[0].speeds), **_played(opened)}
+        compared = compare_placements(scenario, policies, range(FIRST, FIRST + arguments.sequences), _tell)
+        rows += _rows(pattern, compared)
+        goals += _goals(pattern, compared)
     minutes = [json.loads((run / _DONE).read_text())["minutes"] for run in runs]
     goals.append(at_most("training of a policy, median", 60.0, float(np.median(minutes)), "minutes"))
-    goals += _speed_goals(found["learnt, seed 0"])
+    goals += _speed_goals(opened[0])
     return finish("placement_harmony", rows, goals, ["numpy", "torch", "numba"])
 
 
@@ -132,37 +135,60 @@ def _others(scenario: Scenario, speeds: PooledSpeed | None) -> Mapping[str, Plac
     return {name: each for name, each in contenders(scenario, speeds).items() if name.startswith(wanted)}
 
 
-def _median(found: PlacementComparison, learnt: Sequence[str]) -> str:
-    """Return the name of the median policy, the worse of the two in the middle."""
-    return sorted(learnt, key=found.mean)[len(learnt) // 2]
+def _played(runs: Sequence[PlacerRun]) -> dict[str, PlacementPolicy]:
+    """Return each seed's policy as it is, and looking ahead."""
+    found: dict[str, PlacementPolicy] = {f"{LEARNT}, seed {seed}": run.placer for seed, run in enumerate(runs)}
+    for seed, run in enumerate(runs):
+        assert run.speeds is not None
+        may_come = [replace(Scenario.harmony(load), world=run.speeds) for load in LOADS]
+        found[f"{AHEAD}, seed {seed}"] = RollOutPlacer(run.placer, may_come)
+    return found
 
 
-def _rows(pattern: str, found: PlacementComparison, learnt: Sequence[str]) -> list[dict[str, Any]]:
-    middle, rows = _median(found, learnt), []
-    for name, means in found.means.items():
-        gain = found.under(middle, name)
-        margin = None if gain.margin is None else round(gain.margin, 1)
-        intervals = round(estimate(means.tolist()).mean, 3)
-        row = {"arrivals": pattern, "policy": name, "intervals": intervals}
-        rows.append({**row, "median learnt under it %": round(gain.mean, 1), "+-": margin})
+def _median(found: PlacementComparison, kind: str) -> str:
+    """Return the name of the median policy of a kind, the worse of the two in the middle."""
+    names = _of_kind(found, kind)
+    return sorted(names, key=found.mean)[len(names) // 2]
+
+
+def _of_kind(found: PlacementComparison, kind: str) -> list[str]:
+    return [name for name in found.means if name.startswith(f"{kind}, seed ")]
+
+
+def _rows(pattern: str, found: PlacementComparison) -> list[dict[str, Any]]:
+    rows = []
+    for name in found.means:
+        row: dict[str, Any] = {"arrivals": pattern, "policy": name, "intervals": round(found.mean(name), 3)}
+        for kind in KINDS:
+            gain = found.under(_median(found, kind), name)
+            row[f"median {kind} under it %"] = round(gain.mean, 1)
+            row[f"{kind} +-"] = None if gain.margin is None else round(gain.margin, 1)
+        rows.append(row)
     return rows
 
 
-def _goals(pattern: str, found: PlacementComparison, learnt: Sequence[str]) -> list[BenchmarkGoal]:
-    middle, uniform = _median(found, learnt), pattern.startswith("uniform")
-    goals = [
-        at_least(
-            f"{pattern}: under {rule}", least if uniform else PAPER, found.under(middle, found.best(rule)).mean, "%"
-        )
-        for rule, least in RULES.items()
-    ]
-    spread = 100 * (max(map(found.mean, learnt)) / found.mean(middle) - 1)
+def _goals(pattern: str, found: PlacementComparison) -> list[BenchmarkGoal]:
+    uniform, goals = pattern.startswith("uniform"), []
     planner = min((PLANNER, ANNEALING), key=found.mean)
-    return [
-        *goals,
-        at_least(f"{pattern}: under the better planner, {planner}", 3.0, found.under(middle, planner).mean, "%"),
-        at_most(f"{pattern}: worst seed over the median", 5.0, spread, "%"),
-    ]
+    for kind in KINDS:
+        middle = _median(found, kind)
+        goals += [
+            at_least(
+                f"{pattern}: {kind} under {rule}",
+                least if uniform else PAPER,
+                found.under(middle, found.best(rule)).mean,
+                "%",
+            )
+            for rule, least in RULES.items()
+        ]
+        spread = 100 * (max(map(found.mean, _of_kind(found, kind))) / found.mean(middle) - 1)
+        goals += [
+            at_least(
+                f"{pattern}: {kind} under the better planner, {planner}", 3.0, found.under(middle, planner).mean, "%"
+            ),
+            at_most(f"{pattern}: {kind}, worst seed over the median", 5.0, spread, "%"),
+        ]
+    return goals
 
 
 def _speed_goals(run: PlacerRun) -> list[BenchmarkGoal]:

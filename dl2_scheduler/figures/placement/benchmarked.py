@@ -35,13 +35,12 @@ def three_arrivals() -> Picture:
     """Return figure 8: completion times at three patterns of arrivals, each rule in its better order."""
     best: dict[str, dict[str, float]] = {}
     for row in measured("placement_harmony"):
-        name = "learnt" if row["policy"].startswith("learnt") else row["policy"].removesuffix(SHORTEST)
-        by, intervals = best.setdefault(name, {}), row["intervals"]
-        if name == "learnt":
-            if row["median learnt under it %"] == 0:
-                by[row["arrivals"]] = intervals
-        else:
+        name, seed, _ = row["policy"].partition(", seed ")
+        by, intervals = best.setdefault(name.removesuffix(SHORTEST), {}), row["intervals"]
+        if not seed:
             by[row["arrivals"]] = min(intervals, by.get(row["arrivals"], intervals))
+        elif row[f"median {name} under it %"] == 0:
+            by[row["arrivals"]] = intervals
     rows = [{"policy": name, "arrivals": x, "intervals": y} for name, by in best.items() for x, y in by.items()]
     bars = [_bars(name, list(by), list(by.values())) for name, by in best.items()]
     return Picture([Panel(_PATTERNS, bars, y_label="mean completion time, intervals", width=2.4)], rows)

@@ -8,12 +8,14 @@ from torch import nn
 
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.learning.placement.harmony_net import HarmonyNet, cluster_of, state_of
+from dl2_scheduler.learning.placement.harmony_net import HarmonyNet, state_of
 from dl2_scheduler.learning.placement.harmony_tasks import PLACED, allow
 from dl2_scheduler.learning.placement.imitation import next_group
 from dl2_scheduler.learning.placement.lockstep import put
 from dl2_scheduler.learning.placement.lockstep_tasks import Mask, next_role
+from dl2_scheduler.learning.placement.lockstep_view import cluster_of
 from dl2_scheduler.policies.learnt.placer import F32
+from dl2_scheduler.policies.placement.greedy_fill import JobOrder
 
 
 @dataclass
@@ -25,7 +27,7 @@ class HarmonyChoices:
 
     def add(self, view: PlacementView, places: Places) -> None:
         """Take note of a planner's places; what Harmony has no action for is left out, and placed nevertheless."""
-        clusters, count = cluster_of(view), len(view.free)
+        clusters, count = cluster_of(view, JobOrder.ARRIVAL), len(view.free)
         allowed = np.zeros(2 * PLACED * count, dtype=bool)
         for row, job in enumerate(clusters.order[0, : min(PLACED, int(clusters.waiting[0]))].tolist()):
             left = [list(groups) for groups in places.groups.get(job, ((), ()))]

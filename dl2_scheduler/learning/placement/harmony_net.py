@@ -15,10 +15,11 @@ from dl2_scheduler.cluster.hardware.machines import Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.learning.placement.harmony_tasks import PLACED, SEEN, allow, group_row, job_row, look
-from dl2_scheduler.learning.placement.lockstep import RUNS, WAITS, LockstepClusters, put
+from dl2_scheduler.learning.placement.lockstep import LockstepClusters, put
 from dl2_scheduler.learning.placement.lockstep_tasks import Mask
+from dl2_scheduler.learning.placement.lockstep_view import cluster_of
 from dl2_scheduler.policies.learnt.placer import F32
-from dl2_scheduler.policies.placement.greedy_fill import JobOrder, waiting
+from dl2_scheduler.policies.placement.greedy_fill import JobOrder
 
 _ROW = 32
 HIDDEN = (196, 196, 128)
@@ -81,7 +82,7 @@ class HarmonyPlacer:
 
     def place(self, view: PlacementView) -> Places:
         """See `PlacementPolicy.place`."""
-        clusters = cluster_of(view)
+        clusters = cluster_of(view, JobOrder.ARRIVAL)
         count = len(view.free)
         allowed = np.zeros((1, 2 * PLACED * count), dtype=bool)
         while allow(clusters, 0, allowed[0]):
@@ -89,39 +90,6 @@ class HarmonyPlacer:
             row, rest = divmod(int(self.net.best(jobs, servers, allowed)[0]), 2 * count)
             put(clusters, 0, int(clusters.order[0, row]), rest // count, rest % count)
         return places_of(clusters)
-
-
-def cluster_of(view: PlacementView) -> LockstepClusters:
-    """Return a view as a single cluster in lockstep, at the first choice of an interval."""
-    jobs, groups, kinds = len(view.jobs), len(view.free), 2 * len(view.models)
-    own = np.zeros((jobs, groups, 2), dtype=np.int64)
-    np.add.at(own, (view.placed.job, view.placed.group, view.placed.role), 1)
-    order = waiting(view, JobOrder.ARRIVAL)
-    phase = np.full(jobs, RUNS)
-    phase[order] = WAITS
-    zeros, ints = np.zeros((1, jobs)), np.zeros(1, dtype=np.int64)
-    return LockstepClusters(
-        model=view.placed.model[None],
-        asked=(own.sum(axis=1) + view.missing)[None],
-        demand=view.demand[None],
-        arrival=zeros.astype(np.int64),
-        work=zeros + 1,
-        computing=zeros,
-        left=zeros,
-        rate=zeros,
-        finish=zeros,
-        phase=phase[None],
-        own=own[None],
-        first=np.full((1, jobs), -1),
-        kinds=np.zeros((1, groups, kinds), dtype=np.int64),
-        lasting=np.zeros((1, groups, kinds)),
-        free=view.free[None].copy(),
-        changed=np.zeros((1, groups), dtype=bool),
-        order=np.array([order + [0] * (jobs - len(order))], dtype=np.int64),
-        waiting=ints + len(order),
-        at=ints.copy(),
-        interval=ints.copy(),
-    )
 
 
 def state_of(clusters: LockstepClusters, view: PlacementView) -> tuple[F32, F32]:
