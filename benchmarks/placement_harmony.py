@@ -6,9 +6,9 @@ Six servers of Harmony's testbed, 60 jobs a sequence, ten sequences a pattern of
 What is learnt sees this world only in 13,177 noisy samples of speeds: it imitates a planner and learns in clusters with
 the speeds of a model fitted to the samples, with uniform arrivals of 2 and of 3 jobs an interval. Each seed's run is
 kept in build/bench/placement_harmony/seed-N-KEY, for `--placement learnt:RUN` and for the next call, which learns only
-what is not there with the same settings and jobs: KEY stands for them. Each is played as it is, and looking ahead: it tries
-64 ways to place an interval's jobs in the fitted world, where jobs of both loads may come. Goals are of the median
-seed; rules are in the order of jobs that suits them best, and the planner to beat is the better of two.
+what is not there with the same settings and jobs: KEY stands for them. Each is played as it is, and looking ahead: it
+tries 64 ways to place an interval's jobs in the fitted world, where jobs of both loads may come. Goals are of the
+median seed; rules are in the order of jobs that suits them best, and the planner to beat is the better of two.
 """
 
 import argparse
