@@ -102,7 +102,10 @@ class Copies:
             said[block] = max(said.get(block, NOTHING), frame.version)
 
     def _check_told(self, owner: Process, other: Process, frame: Any) -> None:
-        """Nobody gets a version of a block before the follower has it that the owner's configuration names."""
+        """Nobody gets a version of a block before the follower has it that the owner's configuration names.
+
+        A follower that is expelled can have it no more: then another server has it, who has just handed the block over.
+        """
         number = frame.configuration
         for block in members(frame.runs):
             held = self._holds(owner, block)
@@ -113,6 +116,9 @@ class Copies:
             if follower in (None, owner) or (frame.kind is Kind.HANDOVER and follower is other):
                 continue
             known = self._known(follower, owner, block, number)
+            if follower.server.node in owner.server.standing.dead:
+                others = (each for each in self._servers.values() if each is not owner and each.state != DEAD)
+                known = max([known, *(self._holds(each, block) for each in others)])
             if known < version and not (frame.kind is Kind.HANDOVER and frame.meta.empty):
                 self._wrong(
                     f"{owner} tells {other} of block {block} at version {version} ({frame.kind.name}), of which its "
