@@ -1,8 +1,11 @@
 """This benchmark learns placement policies and compares them with rules and planners, on sequences nobody learnt from.
 
     python -m benchmarks.placement_harmony [--seeds 5] [--updates 600] [--patterns uniform-2 poisson-2 ...]
+    python -m benchmarks.placement_harmony --servers 30 --seeds 1 --updates 200 --sequences 4 --patterns uniform-2
 
-Six servers of Harmony's testbed, 60 jobs a sequence, ten sequences a pattern of arrivals, in the mechanistic world.
+Six servers of Harmony's testbed, 60 jobs a sequence, ten sequences a pattern of arrivals, in the mechanistic world; or
+more servers, with as many more jobs, but fewer sequences to learn from and to be selected by: planning takes longer.
+Annealing is left out there, as it takes hours.
 What is learnt sees this world only in 13,177 noisy samples of speeds: it imitates a planner and learns in clusters with
 the speeds of a model fitted to the samples, with uniform arrivals of 2 and of 3 jobs an interval. Each seed's run is
 kept in build/bench/placement_harmony/seed-N-KEY, for `--placement learnt:RUN` and for the next call, which learns only
@@ -16,7 +19,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,7 @@ from dl2_scheduler.figures.placement.contenders import (
     contenders,
     planner_names,
 )
+from dl2_scheduler.learning.placement.branching import BranchSettings
 from dl2_scheduler.learning.placement.imitation import Choices, watch
 from dl2_scheduler.learning.placement.judging import TAUGHT, PlacementJudge
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep
@@ -52,11 +56,45 @@ PLANNER, _, ANNEALING = planner_names(FITTED)
 KINDS = LEARNT, AHEAD = "learnt", "look-ahead"
 """The learnt policy as it is, and looking ahead."""
 LOADS = 2.0, 3.0
+SIX = 6
+"""Servers of the testbed, to which loads and patterns belong."""
 TAUGHT_SEQUENCES = 20
 SELECTED_SEQUENCES = 20
 SEQUENCES = 10
-RUNS = FOLDER / "placement_harmony"
 _DONE = "run.json"
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """A `Testbed` is Harmony's, or a larger one of the same servers.
+
+    Attributes:
+        servers: how many; with more of them more jobs come, and sequences are longer and fewer.
+    """
+
+    servers: int = SIX
+
+    def scenario(self, load: float, pattern: str = "uniform") -> Scenario:
+        """Return where jobs come.
+
+        Args:
+            load: jobs an interval for each six servers.
+            pattern: see `Workload`.
+        """
+        return Scenario.harmony(load * self.servers / SIX, pattern, self.servers)
+
+    def scenarios(self) -> list[Scenario]:
+        """Return where policies learn: one scenario for each load."""
+        return [self.scenario(load) for load in LOADS]
+
+    def fewer(self, of_six: int) -> int:
+        """Return a number that belongs to six servers, in proportion to jobs."""
+        return max(1, of_six * SIX // self.servers)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the benchmark there."""
+        return "placement_harmony" if self.servers == SIX else f"placement_harmony_{self.servers}"
 
 
 def main() -> int:
@@ -65,40 +103,51 @@ def main() -> int:
     parser.add_argument("--updates", type=int, default=600, help="from rewards")
     parser.add_argument("--patterns", nargs="+", default=["uniform-2", "uniform-3", "poisson-2", "google-2"])
     parser.add_argument("--sequences", type=int, default=SEQUENCES)
+    parser.add_argument("--servers", type=int, default=SIX)
     arguments = parser.parse_args()
-    settings = PlacerSettings(updates=arguments.updates)
-    runs = [RUNS / f"seed-{seed}-{_key(settings)}" for seed in range(arguments.seeds)]
+    testbed = Testbed(arguments.servers)
+    states = testbed.fewer(BranchSettings().states)
+    settings = PlacerSettings(updates=arguments.updates, branching=BranchSettings(states=states))
+    folder, key = FOLDER / testbed.name, _key(testbed, settings)
+    runs = [folder / f"seed-{seed}-{key}" for seed in range(arguments.seeds)]
     if missing := {seed: run for seed, run in enumerate(runs) if not (run / _DONE).exists()}:
-        _learn(missing, settings)
+        _learn(testbed, missing, settings)
     opened = [open_placer(run) for run in runs]
     rows: list[dict[str, Any]] = []
     goals: list[BenchmarkGoal] = []
     for pattern in arguments.patterns:
         name, load = pattern.split("-")
-        scenario = Scenario.harmony(float(load), name)
-        policies = {**_others(scenario, opened[0].speeds), **_played(opened)}
+        scenario = testbed.scenario(float(load), name)
+        policies = {**_others(scenario, opened[0].speeds), **_played(testbed, opened)}
         compared = compare_placements(scenario, policies, range(FIRST, FIRST + arguments.sequences), _tell)
         rows += _rows(pattern, compared)
         goals += _goals(pattern, compared)
+        for row in rows[-len(compared.means) :]:
+            print(row, flush=True)
     minutes = [json.loads((run / _DONE).read_text())["minutes"] for run in runs]
     goals.append(at_most("training of a policy, median", 60.0, float(np.median(minutes)), "minutes"))
-    goals += _speed_goals(opened[0])
-    return finish("placement_harmony", rows, goals, ["numpy", "torch", "numba"])
+    if testbed.servers == SIX:
+        goals += _speed_goals(opened[0])
+    return finish(testbed.name, rows, goals, ["numpy", "torch", "numba"])
 
 
-def _key(settings: PlacerSettings) -> str:
-    jobs = [Scenario.harmony(load).jobs(FIRST) for load in LOADS]
-    return settings_key(settings, TAUGHT_SEQUENCES, SELECTED_SEQUENCES, SAMPLES, jobs)
+def _key(testbed: Testbed, settings: PlacerSettings) -> str:
+    jobs = [scenario.jobs(FIRST) for scenario in testbed.scenarios()]
+    taught, selected = testbed.fewer(TAUGHT_SEQUENCES), testbed.fewer(SELECTED_SEQUENCES)
+    return settings_key(settings, taught, selected, SAMPLES, jobs)
 
 
-def _learn(missing: Mapping[int, Path], settings: PlacerSettings) -> None:
-    """Learn the policies of some seeds, and keep each with the time that it took, lessons and all."""
+def _learn(testbed: Testbed, missing: Mapping[int, Path], settings: PlacerSettings) -> None:
+    """Learn the policies of some seeds, and keep each with the time that it took, lessons and all.
+
+    The model of speeds is fitted to placements on six servers, whatever the testbed: it reads groups, not clusters.
+    """
     began = time.monotonic()
-    true = [Scenario.harmony(load) for load in LOADS]
-    speeds = fitted_speeds(true[0])
-    seen, judge, planner = seen_worlds(true, speeds)
+    true = testbed.scenarios()
+    speeds = fitted_speeds(Testbed().scenario(LOADS[0]))
+    seen, judge, planner = seen_worlds(true, speeds, testbed.fewer(SELECTED_SEQUENCES))
     lessons = Choices()
-    watch(seen, planner, range(TAUGHT, TAUGHT + TAUGHT_SEQUENCES), [lessons])
+    watch(seen, planner, range(TAUGHT, TAUGHT + testbed.fewer(TAUGHT_SEQUENCES)), [lessons])
     common = time.monotonic() - began
     for seed, run in missing.items():
         print(f"{run}: {settings}")
@@ -117,30 +166,36 @@ def _tell(line: str) -> None:
 
 
 def seen_worlds(
-    true: Sequence[Scenario], speeds: PooledSpeed
+    true: Sequence[Scenario], speeds: PooledSpeed, selected: int = SELECTED_SEQUENCES
 ) -> tuple[list[Scenario], PlacementJudge, PlacementPolicy]:
     """Return the scenarios as learners see them, who judges them there, and the planner that they begin with.
 
     Args:
         true: the scenarios.
         speeds: that are fitted to them.
+        selected: sequences of each by which policies are judged.
     """
     seen = [replace(scenario, world=speeds) for scenario in true]
     planner = contenders(true[0], speeds)[PLANNER]
-    return seen, PlacementJudge(seen, planner, SELECTED_SEQUENCES), planner
+    return seen, PlacementJudge(seen, planner, selected), planner
 
 
 def _others(scenario: Scenario, speeds: PooledSpeed | None) -> Mapping[str, PlacementPolicy]:
-    wanted = (PLANNER, ANNEALING, *RULES)
+    wanted = (PLANNER, *_annealing(scenario), *RULES)
     return {name: each for name, each in contenders(scenario, speeds).items() if name.startswith(wanted)}
 
 
-def _played(runs: Sequence[PlacerRun]) -> dict[str, PlacementPolicy]:
+def _annealing(scenario: Scenario) -> tuple[str, ...]:
+    """Return the name of the planner that only small clusters have."""
+    return (ANNEALING,) if len(scenario.machines.nodes) <= SIX else ()
+
+
+def _played(testbed: Testbed, runs: Sequence[PlacerRun]) -> dict[str, PlacementPolicy]:
     """Return each seed's policy as it is, and looking ahead."""
     found: dict[str, PlacementPolicy] = {f"{LEARNT}, seed {seed}": run.placer for seed, run in enumerate(runs)}
     for seed, run in enumerate(runs):
         assert run.speeds is not None
-        may_come = [replace(Scenario.harmony(load), world=run.speeds) for load in LOADS]
+        may_come = [replace(scenario, world=run.speeds) for scenario in testbed.scenarios()]
         found[f"{AHEAD}, seed {seed}"] = RollOutPlacer(run.placer, may_come)
     return found
 
@@ -169,7 +224,7 @@ def _rows(pattern: str, found: PlacementComparison) -> list[dict[str, Any]]:
 
 def _goals(pattern: str, found: PlacementComparison) -> list[BenchmarkGoal]:
     uniform, goals = pattern.startswith("uniform"), []
-    planner = min((PLANNER, ANNEALING), key=found.mean)
+    planner = min((name for name in (PLANNER, ANNEALING) if name in found.means), key=found.mean)
     for kind in KINDS:
         middle = _median(found, kind)
         goals += [

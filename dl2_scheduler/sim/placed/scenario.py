@@ -26,6 +26,8 @@ from dl2_scheduler.sim.placed.placed_speed import Mechanistic
 from dl2_scheduler.sim.placed.workloads import Workload
 from dl2_scheduler.sim.simulator import steps
 
+JOBS_OF_A_SERVER = 10
+"""Jobs of a sequence for each server of Harmony's testbed, which has six."""
 GRAPH_INTERVAL = 1800.0
 """Seconds of an interval of the graph scheduler."""
 GRAPH_PARTITION = 100
@@ -66,7 +68,8 @@ class Scenario:
         profiles = {model: PUBLISHED[model] for model in HARMONY_MODELS}
         topology = flat_of(machines)
         world = Mechanistic(machines, topology, profiles, strength)
-        return cls(machines, topology, profiles, world, Workload(profiles, mean=mean, pattern=pattern))
+        jobs = Workload(profiles, jobs=JOBS_OF_A_SERVER * servers, mean=mean, pattern=pattern)
+        return cls(machines, topology, profiles, world, jobs)
 
     @classmethod
     def graph(
