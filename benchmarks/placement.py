@@ -19,10 +19,8 @@ from dl2_scheduler.figures.placement.contenders import (
     contenders,
     planner_names,
 )
-from dl2_scheduler.learning.placement.reward_model import FitSettings, fit_pooled
-from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed
+from dl2_scheduler.learning.placement.reward_model import fit_world
 from dl2_scheduler.sim.metrics import estimate
-from dl2_scheduler.sim.placed.samples import draw_samples
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 SAMPLES = 13_177  # that planners' models are fitted to, with noise, as many as Harmony's authors had
@@ -35,7 +33,7 @@ def main() -> int:
     parser.add_argument("--loads", type=float, nargs="+", default=[1.0, 2.0, 3.0], help="jobs an interval")
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    fitted = fitted_speeds(Scenario.harmony(arguments.loads[0]))  # the same at every load
+    fitted = fit_world(Scenario.harmony(arguments.loads[0]), SAMPLES)  # the same at every load
     for load in arguments.loads:
         scenario = Scenario.harmony(load)
         seeds = range(FIRST, FIRST + arguments.sequences)
@@ -44,12 +42,6 @@ def main() -> int:
         found = compare_placements(scenario, policies, seeds, print)
         rows += _rows(load, found)
     return finish("placement", rows, [], ["numpy", "numba", "scipy"])
-
-
-def fitted_speeds(scenario: Scenario) -> PooledSpeed:
-    """Return a model of a scenario's speeds, fitted to noisy samples of other placements."""
-    samples = draw_samples(scenario.machines, scenario.profiles, scenario.world, SAMPLES, 0)
-    return fit_pooled(samples, scenario.profiles, len(scenario.machines.sockets), FitSettings(epochs=30))
 
 
 def _rows(load: float, found: PlacementComparison) -> Sequence[dict[str, Any]]:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.placement import FIRST, SAMPLES, fitted_speeds
+from benchmarks.placement import FIRST, SAMPLES
 from benchmarks.support.kept import settings_key
 from benchmarks.support.report import FOLDER, BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
@@ -36,15 +36,17 @@ from dl2_scheduler.figures.placement.contenders import (
     contenders,
     planner_names,
 )
+from dl2_scheduler.figures.placement.fitted_model import fitted_model
 from dl2_scheduler.learning.placement.branching import BranchSettings
-from dl2_scheduler.learning.placement.imitation import Choices, watch
-from dl2_scheduler.learning.placement.judging import TAUGHT, PlacementJudge
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep
-from dl2_scheduler.learning.placement.placer_run import PlacerSettings, learn_placer
+from dl2_scheduler.learning.placement.placer_lessons import learn_run, take_lessons
+from dl2_scheduler.learning.placement.placer_run import PlacerSettings
 from dl2_scheduler.learning.placement.roll_out_placer import RollOutPlacer
 from dl2_scheduler.policies.learnt.placer import LearntPlacer
-from dl2_scheduler.policies.learnt.placer_files import PlacerRun, open_placer, save_placer
+from dl2_scheduler.policies.learnt.placer_files import PlacerRun, open_placer
 from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed
+from dl2_scheduler.policies.placement.registry import local_search
+from dl2_scheduler.policies.placement.speed_model import SpeedModel
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 RULES = {"load balancing": 32.0, "best fit": 40.0, "LIF-linear, lb": 25.0, "LIF-quadratic, lb": 25.0}
@@ -143,20 +145,14 @@ def _learn(testbed: Testbed, missing: Mapping[int, Path], settings: PlacerSettin
     The model of speeds is fitted to placements on six servers, whatever the testbed: it reads groups, not clusters.
     """
     began = time.monotonic()
-    true = testbed.scenarios()
-    speeds = fitted_speeds(Testbed().scenario(LOADS[0]))
-    seen, judge, planner = seen_worlds(true, speeds, testbed.fewer(SELECTED_SEQUENCES))
-    lessons = Choices()
-    watch(seen, planner, range(TAUGHT, TAUGHT + testbed.fewer(TAUGHT_SEQUENCES)), [lessons])
+    seen, model = seen_worlds(testbed.scenarios(), Testbed().scenario(LOADS[0]))
+    sequences = testbed.fewer(TAUGHT_SEQUENCES), testbed.fewer(SELECTED_SEQUENCES)
+    lessons = take_lessons(seen, local_search(model), *sequences)
     common = time.monotonic() - began
     for seed, run in missing.items():
         print(f"{run}: {settings}")
         began = time.monotonic()
-
-        def keep(policy: LearntPlacer, run: Path = run) -> None:
-            save_placer(run, PlacerRun(tuple(sorted(true[0].profiles)), policy, speeds))
-
-        learn_placer(seen, lessons, judge, settings, seed, _tell, keep)
+        learn_run(run, model, lessons, settings, seed, lambda done, excess: _tell(f"{done} updates: {excess:+.1%}"))
         minutes = (time.monotonic() - began + common) / 60
         (run / _DONE).write_text(json.dumps({"minutes": minutes, "settings": repr(settings)}))
 
@@ -165,19 +161,16 @@ def _tell(line: str) -> None:
     print(line, flush=True)
 
 
-def seen_worlds(
-    true: Sequence[Scenario], speeds: PooledSpeed, selected: int = SELECTED_SEQUENCES
-) -> tuple[list[Scenario], PlacementJudge, PlacementPolicy]:
-    """Return the scenarios as learners see them, who judges them there, and the planner that they begin with.
+def seen_worlds(true: Sequence[Scenario], measured: Scenario) -> tuple[list[Scenario], SpeedModel]:
+    """Return the scenarios as learners see them, and the model that is fitted to samples of one.
 
     Args:
         true: the scenarios.
-        speeds: that are fitted to them.
-        selected: sequences of each by which policies are judged.
+        measured: with the same servers and models, where the samples are taken.
     """
-    seen = [replace(scenario, world=speeds) for scenario in true]
-    planner = contenders(true[0], speeds)[PLANNER]
-    return seen, PlacementJudge(seen, planner, selected), planner
+    model = fitted_model(measured, SAMPLES)
+    assert model.speeds is not None
+    return [replace(scenario, world=model.speeds) for scenario in true], model
 
 
 def _others(scenario: Scenario, speeds: PooledSpeed | None) -> Mapping[str, PlacementPolicy]:

@@ -18,8 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.placement import FIRST, SAMPLES, fitted_speeds
-from benchmarks.placement_harmony import LOADS, PLANNER, SEQUENCES, TAUGHT_SEQUENCES, seen_worlds
+from benchmarks.placement import FIRST, SAMPLES
+from benchmarks.placement_harmony import (
+    LOADS,
+    PLANNER,
+    SELECTED_SEQUENCES,
+    SEQUENCES,
+    TAUGHT_SEQUENCES,
+    seen_worlds,
+)
 from benchmarks.support.kept import settings_key
 from benchmarks.support.report import FOLDER, as_program, at_most, finish
 from dl2_scheduler.figures.placement.contenders import compare_placements
@@ -27,7 +34,8 @@ from dl2_scheduler.learning.placement.harmony_lessons import HarmonyChoices
 from dl2_scheduler.learning.placement.harmony_net import HarmonyPlacer
 from dl2_scheduler.learning.placement.harmony_run import HarmonySettings, learn_harmony
 from dl2_scheduler.learning.placement.imitation import watch
-from dl2_scheduler.learning.placement.judging import TAUGHT
+from dl2_scheduler.learning.placement.judging import TAUGHT, PlacementJudge
+from dl2_scheduler.policies.placement.registry import local_search
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 FULL, SUPERVISED = "full", "supervised first"
@@ -75,7 +83,9 @@ def _learn(missing: Mapping[tuple[str, int], Path], updates: int) -> None:
     """Learn some variants, and keep what each was worth."""
     PARTS.mkdir(parents=True, exist_ok=True)
     true = [Scenario.harmony(load) for load in LOADS]
-    seen, judge, planner = seen_worlds(true, fitted_speeds(true[0]))
+    seen, model = seen_worlds(true, true[0])
+    planner = local_search(model)
+    judge = PlacementJudge(seen, planner, SELECTED_SEQUENCES)
     tested = range(FIRST, FIRST + SEQUENCES)
     planned = [compare_placements(scenario, {PLANNER: planner}, tested).means[PLANNER] for scenario in true]
     lessons = HarmonyChoices()

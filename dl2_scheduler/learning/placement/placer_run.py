@@ -47,7 +47,7 @@ def learn_placer(
     judge: PlacementJudge,
     settings: PlacerSettings = PlacerSettings(),
     seed: int = 0,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[int, float], None] = lambda *_: None,
     keep: Callable[[LearntPlacer], None] = lambda _: None,
 ) -> LearntPlacer:
     """Make a policy, and return the one that was best on sequences which nobody learnt from.
@@ -59,7 +59,8 @@ def learn_placer(
         judge: selects the best.
         settings: of the run.
         seed: of everything but the lessons.
-        tell: gets a line for each judgement.
+        tell: gets at each judgement how many updates there were, and by which part of the planner's completion times
+            the policy's lie over them.
         keep: gets each policy that is the best so far, so that an interrupted run leaves something.
     """
     torch.manual_seed(seed)
@@ -68,7 +69,7 @@ def learn_placer(
         fit_choices(net, lessons, settings.epochs, seed)
     best = net.policy()
     least = _excess(judge, best)
-    tell(f"at the start: {least:+.1%}")
+    tell(0, least)
     keep(best)
     averaged = deepcopy(net)
     optimizer = torch.optim.Adam(net.parameters(), lr=settings.gradient.rate)
@@ -83,7 +84,7 @@ def learn_placer(
         if (update + 1) % settings.judged_every == 0:
             policy = averaged.policy()
             excess = _excess(judge, policy)
-            tell(f"{update + 1} updates: {excess:+.1%}")
+            tell(update + 1, excess)
             if excess < least:
                 least, best = excess, policy
                 keep(best)

@@ -23,7 +23,8 @@ from dl2_scheduler.policies.learnt.pooled_speed import (
     base_speeds,
     pooled_inputs,
 )
-from dl2_scheduler.sim.placed.samples import PlacedSamples
+from dl2_scheduler.sim.placed.samples import PlacedSamples, draw_samples
+from dl2_scheduler.sim.placed.scenario import Scenario
 
 _EMBEDDED, _TASK, _JOB = 24, 64, 96
 _ROLES = (WORKER, SERVER)
@@ -136,6 +137,18 @@ def fit_pooled(
         optimizer.step()
         schedule.step()
     return PooledSpeed({name: value.detach().numpy() for name, value in net.state_dict().items()}, base)
+
+
+def fit_world(scenario: Scenario, count: int, settings: FitSettings = FitSettings(epochs=30)) -> PooledSpeed:
+    """Fit our model to noisy samples of a scenario's world, as a cluster would measure them.
+
+    Args:
+        scenario: whose jobs lie at random places in the samples.
+        count: of samples.
+        settings: of the fit; samples are drawn with its seed.
+    """
+    samples = draw_samples(scenario.machines, scenario.profiles, scenario.world, count, settings.seed)
+    return fit_pooled(samples, scenario.profiles, len(scenario.machines.sockets), settings)
 
 
 def batches(samples: PlacedSamples, settings: FitSettings) -> Iterator[PlacedSamples]:

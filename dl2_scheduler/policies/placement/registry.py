@@ -74,7 +74,8 @@ def _lif_filling(model: SpeedModel, own_first: bool, order: JobOrder) -> Placeme
     return GreedyFill(_lif(model, own_first), order, skipping=order is JobOrder.SHORTEST)
 
 
-def _search(model: SpeedModel) -> LocalSearch:
+def local_search(model: SpeedModel) -> LocalSearch:
+    """Return the planner that learnt policies imitate. Raises BadInput: the model has no speeds."""
     starts: list[GroupRule] = [LoadBalancing(), BestFit()]
     if model.interference is not None:
         starts.append(_lif(model, own_first=True))
@@ -86,8 +87,8 @@ _FITTED: Mapping[str, Callable[[SpeedModel], PlacementPolicy]] = {
     "lif-own": lambda model: _lif_filling(model, True, JobOrder.ARRIVAL),
     f"lif-lb{SHORTEST}": lambda model: _lif_filling(model, False, JobOrder.SHORTEST),
     f"lif-own{SHORTEST}": lambda model: _lif_filling(model, True, JobOrder.SHORTEST),
-    "local-search": _search,
-    "annealing": lambda model: Annealing(_search(model)),
+    "local-search": local_search,
+    "annealing": lambda model: Annealing(local_search(model)),
 }
 
 PLACEMENT_NAMES = (
