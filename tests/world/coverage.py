@@ -13,7 +13,9 @@ from tests.world.cells import IMPOSSIBLE, PHASES, ROWS, Cell, possible
 ENOUGH = 50
 """Hits of a cell, in a night's run."""
 
-_CANNOT = "-"
+CANNOT = "-"
+"""What stands for a cell that is impossible."""
+
 _FEW = 60
 """Cells that are named; where more were not hit the run was a short one."""
 
@@ -23,7 +25,7 @@ def table(hits: Iterable[Cell]) -> RenderableType:
     found = Counter(hits)
 
     def field(some: Sequence[Cell]) -> str:
-        return _CANNOT if set(some) <= set(IMPOSSIBLE) else str(sum(found[cell] for cell in some))
+        return CANNOT if set(some) <= set(IMPOSSIBLE) else str(sum(found[cell] for cell in some))
 
     drawn = grid([(role, kind) for kind, role in ROWS], field)
     return Group(drawn, *(Text(line) for line in _missing(found)))
@@ -48,11 +50,13 @@ def grid(rows: Iterable[tuple[str, str]], field: Callable[[Sequence[Cell]], str]
 def _missing(found: Counter[Cell]) -> Iterator[str]:
     every = possible()
     never = [cell for cell in every if not found[cell]]
-    few = sum(0 < found[cell] < ENOUGH for cell in every)
-    yield f"{len(every)} cells: {len(never)} never hit, {few} fewer than {ENOUGH} times; - cannot be"
+    few = [cell for cell in every if 0 < found[cell] < ENOUGH]
+    yield f"{len(every)} cells: {len(never)} never hit, {len(few)} fewer than {ENOUGH} times; - cannot be"
     for role, kind in sorted({(role, kind) for role, _, kind in never}) if len(never) < _FEW else ():
         phases = [phase for phase in PHASES if (role, phase, kind) in never]
         yield f"never hit: {kind} of {role or 'the job'} at {', '.join(phases)}"
+    for role, phase, kind in sorted(few, key=lambda cell: found[cell]) if len(few) < _FEW else ():
+        yield f"hit {found[role, phase, kind]} times: {kind} of {role or 'the job'} at {phase}"
     for cell, why in IMPOSSIBLE.items():
         if found[cell]:
             yield f"taken to be impossible, and hit: {cell[2]} of {cell[0]} at {cell[1]} ({why})"
