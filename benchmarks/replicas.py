@@ -1,6 +1,6 @@
 """Measure what a step costs where each block has a follower, over the step without, in one run, in turn.
 
-    python -m benchmarks.replicas [--models tensor resnet50 ...] [--sizes 2w2s 4w2s] [--networks digits lstm]
+    python -m benchmarks.replicas [--models tensor resnet50 ...] [--sizes 2w2s 4w2s] [--networks digits lstm ...]
         [--transports auto tcp] [--steps 10] [--rounds 2]
 
 The jobs are those of `benchmarks.dataplane` that have two servers or more, since a follower is another server:
@@ -9,7 +9,8 @@ The jobs are those of `benchmarks.dataplane` that have two servers or more, sinc
     rows        the same with row-sparse gradients, whose rows are pulled
     async       ResNet-50's shapes in a job that is `async`
     compressed  ResNet-50's shapes with gradients of two bits
-    training    real networks on real data, by Gluon's Trainer
+    training    real networks on real data, by Gluon's Trainer: two whose steps take a few milliseconds, and three
+                whose steps have the size of users'
 
 A ratio is the median step with followers over the median step without. ResNet-50's shapes run by MXNet's own parameter
 server too, which has no replicas. Each protected job is looked at when it has ended: all its blocks have a follower.
@@ -35,11 +36,12 @@ from dl2_scheduler.cluster.errors import TrialFailed
 
 FOLDER = RESULTS / "replicas"
 SIZES = ("2w2s", "4w2s")
-NETWORKS = ("digits", "lstm")
+NETWORKS = {"digits": 20, "lstm": 20, "resnet20": 2, "resnet18": 2, "lstm200": 2}
+"""Steps of each that count for one of an exchange: those that take a few milliseconds differ."""
+
 TRANSPORTS = ("auto", "tcp")  # on one machine auto is shared memory
 _MOST = {"exchange": 1.6, "rows": 1.6, "async": 1.6, "compressed": 1.6, "training": 1.1}
 _OF_MXNET = 3
-_STEPS_OF_TRAINING = 20  # for each of an exchange: they take a few milliseconds, and differ
 _MXNET_MODEL = "resnet50"
 _REPLICAS = {"without": (), "with": ("--replicas", "1")}
 _TWO_BITS = ("--compression", '{"type": "2bit", "threshold": 0.5}')
@@ -94,7 +96,7 @@ def run(cell: ReplicatedCell, steps: int, rounds: int) -> dict[str, list[Measure
         steps: that count.
         rounds: in each of which both run once, every other time the one with followers first.
     """
-    steps = steps * _STEPS_OF_TRAINING if cell.part == "training" else steps
+    steps *= NETWORKS[cell.model] if cell.part == "training" else 1
     what = cell.module, cell.model, cell.size, steps
     runs: dict[str, Callable[[], Measured]] = {how: partial(_run_own, cell, how, steps) for how in _REPLICAS}
     if (cell.part, cell.model, cell.transport) == ("exchange", _MXNET_MODEL, "auto"):
@@ -168,7 +170,10 @@ def main() -> int:
     parser.add_argument("--networks", nargs="*", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--transports", nargs="*", choices=TRANSPORTS, default=list(TRANSPORTS))
     parser.add_argument(
-        "--steps", type=int, default=10, help="of a run, after the warm-up (default 10; 20 times as many of training)"
+        "--steps",
+        type=int,
+        default=10,
+        help="of a run, after the warm-up (default 10; of training 2 or 20 times as many)",
     )
     parser.add_argument("--rounds", type=int, default=2, help="runs of each job with and without (default 2)")
     arguments = parser.parse_args()

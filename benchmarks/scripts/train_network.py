@@ -1,6 +1,7 @@
 """A worker that trains a real network by Gluon's Trainer, with MXNet's own store or with ours.
 
-The networks and data are those of `examples/`, and `device`: 8 layers of 4 MB whose backward pass takes 20 ms each
+The networks and data are those of `examples/`; three whose steps have the size of users' (`resnet20`, `resnet18`,
+`lstm200`) on the same data; and `device`: 8 layers of 4 MB whose backward pass takes 20 ms each
 without a CPU, as an accelerator's would, which shows what of an exchange it hides. Every worker draws batches of its
 own, as with `dist_sync`.
 """
@@ -17,6 +18,7 @@ import elastic_ps.mxnet  # noqa: F401  # registers our stores, and lets MXNet 1.
 import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
+from mxnet.gluon.model_zoo import vision
 
 from benchmarks.support.kvstores import tell, worker_arguments
 
@@ -42,6 +44,40 @@ def lstm() -> Made:
 
     train, _, vocabulary = example.data()
     return example.LanguageModel(vocabulary), train
+
+
+def resnet20() -> Made:
+    """Return the ResNet of 20 layers for images of 32 x 32 (He et al. 2015, table 6), and digits of that size."""
+    net = vision.ResNetV1(vision.BasicBlockV1, [3, 3, 3], [16, 16, 32, 64], classes=10, thumbnail=True)
+    net.hybridize()
+    return net, _enlarged_digits()
+
+
+def resnet18() -> Made:
+    """Return the model zoo's ResNet of 18 layers, 45 MB, and digits of 32 x 32 pixels."""
+    net = vision.resnet18_v1(classes=10)
+    net.hybridize()
+    return net, _enlarged_digits()
+
+
+def lstm200() -> Made:
+    """Return a language model of two layers of 200, the default of Gluon's own example, and letters."""
+    import lstm as example
+
+    train, _, vocabulary = example.data()
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Embedding(vocabulary, 200))
+    net.add(gluon.rnn.LSTM(200, num_layers=2, layout="NTC", input_size=200))
+    net.add(gluon.nn.Dense(vocabulary, flatten=False, in_units=200))
+    net.hybridize()
+    return net, train
+
+
+def _enlarged_digits() -> Any:
+    import digits as example
+
+    images, labels = (np.asarray(part) for part in example.data()[0][:])
+    return gluon.data.ArrayDataset(images.repeat(4, axis=2).repeat(4, axis=3), labels)
 
 
 class _Waiting(mx.operator.CustomOp):  # type: ignore[misc]  # mxnet has no types
@@ -72,7 +108,9 @@ def device() -> Made:
     return net, gluon.data.ArrayDataset(inputs, random.integers(10, size=256).astype("float32"))
 
 
-NETWORKS: dict[str, Callable[[], Made]] = {"digits": digits, "lstm": lstm, "device": device}
+NETWORKS: dict[str, Callable[[], Made]] = {
+    each.__name__: each for each in (digits, lstm, resnet20, resnet18, lstm200, device)
+}
 
 
 def main() -> None:
