@@ -100,6 +100,20 @@ class ChangingSpeed(PlacedSpeed, Protocol):
         """
 
 
+@runtime_checkable
+class TriedSpeed(PlacedSpeed, Protocol):
+    """A `TriedSpeed` rates many places of one job at once: what a planner asks all the time."""
+
+    def tried(self, placements: PlacementArrays, job: int, groups: Ints) -> Floats:
+        """Return what `rates` returns where one job's tasks lie elsewhere, rounding apart, (tries, jobs).
+
+        Args:
+            placements: of all tasks.
+            job: whose tasks lie elsewhere.
+            groups: its tasks' groups in each try, in the order of its tasks, (tries, its tasks).
+        """
+
+
 class Interference(Protocol):
     """An `Interference` tells how much slower tasks compute for what lies beside them."""
 

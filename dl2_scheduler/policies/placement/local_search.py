@@ -1,34 +1,52 @@
 """This module plans with a model of speeds: the best of some rules' places, then moved and swapped while it pays."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dl2_scheduler.cluster.free_resources import SLACK
 from dl2_scheduler.cluster.hardware.machines import Floats
-from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
+from dl2_scheduler.cluster.hardware.placements import PlacedSpeed, TriedSpeed
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.policies.placement.draft import Draft
 from dl2_scheduler.policies.placement.greedy_fill import GroupRule, JobOrder, fill, waiting
 
-Goal = Callable[[PlacementView, Floats], float]
-"""What is to be as large as possible: a number of the jobs' rates, (jobs,)."""
+Goal = Callable[[PlacementView, Floats], Floats]
+"""What is to be as large as possible: a number of the jobs' rates, (..., jobs), of each of the leading axes."""
+Change = list[tuple[int, int, int]]
+"""Tasks that get another group: role, index of the task, group."""
 
-_LEAST_GAIN = 1e-9
+LEAST_GAIN = 1e-9
+"""Part of a goal: what is larger by less is as large, but for rounding."""
 _MOST_ROUNDS = 20
 """Moves of a job: each makes the goal larger, and there may be very many that do so a little."""
 _MOST_TURNS = 5
 
 
-def progress_rate(view: PlacementView, rates: Floats) -> float:
+def progress_rate(view: PlacementView, rates: Floats) -> Floats:
     """Return the sum over jobs of the part of their training that they do in a second (Harmony's reward)."""
-    return float((rates / view.whole_work).sum())
+    found: Floats = (rates / view.whole_work).sum(axis=-1)
+    return found
 
 
-def less_remaining(view: PlacementView, rates: Floats) -> float:
+def less_remaining(view: PlacementView, rates: Floats) -> Floats:
     """Return minus the sum of the seconds that jobs with places still need at these rates."""
-    return -float(np.where(rates > 0, view.work_left / np.maximum(rates, 1e-12), 0.0).sum())
+    found: Floats = -np.where(rates > 0, view.work_left / np.maximum(rates, 1e-12), 0.0).sum(axis=-1)
+    return found
+
+
+@dataclass(frozen=True)
+class Patience:
+    """`Patience` lets a job wait for places that are nearly as good as those that it would have alone.
+
+    Attributes:
+        part: of its goal alone by which its places have to make the goal larger, at least.
+        alone: samples a second of a job of a model, with so many workers and servers, at its best places.
+    """
+
+    part: float
+    alone: Callable[[str, int, int], float]
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,7 @@ class LocalSearch:
         order: of the jobs.
         skipping: see `GreedyFill`.
         may_wait: a job whose best places make the goal smaller than it is without it waits while others run.
+        patience: of jobs that may wait; None: they wait for nothing else.
     """
 
     speeds: PlacedSpeed
@@ -50,6 +69,7 @@ class LocalSearch:
     order: JobOrder = JobOrder.SHORTEST
     skipping: bool = True
     may_wait: bool = False
+    patience: Patience | None = None
 
     def place(self, view: PlacementView) -> Places:
         """See `PlacementPolicy.place`."""
@@ -61,7 +81,7 @@ class LocalSearch:
         for job in waiting(view, self.order):
             without = self.value(draft) if self.may_wait and any(draft.tasks) else -np.inf
             if self._put(draft, job):
-                if without > -np.inf and self.value(draft) < without:
+                if without > -np.inf and self.value(draft) < without + self._wanted(view, job):
                     draft.drop(job)
             elif not self.skipping:
                 break
@@ -71,7 +91,15 @@ class LocalSearch:
 
     def value(self, draft: Draft) -> float:
         """Return what a draft's places are worth."""
-        return self.goal(draft.view, self.speeds.rates(draft.arrays()))
+        return float(self.goal(draft.view, self.speeds.rates(draft.arrays())))
+
+    def _wanted(self, view: PlacementView, job: int) -> float:
+        """Return by how much a job's places have to make the goal larger, so that it does not wait."""
+        if self.patience is None:
+            return 0.0
+        rates, about = np.zeros(len(view.jobs)), view.jobs[job].job
+        rates[job] = self.patience.alone(about.model, about.max_workers, about.max_servers)
+        return self.patience.part * float(self.goal(view, rates))
 
     def _put(self, draft: Draft, job: int) -> bool:
         """Give a job the best places that the search finds, and return whether there are any."""
@@ -100,31 +128,62 @@ class LocalSearch:
             for job in draft.groups:
                 self._improve(draft, job)
             before, value = value, self.value(draft)
-            if value <= before + _LEAST_GAIN * abs(before):
+            if value <= before + LEAST_GAIN * abs(before):
                 return
 
     def _improve(self, draft: Draft, job: int) -> None:
         """Make the best change of a job's places again and again, until none is better."""
         value = self.value(draft)
         for _ in range(_MOST_ROUNDS):
-            best = max(self._changes(draft, job), key=lambda each: each[0], default=None)
-            if best is None or best[0] <= value + _LEAST_GAIN * abs(value):
+            changes = list(fitting(draft, job, self._moves(draft, job)))
+            values = self._values(draft, job, changes) if changes else np.array([value])
+            if values.max() <= value + LEAST_GAIN * abs(value):
                 return
-            value = best[0]
-            for role, index, group in best[1]:
+            value = float(values.max())
+            for role, index, group in changes[int(values.argmax())]:
                 draft.move(job, role, index, group)
 
-    def _changes(self, draft: Draft, job: int) -> Iterator[tuple[float, list[tuple[int, int, int]]]]:
-        """Yield the changes that fit, each with what the places are worth then: moves of one task, swaps of two."""
-        for change in moves(draft, job):
+    def _moves(self, draft: Draft, job: int) -> Iterator[Change]:
+        """Yield changes of a job's places: moves of one task, swaps of two."""
+        return moves(draft, job)
+
+    def _values(self, draft: Draft, job: int, changes: Sequence[Change]) -> Floats:
+        """Return what the places are worth after each of several changes of a job's places, (changes,)."""
+        if isinstance(self.speeds, TriedSpeed):
+            arrays, groups = draft.arrays(), draft.groups[job]
+            own = arrays.group[arrays.job == job]
+            first = len(own) - sum(len(each) for each in groups)  # what it had before does not move
+            starts = (first, first + len(groups[0]))
+            tries = np.tile(own, (len(changes), 1))
+            for row, change in enumerate(changes):
+                for role, index, group in change:
+                    tries[row, starts[role] + index] = group
+            return self.goal(draft.view, self.speeds.tried(arrays, job, tries))
+        found = np.empty(len(changes))
+        for row, change in enumerate(changes):
             undo = [(role, index, draft.move(job, role, index, group)) for role, index, group in change]
-            if (draft.free[[group for *_, group in change]] >= -SLACK).all():
-                yield self.value(draft), change
+            found[row] = self.value(draft)
             for role, index, group in reversed(undo):
                 draft.move(job, role, index, group)
+        return found
 
 
-def moves(draft: Draft, job: int) -> Iterator[list[tuple[int, int, int]]]:
+def fitting(draft: Draft, job: int, changes: Iterable[Change]) -> Iterator[Change]:
+    """Yield those changes of a job's places, of one task or of a worker and a server, for which there is room."""
+    worker, server = draft.view.demand[job]
+    room = [(draft.free - each >= -SLACK).all(axis=1).tolist() for each in (worker, server)]
+    for change in changes:
+        role, _, group = change[0]
+        if len(change) == 1:
+            fits = room[role][group]
+        else:
+            after = draft.free[[group, change[1][2]]] + (server - worker) * np.array([[1.0], [-1.0]])
+            fits = bool((after >= -SLACK).all())
+        if fits:
+            yield change
+
+
+def moves(draft: Draft, job: int) -> Iterator[Change]:
     """Yield lists of (role, index of the task, group): a task to another group, or a worker and a server exchanged."""
     workers, servers = (tuple(each) for each in draft.groups[job])
     may = [draft.view.may(job, role) for role in (0, 1)]

@@ -15,7 +15,7 @@ from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.policies.placement.draft import Draft
 from dl2_scheduler.policies.placement.greedy_fill import GroupRule, JobOrder, fill, waiting
-from dl2_scheduler.policies.placement.local_search import LocalSearch
+from dl2_scheduler.policies.placement.local_search import LEAST_GAIN, Change, LocalSearch
 
 
 def groups_of_pods(machines: Machines, topology: Topology) -> list[Ints]:
@@ -74,25 +74,28 @@ class PodFill:
 
 @dataclass(frozen=True)
 class PodSearch(LocalSearch):
-    """See `PlacementPolicy`: a local search for each job in every partition; the one with the best goal gets it."""
+    """See `PlacementPolicy`: a local search for each job in every partition; the best one gets it, or its own."""
 
     def _put(self, draft: Draft, job: int) -> bool:
-        found = []
-        for pod in groups_of_pods(draft.view.machines, draft.view.topology):
+        pods, own = groups_of_pods(draft.view.machines, draft.view.topology), draft.view.jobs[job].job.partition
+        best: tuple[float, Ints, tuple[list[int], list[int]]] | None = None
+        for pod in (pods[own], *(pods[other] for other in range(len(pods)) if other != own)):
             draft.within[job] = pod
             if super()._put(draft, job):
-                found.append((self.value(draft), pod, draft.groups[job]))
+                value = self.value(draft)
+                if best is None or value > best[0] + LEAST_GAIN * abs(best[0]):
+                    best = value, pod, draft.groups[job]
                 draft.drop(job)
-        if not found:
+        if best is None:
             return False
-        _, draft.within[job], best = max(found, key=lambda each: each[0])
-        draft.put_all(job, best)
+        draft.within[job] = best[1]
+        draft.put_all(job, best[2])
         return True
 
-    def _changes(self, draft: Draft, job: int) -> Iterator[tuple[float, list[tuple[int, int, int]]]]:
+    def _moves(self, draft: Draft, job: int) -> Iterator[Change]:
         pod = draft.within[job]
         draft.within[job] = unlike(draft, pod)
-        yield from super()._changes(draft, job)
+        yield from super()._moves(draft, job)
         draft.within[job] = pod
 
 

@@ -131,8 +131,20 @@ def routes_of(topology: Topology, placements: PlacementArrays, pairs: Pairs, apa
         node: of each task, (tasks,).
     """
     worker, server = pairs.worker[apart], pairs.server[apart]
-    flow = _MOST_SERVERS * placements.number[placements.job[worker]] + pairs.rank[apart]
+    flow = flow_numbers(placements, placements.job[worker], pairs.rank[apart])
     return topology.routes(node[worker], node[server], flow)
+
+
+def flow_numbers(placements: PlacementArrays, job: Ints, rank: Ints) -> Ints:
+    """Return the numbers by which flows choose among equal paths, (pairs,).
+
+    Args:
+        placements: of all tasks.
+        job: of each pair, (pairs,).
+        rank: of each pair's server, (pairs,).
+    """
+    found: Ints = _MOST_SERVERS * placements.number[job] + rank
+    return found
 
 
 class Crossing(NamedTuple):

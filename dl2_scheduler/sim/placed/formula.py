@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import brentq
 
-from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.hardware.machines import GPU, HARMONY, Floats, Ints, Machines
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays, Rated
 from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.sim.placed.change import LinkUse, beside, near, renewed, users
-from dl2_scheduler.sim.placed.exchange import Crossing, Pairs, crossing_of, use_of
+from dl2_scheduler.sim.placed.exchange import Crossing, crossing_of, flow_numbers, pairs_of, use_of
+from dl2_scheduler.sim.placed.formula_law import LawTables, LawTasks, loads_of, rates_of, slowdowns_of, tried_rates
 from dl2_scheduler.sim.placed.network import MB_A_SECOND, equal_share
 from dl2_scheduler.sim.placed.placed_speed import RatedFlows
 
@@ -71,12 +71,12 @@ class Coefficients:
 
     def slowdown(self, loads: Loads) -> Floats:
         """Return what computing takes more, as a part of itself, (tasks,)."""
-        a1, a2, a3, l1 = self.cpu
-        b1, b2, l2 = self.pcie
-        cpu = np.maximum(a1 * np.exp(a2 * loads.beside_cpu + a3 * loads.own_cpu) + l1, 0.0)
-        pcie = np.maximum(b1 * loads.beside_pcie + b2 * loads.own_pcie + l2, 0.0)
-        slowdown: Floats = np.where(loads.beside_cpu > 0, cpu, 0.0) + np.where(loads.beside_pcie > 0, pcie, 0.0)
-        return slowdown
+        return slowdowns_of(np.column_stack(loads), self.as_array)
+
+    @property
+    def as_array(self) -> Floats:
+        """Return all seven, (7,)."""
+        return np.array([*self.cpu, *self.pcie])
 
 
 @dataclass(frozen=True)
@@ -129,50 +129,11 @@ class FormulaInterference:
         model, group = placements.model[placements.job], placements.group
         use = np.column_stack([self.cpu[model, placements.role], self.pcie[model, placements.role]])
         node = self.machines.node_of[group]
-        return Loads(*_loads(placements.job, group, node, use, self._cores, len(self.machines.nodes)).T)
+        return Loads(*loads_of(placements.job, group, node, use, self._cores, len(self.machines.nodes)).T)
 
     @cached_property
     def _cores(self) -> Floats:
         return np.array([socket.cores for socket in self.machines.sockets], dtype=float)
-
-
-@compiled
-def _loads(job: Ints, group: Ints, node: Ints, use: Floats, cores: Floats, nodes: int) -> Floats:
-    """Return what lies beside each task, (tasks, 4): see `Loads`.
-
-    Args:
-        job: of each task, (tasks,).
-        group: of each task, (tasks,).
-        node: of each task, (tasks,).
-        use: cores, and Gb/s of PCIe, of each task, (tasks, 2).
-        cores: of each group, (groups,): who does not find one runs on another group of its node.
-        nodes: how many there are.
-    """
-    start = np.zeros(nodes + 1, dtype=np.int64)
-    for where in node:
-        start[where + 1] += 1
-    start = np.cumsum(start)
-    order, filled = np.empty(len(node), dtype=np.int64), start[:-1].copy()
-    for task in range(len(node)):
-        order[filled[node[task]]] = task
-        filled[node[task]] += 1
-    found, elsewhere = np.zeros((len(node), 4)), np.zeros(len(cores))  # cores that others use on other groups
-    for task in range(len(node)):
-        here = order[start[node[task]] : start[node[task] + 1]]
-        for other in here:
-            elsewhere[group[other]] = 0.0
-        for other in here:
-            if job[other] == job[task]:
-                continue
-            if group[other] == group[task]:
-                found[task, 0] += use[other, 0]
-                found[task, 2] += use[other, 1]
-            else:
-                before = max(0.0, elsewhere[group[other]] - cores[group[other]])
-                elsewhere[group[other]] += use[other, 0]
-                found[task, 0] += max(0.0, elsewhere[group[other]] - cores[group[other]]) - before
-        found[task, 1], found[task, 3] = use[task]
-    return found
 
 
 def _pcie_gbps(profile: Profile) -> float:
@@ -249,6 +210,33 @@ class Formula:
         rates = self._rates(some, crossing_of(self.machines, self.topology, some), slowed, use.load)
         return RatedFlows(placements, np.where(felt, rates, before.rates), use)
 
+    def tried(self, placements: PlacementArrays, job: int, groups: Ints) -> Floats:
+        """See `TriedSpeed.tried`."""
+        own = placements.job == job
+        stay, moved = placements.of_tasks(~own), placements.of_tasks(own)
+        ordered = PlacementArrays(
+            placements.model,
+            *(np.concatenate([getattr(part, name) for part in (stay, moved)]) for name in ("job", "role", "group")),
+            placements.number,
+        )
+        pairs = pairs_of(ordered.job, ordered.role, len(ordered.model))
+        crossing = crossing_of(self.machines, self.topology, stay)
+        lone = pairs_of(moved.job, moved.role, len(moved.model))
+        node = self.machines.node_of[groups]
+        flows = np.tile(flow_numbers(placements, moved.job[lone.worker], lone.rank), len(groups))
+        routes = self.topology.routes(node[:, lone.worker].ravel(), node[:, lone.server].ravel(), flows)
+        model = placements.model[ordered.job]
+        use = np.column_stack([each[model, ordered.role] for each in (self.interference.cpu, self.interference.pcie)])
+        jobs = self._models[placements.model]
+        tasks = LawTasks(jobs, ordered.job, ordered.group, use, pairs, crossing.apart, crossing.routes)
+        return tried_rates(self._tables, tasks, groups, routes)
+
+    @cached_property
+    def _tables(self) -> LawTables:
+        cores = np.array([socket.cores for socket in self.machines.sockets], dtype=float)
+        coefficients = self.interference.coefficients.as_array
+        return LawTables(self.machines.node_of, cores, self._qpi, self.topology.capacity, coefficients)
+
     def _use(self, placements: PlacementArrays, crossing: Crossing) -> LinkUse:
         """Return what links jobs take; each flow counts for one."""
         return use_of(self.topology, placements, crossing, np.ones(len(placements.model)))
@@ -266,7 +254,7 @@ class Formula:
         group, node = placements.group, self.machines.node_of[placements.group]
         gbps = np.where(group[pairs.worker] == group[pairs.server], np.inf, self._qpi[node[pairs.worker]])
         gbps[crossing.apart] = equal_share(self.topology.capacity, crossing.routes, load)
-        return _rates(self._models[placements.model], placements.job, pairs, gbps, slowed)
+        return rates_of(self._models[placements.model], placements.job, pairs, gbps, slowed)
 
     @cached_property
     def _qpi(self) -> Floats:
@@ -277,28 +265,3 @@ class Formula:
         """The seconds that a worker computes alone, the MB, and the samples of a step, of each model, (models, 3)."""
         known = [self.profiles[name] for name in sorted(self.profiles)]
         return np.array([[profile.alone_s, profile.size_mb, profile.batch] for profile in known])
-
-
-@compiled
-def _rates(jobs: Floats, job: Ints, pairs: Pairs, gbps: Floats, slowed: Floats) -> Floats:
-    """Return samples a second of each job, (jobs,).
-
-    Args:
-        jobs: what `Formula._models` says of each, (jobs, 3).
-        job: of each task, (tasks,).
-        pairs: of all jobs.
-        gbps: of each pair's flow, (pairs,).
-        slowed: slowdown of each task, (tasks,).
-    """
-    computing, exchange, workers = np.zeros(len(jobs)), np.full(len(jobs), -1.0), np.zeros(len(jobs))
-    for number in range(len(pairs.workers)):
-        task, servers = pairs.workers[number], pairs.start[number + 1] - pairs.start[number]
-        whose = job[task]
-        workers[whose] += 1
-        computing[whose] = max(computing[whose], jobs[whose, 0] * (1.0 + slowed[task]))
-        for pair in range(pairs.start[number], pairs.start[number + 1]):
-            exchange[whose] = max(exchange[whose], jobs[whose, 1] / servers / MB_A_SECOND / gbps[pair])
-    rates = np.zeros(len(jobs))
-    for whose in np.flatnonzero(exchange >= 0.0):  # who has both roles
-        rates[whose] = jobs[whose, 2] / (computing[whose] / workers[whose] + exchange[whose])
-    return rates

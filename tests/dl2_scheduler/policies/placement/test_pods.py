@@ -11,6 +11,7 @@ from dl2_scheduler.cluster.hardware.view import check_placement
 from dl2_scheduler.figures.placement.contenders import TRUE
 from dl2_scheduler.figures.placement.graph_contenders import graph_contenders, graph_rules
 from dl2_scheduler.policies.placement.draft import Draft
+from dl2_scheduler.policies.placement.local_search import Patience
 from dl2_scheduler.policies.placement.pods import groups_of_pods, unlike
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.placed.formula import Formula
@@ -41,7 +42,7 @@ def seen(name: str, jobs: int, seed: int = 0) -> list:
     return watching.seen
 
 
-@pytest.mark.parametrize("name", [name for name in POLICIES if not name.startswith("pod search")])
+@pytest.mark.parametrize("name", [name for name in POLICIES if "pod search" not in name])
 def test_jobs_lie_in_one_partition_and_keep_the_contract(name):
     forwarded = 0
     for view, places in seen(name, 90):
@@ -54,7 +55,7 @@ def test_jobs_lie_in_one_partition_and_keep_the_contract(name):
     assert forwarded or name.endswith("own") or name.startswith("LIF")
 
 
-@pytest.mark.parametrize("name", [name for name in POLICIES if name.startswith("pod search")])
+@pytest.mark.parametrize("name", [name for name in POLICIES if "pod search" in name])
 def test_planners_keep_the_contract_and_beat_the_rules(name):
     jobs = SCENARIO.jobs(3)[:14]
     watching = Watching(POLICIES[name])
@@ -63,6 +64,44 @@ def test_planners_keep_the_contract_and_beat_the_rules(name):
         check_placement(view, places)
     assert found < SCENARIO.completion_times(FIXED, POLICIES["LIF-true, own"], jobs).mean() + 1e-9
     assert found < 0.9 * SCENARIO.completion_times(FIXED, POLICIES["load balancing"], jobs).mean()
+
+
+class _OneByOne:
+    """A world that rates one placement after the other."""
+
+    def __init__(self, world):
+        self.rates = world.rates
+
+
+def test_places_that_are_tried_at_once_are_those_that_are_found_one_by_one():
+    planner = POLICIES["pod search, true"]
+    jobs = SCENARIO.jobs(3)[:12]
+    found = Watching(planner)
+    times = SCENARIO.completion_times(FIXED, found, jobs)
+    other = Watching(replace(planner, speeds=_OneByOne(SCENARIO.world)))
+    assert SCENARIO.completion_times(FIXED, other, jobs).tolist() == times.tolist()
+    assert [places for _, places in other.seen] == [places for _, places in found.seen]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_planner_forwards_no_job_for_nothing(partition):
+    """In an empty cluster all partitions are alike to a job that fits a socket."""
+    job = next(job for job in SCENARIO.jobs(0) if (job.max_workers, job.max_servers) == (1, 1))
+    watching = Watching(POLICIES["pod search, true"])
+    SCENARIO.completion_times(FIXED, watching, [replace(job, partition=partition)])
+    view, places = watching.seen[0]
+    (roles,) = places.groups.values()
+    assert view.topology.partition_of[view.machines.node_of[roles[0][0]]] == partition
+
+
+def test_a_patient_job_waits_for_places_that_are_as_good_as_alone():
+    """The last of many jobs finds places that make the sum of progress larger, but not by what it would make alone."""
+    planner, alone = POLICIES["pod search that waits, true"], SCENARIO.speed_alone
+    view = next(view for view, _ in seen("load balancing", 60, 1) if len(view.placed.job) > 120)
+    at_once, patient = (replace(planner, patience=each).place(view).groups for each in (None, Patience(0.99, alone)))
+    assert set(patient) < set(at_once)
+    hurried = replace(planner, patience=Patience(0.0, alone)).place(view)
+    assert hurried.groups == at_once
 
 
 def test_groups_that_are_alike_are_tried_once():

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.hardware.machines import GRAPH, HARMONY, Machines
+from dl2_scheduler.cluster.hardware.placements import PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
 from dl2_scheduler.sim.placed.calibrate import placed
 from dl2_scheduler.sim.placed.formula import LOSS, Coefficients, Formula, FormulaInterference, Loads
 from dl2_scheduler.sim.placed.formula_fits import fit_errors
+from dl2_scheduler.sim.placed.graph_clusters import NetworkType
+from dl2_scheduler.sim.placed.scenario import Scenario
 
 MODELS = tuple(sorted(PUBLISHED))
 MACHINES = Machines.alike(GRAPH, 4)
@@ -118,3 +121,21 @@ def test_fits_miss_samples_in_the_order_of_table_three(seed):
     assert sorted(errors, key=errors.__getitem__) == ["own form", "quadratic", "linear", "without PCIe", "without CPU"]
     assert errors["own form"] == pytest.approx(0.131, abs=0.015)
     assert fit_errors(interference, noise=0.0, seed=seed)["own form"] < 0.05
+
+
+@pytest.mark.parametrize("network", NetworkType)
+def test_many_places_of_a_job_are_rated_as_each_of_them_alone(network):
+    """Tasks of all jobs are mixed, and the job's number chooses its flows' paths."""
+    scenario, rng = Scenario.graph(network, small=True, oversubscription=4.0), np.random.default_rng(0)
+    groups = len(scenario.machines.sockets) // 2
+    tasks = np.array([(job, role, rng.integers(groups)) for job in range(20) for role in (0, 0, 1, 1)])
+    job, role, group = rng.permutation(tasks).T.copy()
+    model, number = rng.integers(len(MODELS), size=20), rng.permutation(50)[:20]
+    tries = rng.integers(groups, size=(12, 4))
+    found = scenario.world.tried(PlacementArrays(model, job, role, group, number), 7, tries)
+    for row, places in enumerate(tries):
+        group[job == 7] = places
+        expected = scenario.world.rates(PlacementArrays(model, job, role, group, number))
+        assert found[row] == pytest.approx(expected, rel=1e-12)
+    assert np.ptp(found[:, 7]) > 0
+    assert np.ptp(np.delete(found, 7, axis=1), axis=0).max() > 0
