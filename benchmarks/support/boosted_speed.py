@@ -8,7 +8,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from dl2_scheduler.cluster.hardware.machines import Floats
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
-from dl2_scheduler.policies.learnt.pooled_speed import pooled_inputs
+from dl2_scheduler.policies.learnt.pooled_network import pooled_inputs
 from dl2_scheduler.sim.placed.samples import PlacedSamples
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
-from dl2_scheduler.policies.learnt.pooled_speed import COUNTS, F32, PooledSpeed
+from dl2_scheduler.policies.learnt.pooled_network import COUNTS, F32
+from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed
 
 
 class SpeedTables(NamedTuple):

@@ -17,7 +17,8 @@ from dl2_scheduler.cluster.hardware.machines import Floats
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.learning.placement.reward_model import FitSettings, batches
-from dl2_scheduler.policies.learnt.pooled_speed import F32, base_speeds
+from dl2_scheduler.policies.learnt.pooled_network import F32
+from dl2_scheduler.policies.learnt.pooled_speed import base_speeds
 from dl2_scheduler.sim.placed.samples import PlacedSamples
 
 MOST_JOBS = 16

@@ -2,7 +2,7 @@
 
 Both read where all tasks lie and say how fast each job trains. Harmony's (INFOCOM 2019, section V) is a network over
 the flattened matrices of its state, so that it has to learn every node and every row of the job table anew. Ours shares
-its weights over jobs, groups and tasks (`policies.learnt.pooled_speed`), and predicts the logarithm of the speed over
+its weights over jobs, groups and tasks (`policies.learnt.pooled_network`), and predicts the logarithm of the speed over
 that of the job's profile.
 """
 
@@ -16,13 +16,8 @@ from torch import Tensor, nn
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile
-from dl2_scheduler.policies.learnt.pooled_speed import (
-    COUNTS,
-    PooledInputs,
-    PooledSpeed,
-    base_speeds,
-    pooled_inputs,
-)
+from dl2_scheduler.policies.learnt.pooled_network import COUNTS, PooledInputs, pooled_inputs
+from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, base_speeds
 from dl2_scheduler.sim.placed.samples import PlacedSamples, draw_samples
 from dl2_scheduler.sim.placed.scenario import Scenario
 
@@ -48,7 +43,7 @@ class FitSettings:
 
 
 class PooledNet(nn.Module):
-    """Our model: see `PooledSpeed`, which does the same without torch.
+    """Our model: see `PooledNetwork`, which does the same without torch.
 
     Args:
         models: how many there are.

@@ -25,7 +25,8 @@ from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_arrays, check_models, read_arrays
 from dl2_scheduler.policies.learnt.dl2 import POLICY_FILE
 from dl2_scheduler.policies.learnt.placer import LearntPlacer, placer_shapes
-from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, speed_shapes
+from dl2_scheduler.policies.learnt.pooled_network import speed_shapes
+from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed
 
 PLACER_FILE = "placer.npz"
 SPEEDS_FILE = "speeds.npz"

@@ -9,7 +9,8 @@ from dl2_scheduler.cluster.hardware.machines import Hardware, Machines, Socket
 from dl2_scheduler.cluster.hardware.placements import PlacementArrays
 from dl2_scheduler.learning.placement.flattened_speed import FitSettings, fit_flattened, flattened
 from dl2_scheduler.learning.placement.reward_model import PooledNet, fit_pooled, joined, relative_errors
-from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, base_speeds, pooled_inputs
+from dl2_scheduler.policies.learnt.pooled_network import pooled_inputs
+from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, base_speeds
 from dl2_scheduler.sim.placed.calibrate import placed
 from dl2_scheduler.sim.placed.samples import draw_samples
 from dl2_scheduler.sim.placed.scenario import Scenario

@@ -4,7 +4,8 @@ import numpy as np
 
 from dl2_scheduler.cluster.hardware.interference import LoadInterference, LoadPoint
 from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED
-from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, base_speeds, speed_shapes
+from dl2_scheduler.policies.learnt.pooled_network import speed_shapes
+from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, base_speeds
 from dl2_scheduler.policies.placement.speed_model import SpeedModel
 
 PROFILES = {model: PUBLISHED[model] for model in HARMONY_MODELS}

@@ -1,0 +1,47 @@
+"""What many places of a job would make of all speeds is what the model says of each of them alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays, TriedSpeed
+from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_speeds
+from tests.sweeps import examples
+
+SPEEDS = drawn_speeds()
+GROUPS = 5
+
+
+def drawn(seed: int, jobs: int) -> PlacementArrays:
+    """Return jobs with up to three tasks of each role in random groups, of which some lack a role."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (job, role, int(rng.integers(GROUPS)))
+        for job in range(jobs)
+        for role in (WORKER, SERVER)
+        for _ in range(int(rng.integers(0 if job % 3 == 2 else 1, 4)))
+    ]
+    job, role, group = np.array(rows, dtype=np.int64).T
+    return PlacementArrays(rng.integers(len(MODELS), size=jobs), job, role, group, np.arange(jobs))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.data())
+@settings(max_examples=examples(60), deadline=None)
+def test_each_try_is_rated_as_if_it_were_the_placement(seed: int, jobs: int, data: st.DataObject) -> None:
+    placements = drawn(seed, jobs)
+    job = data.draw(st.integers(0, jobs - 1))
+    own = placements.job == job
+    tries = np.random.default_rng(seed + 1).integers(GROUPS + 1, size=(4, int(own.sum())))
+    tries[0] = placements.group[own]
+    found = SPEEDS.tried(placements, job, tries)
+    for row, groups in zip(found, tries, strict=True):
+        there = placements.group.copy()
+        there[own] = groups
+        assert row == pytest.approx(SPEEDS.rates(replace(placements, group=there)), rel=1e-4)
+
+
+def test_planners_ask_the_model_for_many_places_at_once() -> None:
+    assert isinstance(SPEEDS, TriedSpeed)
