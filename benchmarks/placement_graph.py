@@ -1,6 +1,6 @@
 """This benchmark learns the graph scheduler's agents and compares them with rules and planners, on unseen sequences.
 
-    python -m benchmarks.placement_graph [--seeds 5] [--updates 200] [--rack 4] [--settings ...] [--agents FILE ...]
+    python -m benchmarks.placement_graph [--seeds 5] [--updates 200] [--rack 4] [--settings ...] [--agents FOLDER ...]
 
 One set of weights is learnt in fat-trees of two partitions, oversubscribed 1, 4 and 8 times, and judged in all settings
 of `benchmarks.placement_graph_headroom`, in the world of the paper's formulas. What is learnt sees this world only in
@@ -27,6 +27,7 @@ from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.figures.placement.contenders import FITTED, PlacementComparison, compare_placements
 from dl2_scheduler.figures.placement.graph_contenders import GRAPH_PLANNERS, graph_contenders, graph_planners
 from dl2_scheduler.learning.placement.graph_run import GraphSettings, learn_agents
+from dl2_scheduler.policies.learnt.graph.agent_files import open_agents, save_agents
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents
 from dl2_scheduler.policies.placement.balance import BestFit
 from dl2_scheduler.policies.placement.pods import PodFill
@@ -53,10 +54,11 @@ def main() -> int:
     parser.add_argument("--sequences", type=int, default=SEQUENCES, help="that agents are judged on")
     parser.add_argument("--planners", nargs="+", default=list(GRAPH_PLANNERS), choices=list(GRAPH_PLANNERS))
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
-    parser.add_argument("--agents", type=Path, nargs="*", default=[], help="files of earlier runs: nothing is learnt")
+    parser.add_argument("--agents", type=Path, nargs="*", default=[], help="folders of earlier runs: nothing is learnt")
     arguments = parser.parse_args()
     began = time.monotonic()
-    learnt = {f"agents, {file.stem}": _opened(file) for file in arguments.agents} or dict(_learnt(arguments))
+    opened = {f"agents, {run.name}": open_agents(run).agents for run in arguments.agents}
+    learnt: dict[str, PlacementPolicy] = dict(opened) or dict(_learnt(arguments))
     minutes = (time.monotonic() - began) / 60 / len(learnt)
     rows: list[dict[str, Any]] = []
     goals: list[BenchmarkGoal] = []
@@ -76,21 +78,15 @@ def main() -> int:
 
 
 def _learnt(arguments: argparse.Namespace) -> Iterator[tuple[str, PlacementPolicy]]:
-    """Yield agents of each seed with their names, and write their weights into files."""
+    """Yield agents of each seed with their names, and write them into folders that `agents:` opens."""
     scenarios = [Scenario.graph(small=True, oversubscription=each, rack=arguments.rack) for each in TAUGHT]
     seen = [replace(scenario, world=graph_fitted(scenario)) for scenario in scenarios]
     planners = [graph_planners(each, {FITTED: each.world})[f"{TEACHER}, {FITTED}"] for each in seen]
     for seed in range(arguments.seeds):
         settings = GraphSettings(taught=arguments.taught, updates=arguments.updates)
         agents = learn_agents(seen, FixedDemand(), planners, settings, seed, print)
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        np.savez(FOLDER / f"graph_agents_{seed}.npz", **agents.arrays)
+        save_agents(FOLDER / f"graph_agents_{seed}", agents, scenarios[0].profiles)
         yield f"agents, seed {seed}", agents
-
-
-def _opened(file: Path) -> PlacementPolicy:
-    with np.load(file) as arrays:
-        return GraphAgents(dict(arrays))
 
 
 class _Timed:

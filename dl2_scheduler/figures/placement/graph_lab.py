@@ -5,12 +5,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.figures.placement.contenders import FITTED, PlacementComparison, compare_placements
 from dl2_scheduler.figures.placement.graph_contenders import GRAPH_PLANNERS, graph_contenders, graph_planners
 from dl2_scheduler.learning.placement.graph_run import GraphSettings, learn_agents
+from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE, open_agents, save_agents
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.metrics import Estimate, estimate
@@ -74,20 +73,18 @@ class GraphLab:
 
     def __init__(self, out: Path, scale: GraphScale, seed: int, tell: Callable[[str], None]):
         self.scale, self.seed = scale, seed
-        self._file, self._tell = out / "graph-runs" / f"agents-{seed}.npz", tell
+        self._run, self._tell = out / "graph-runs" / f"agents-{seed}", tell
 
     def agents(self) -> GraphAgents:
         """Return the agents; they are learnt if they never were."""
-        if not self._file.exists():
+        if not (self._run / AGENTS_FILE).exists():
             scale = self.scale
             worlds = [Scenario.graph(small=True, oversubscription=o, rack=scale.rack) for o in scale.oversubscriptions]
             seen = [replace(scenario, world=_fitted(scenario)) for scenario in worlds]
             planners = [graph_planners(each, {FITTED: each.world})[f"{scale.planner}, {FITTED}"] for each in seen]
             learnt = learn_agents(seen, FixedDemand(), planners, scale.settings, self.seed, self._tell)
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            np.savez(self._file, **learnt.arrays)
-        with np.load(self._file) as arrays:
-            return GraphAgents(dict(arrays))
+            save_agents(self._run, learnt, worlds[0].profiles)
+        return open_agents(self._run).agents
 
     def compared(self, scenario: Scenario) -> Sequence[PolicyBar]:
         """Return the agents, the planner and the rules in one setting, each rule in its better order."""

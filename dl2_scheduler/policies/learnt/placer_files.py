@@ -91,7 +91,7 @@ def save_placer(run: Path, learnt: PlacerRun) -> None:
     run.mkdir(parents=True, exist_ok=True)
     if learnt.speeds is not None:
         save_speeds(run, learnt.models, learnt.speeds)
-    _write(run / PLACER_FILE, learnt.models, learnt.placer.arrays)
+    write_named(run / PLACER_FILE, learnt.models, learnt.placer.arrays)
 
 
 def save_speeds(run: Path, models: tuple[str, ...], speeds: PooledSpeed) -> None:
@@ -102,7 +102,7 @@ def save_speeds(run: Path, models: tuple[str, ...], speeds: PooledSpeed) -> None
         models: names that it knows, in the order of its network.
         speeds: fitted.
     """
-    _write(run / SPEEDS_FILE, models, {_BASE: speeds.base.astype(np.float32), **speeds.arrays})
+    write_named(run / SPEEDS_FILE, models, {_BASE: speeds.base.astype(np.float32), **speeds.arrays})
 
 
 def open_placer(run: Path) -> PlacerRun:
@@ -113,8 +113,8 @@ def open_placer(run: Path) -> PlacerRun:
     """
     if not (run / PLACER_FILE).exists() and (run / POLICY_FILE).exists():
         raise BadInput(f"no placement policy in {run}: its run learnt how many tasks jobs get, not where they go")
-    models, found = _read(run / PLACER_FILE)
-    placer = LearntPlacer(_checked(run / PLACER_FILE, found, placer_shapes(len(models), _shapes_of(found))))
+    models, found = read_named(run / PLACER_FILE)
+    placer = LearntPlacer(checked_arrays(run / PLACER_FILE, found, placer_shapes(len(models), shapes_of(found))))
     return PlacerRun(models, placer, _speeds(run / SPEEDS_FILE, models))
 
 
@@ -135,22 +135,29 @@ def open_speeds(run: Path) -> tuple[tuple[str, ...], PooledSpeed]:
         BadInput: there is none, it is damaged, or weights are not finite.
     """
     file = run / SPEEDS_FILE
-    models, found = _read(file, "model of speeds")
-    wanted = speed_shapes(len(models), _shapes_of(found))
-    arrays = dict(_checked(file, found, {_BASE: (len(models),), **wanted}))
+    models, found = read_named(file, "model of speeds")
+    wanted = speed_shapes(len(models), shapes_of(found))
+    arrays = dict(checked_arrays(file, found, {_BASE: (len(models),), **wanted}))
     base = arrays.pop(_BASE).astype(float)
     if (base <= 0).any():
         raise BadInput(f"{file} is damaged: a model trains {base.min():g} samples a second")
     return models, PooledSpeed(arrays, base)
 
 
-def _write(file: Path, models: tuple[str, ...], arrays: Mapping[str, NDArray[np.float32]]) -> None:
+def write_named(file: Path, models: tuple[str, ...], arrays: Mapping[str, NDArray[np.float32]]) -> None:
+    """Write arrays with the names of the models that they are about, whole or not at all.
+
+    Args:
+        file: is made, or replaced.
+        models: names, in the order of the arrays.
+        arrays: by name.
+    """
     partial = file.with_suffix(".partial.npz")
     np.savez(partial, **{_MODELS: np.array(json.dumps(models))}, **arrays)
     partial.replace(file)
 
 
-def _read(file: Path, what: str = "placement policy") -> tuple[tuple[str, ...], dict[str, NDArray[Any]]]:
+def read_named(file: Path, what: str = "placement policy") -> tuple[tuple[str, ...], dict[str, NDArray[Any]]]:
     """Return the names of models in a file, and its arrays. Raises BadInput.
 
     Args:
@@ -165,14 +172,24 @@ def _read(file: Path, what: str = "placement policy") -> tuple[tuple[str, ...], 
     return check_models(models, MOST_MODELS), found
 
 
-def _shapes_of(found: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+def shapes_of(found: Mapping[str, NDArray[Any]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a file's arrays by name."""
     return {name: array.shape for name, array in found.items()}
 
 
-def _checked(
+def checked_arrays(
     file: Path, found: Mapping[str, NDArray[Any]], wanted: Mapping[str, tuple[int, ...]]
 ) -> Mapping[str, NDArray[np.float32]]:
-    """Return the arrays that are wanted. Raises BadInput."""
+    """Return the arrays that are wanted.
+
+    Args:
+        file: that they are of.
+        found: in it.
+        wanted: their shapes by name.
+
+    Raises:
+        BadInput: they are not there, or not such.
+    """
     try:
         check_arrays(found, wanted)
     except BadInput as error:

@@ -7,21 +7,23 @@ from pathlib import Path
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
+from dl2_scheduler.policies.learnt.graph.agent_files import open_agents
 from dl2_scheduler.policies.learnt.placer_files import open_placer
 from dl2_scheduler.policies.placement.annealing import Annealing
 from dl2_scheduler.policies.placement.balance import BestFit, LoadBalancing, TetrisDot
 from dl2_scheduler.policies.placement.explain import explain, where
 from dl2_scheduler.policies.placement.greedy_fill import GreedyFill, GroupRule, JobOrder
 from dl2_scheduler.policies.placement.least_interference import LeastInterference
-from dl2_scheduler.policies.placement.local_search import LocalSearch
+from dl2_scheduler.policies.placement.local_search import LocalSearch, progress_rate
 from dl2_scheduler.policies.placement.node_rules import NODE_RULES, SPREAD
+from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.policies.placement.speed_model import PROFILES_FILE, SpeedModel, open_speed_model
 from dl2_scheduler.policies.user_policy import is_own, make_own_placement
 
 SHORTEST = "-shortest"
 """What the name of a rule ends with that places short jobs first, and lets others by where one does not fit."""
 
-LEARNT = "learnt"
+LEARNT, AGENTS = "learnt", "agents"
 
 _RULES: Mapping[str, Callable[[], GroupRule]] = {
     "load-balance": LoadBalancing,
@@ -74,12 +76,15 @@ def _lif_filling(model: SpeedModel, own_first: bool, order: JobOrder) -> Placeme
     return GreedyFill(_lif(model, own_first), order, skipping=order is JobOrder.SHORTEST)
 
 
+def _starts(model: SpeedModel) -> list[GroupRule]:
+    """Return the rules whose places planners begin with."""
+    starts: list[GroupRule] = [LoadBalancing(), BestFit()]
+    return starts if model.interference is None else [*starts, _lif(model, own_first=True)]
+
+
 def local_search(model: SpeedModel) -> LocalSearch:
     """Return the planner that learnt policies imitate. Raises BadInput: the model has no speeds."""
-    starts: list[GroupRule] = [LoadBalancing(), BestFit()]
-    if model.interference is not None:
-        starts.append(_lif(model, own_first=True))
-    return LocalSearch(_with_speeds(model), starts)
+    return LocalSearch(_with_speeds(model), _starts(model))
 
 
 _FITTED: Mapping[str, Callable[[SpeedModel], PlacementPolicy]] = {
@@ -89,12 +94,15 @@ _FITTED: Mapping[str, Callable[[SpeedModel], PlacementPolicy]] = {
     f"lif-own{SHORTEST}": lambda model: _lif_filling(model, True, JobOrder.SHORTEST),
     "local-search": local_search,
     "annealing": lambda model: Annealing(local_search(model)),
+    "pod-search": lambda model: PodSearch(_with_speeds(model), _starts(model)),
+    "pod-search-wait": lambda model: PodSearch(_with_speeds(model), _starts(model), progress_rate, may_wait=True),
 }
 
 PLACEMENT_NAMES = (
     *(name + order for order in ("", SHORTEST) for name in _RULES),
     *(f"{name}:MODEL" for name in _FITTED),
     f"{LEARNT}:RUN",
+    f"{AGENTS}:RUN",
     "MODULE:CLASS",
 )
 """The names that `make_placement` knows."""
@@ -104,14 +112,14 @@ def is_policy_name(name: str) -> bool:
     """Return whether a name is a placement policy's, as it looks: nothing is opened."""
     kind, colon, _ = name.partition(":")
     if colon:
-        return kind in _FITTED or kind == LEARNT or is_own(name)
+        return kind in _OF_FOLDERS or is_own(name)
     return kind.removesuffix(SHORTEST) in _RULES
 
 
 def folder_of(name: str) -> Path | None:
     """Return the folder that a policy's name has, None where it has none."""
     kind, colon, path = name.partition(":")
-    return Path(path).expanduser() if colon and (kind in _FITTED or kind == LEARNT) else None
+    return Path(path).expanduser() if colon and kind in _OF_FOLDERS else None
 
 
 def make_placement(name: str) -> NamedPlacement:
@@ -127,8 +135,8 @@ def make_placement(name: str) -> NamedPlacement:
     if colon and kind in _FITTED:
         model = _opened(name, Path(path).expanduser())
         return NamedPlacement(name, _FITTED[kind](model), model)
-    if colon and kind == LEARNT:
-        return _learnt(name, Path(path).expanduser())
+    if colon and kind in _LEARNT:
+        return _learnt(name, Path(path).expanduser(), *_LEARNT[kind](Path(path).expanduser()))
     if is_own(name):
         return NamedPlacement(name, make_own_placement(name))
     rule, shortest = name.removesuffix(SHORTEST), name.endswith(SHORTEST)
@@ -145,14 +153,27 @@ def spread_placement() -> NamedPlacement:
     return NamedPlacement(SPREAD, GreedyFill(LoadBalancing(), skipping=True))
 
 
-def _learnt(name: str, run: Path) -> NamedPlacement:
+def _placer(run: Path) -> tuple[PlacementPolicy, SpeedModel]:
     found = open_placer(run)
-    known = SpeedModel(found.models, speeds=found.speeds)
+    return found.placer, SpeedModel(found.models, speeds=found.speeds)
+
+
+def _agents(run: Path) -> tuple[PlacementPolicy, SpeedModel]:
+    found = open_agents(run)
+    return found.agents, SpeedModel(found.models)
+
+
+_LEARNT: Mapping[str, Callable[[Path], tuple[PlacementPolicy, SpeedModel]]] = {LEARNT: _placer, AGENTS: _agents}
+_OF_FOLDERS = frozenset({*_FITTED, *_LEARNT})
+
+
+def _learnt(name: str, run: Path, policy: PlacementPolicy, known: SpeedModel) -> NamedPlacement:
+    """Return what a run has learnt, with what else is in its folder. Raises BadInput: that is of another run."""
     if (run / PROFILES_FILE).exists():
-        known = _opened(name, run)
-        if known.models != found.models:
+        models, known = known.models, _opened(name, run)
+        if known.models != models:
             raise BadInput(f"{run}: {PROFILES_FILE} knows other models than the policy: they are of different runs")
-    return NamedPlacement(name, found.placer, known)
+    return NamedPlacement(name, policy, known)
 
 
 def _opened(name: str, folder: Path) -> SpeedModel:

@@ -16,6 +16,7 @@ from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import check_placement
 from dl2_scheduler.cluster.job_document import read_document
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.policies.learnt.graph.agent_files import save_agents
 from dl2_scheduler.policies.learnt.placer import LearntPlacer, placer_shapes
 from dl2_scheduler.policies.learnt.placer_files import PlacerRun, save_placer
 from dl2_scheduler.policies.placement.registry import PLACEMENT_NAMES, make_placement, spread_placement
@@ -23,7 +24,7 @@ from dl2_scheduler.policies.placement.speed_model import save_speed_model
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node
 from tests.dl2_scheduler.local_cases import HERE
 from tests.dl2_scheduler.played_cluster import document
-from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_model
+from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_agents, drawn_model
 from tests.dl2_scheduler.policies.placement.test_placement_policies import job as simulated_job
 from tests.dl2_scheduler.policies.placement.test_placement_policies import view_of
 
@@ -37,6 +38,7 @@ def run(tmp_path_factory):
     shapes = placer_shapes(len(MODELS), {"hidden.bias": (8,)})
     placer = LearntPlacer({name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()})
     save_placer(folder, PlacerRun(MODELS, placer, model.speeds))
+    save_agents(folder, drawn_agents(), model.profiles)
     save_speed_model(folder, model)
     return folder
 
@@ -49,7 +51,7 @@ def name(request, run):
 
 
 def each_ending(kind):
-    return ":RUN" if kind == "learnt" else ":MODEL"
+    return ":RUN" if kind in ("learnt", "agents") else ":MODEL"
 
 
 def drawn(seed):

@@ -65,7 +65,7 @@ class Watched:
     """A `Watched` cluster keeps what graphs say of it while jobs are placed.
 
     Args:
-        draft: of the placement.
+        draft: of the placement; a job of a model that the network does not know has the number -1 there.
         graphs: of the cluster.
 
     Attributes:
@@ -84,7 +84,8 @@ class Watched:
         self.flows: Floats = _flows(view, placed.job, placed.role, placed.group)
         self.rows: F32 = np.zeros((len(draft.free), vertex_width(models)), dtype=np.float32)
         kind = KINDS + 2 * placed.model[placed.job] + placed.role
-        np.add.at(self.rows, (placed.group, kind), 1.0)
+        known = placed.model[placed.job] >= 0  # nobody feels tasks of a model that the network does not know
+        np.add.at(self.rows, (placed.group[known], kind[known]), 1.0)
         self.rows[:, 0] = 1.0
         self.rows[:, -4:-2] = view.machines.capacity / (_CPUS, _GPUS)
         self.rows[:, -2:] = draft.free / (_CPUS, _GPUS)
@@ -97,7 +98,8 @@ class Watched:
         view, roles = self.draft.view, self.draft.groups[job]
         role = np.repeat([WORKER, SERVER], [len(each) for each in roles])
         group = np.array([*roles[WORKER], *roles[SERVER]], dtype=np.int64)
-        np.add.at(self.rows, (group, KINDS + 2 * view.placed.model[job] + role), 1.0)
+        if (model := int(view.placed.model[job])) >= 0:
+            np.add.at(self.rows, (group, KINDS + 2 * model + role), 1.0)
         self.rows[group, -2:] = self.draft.free[group] / (_CPUS, _GPUS)
         self.used[group] = 1.0 - self.draft.free[group, 1] / self._gpus[group]
         self.flows += _flows(view, np.full(len(role), job), role, group)
@@ -135,7 +137,8 @@ class Watched:
         near = np.column_stack([_nearby(graph, own), after / np.maximum(capacity, 1.0)]).astype(np.float32)
         state = view.jobs[job].job
         about = np.zeros(task_width(len(view.models)), dtype=np.float32)
-        about[view.placed.model[job]] = 1.0
+        if (model := int(view.placed.model[job])) >= 0:
+            about[model] = 1.0
         about[len(view.models) :] = [
             role,
             state.max_workers / 4,
@@ -145,7 +148,7 @@ class Watched:
             remaining_work(view, job) / _HOURS,
             left / 10,
             forwarded,
-            *(free.sum(axis=0) / capacity.sum(axis=0)),
+            *(free.sum(axis=0) / np.maximum(capacity.sum(axis=0), 1.0)),
         ]
         begun = any(placed)
         forwards = np.full(len(self.graphs.pods), not begun and not forwarded)

@@ -9,6 +9,7 @@ import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import Places, check_placement
+from dl2_scheduler.policies.learnt.graph.agent_files import save_agents
 from dl2_scheduler.policies.learnt.placer import LearntPlacer, placer_shapes
 from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE, SPEEDS_FILE, PlacerRun, save_placer
 from dl2_scheduler.policies.placement.explain import explain
@@ -17,7 +18,7 @@ from dl2_scheduler.policies.placement.speed_model import PROFILES_FILE, open_spe
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.policies.user_policy import SimulatedPlacement
 from dl2_scheduler.sim.placed.scenario import Scenario
-from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_model
+from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_agents, drawn_model
 from tests.dl2_scheduler.policies.placement.test_placement_policies import job, view_of
 
 OWN = """
@@ -45,6 +46,7 @@ def run(tmp_path: Path) -> Path:
     shapes = placer_shapes(len(MODELS), {"hidden.bias": (8,)})
     placer = LearntPlacer({name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()})
     save_placer(tmp_path / "run", PlacerRun(MODELS, placer, model.speeds))
+    save_agents(tmp_path / "run", drawn_agents(), model.profiles)
     save_speed_model(tmp_path / "run", model)
     return tmp_path / "run"
 
@@ -119,11 +121,16 @@ def test_a_choice_is_explained_by_what_is_predicted_here_and_elsewhere(run: Path
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
-        ("lod-balance", "unknown placement lod-balance: give one of load-balance, .*learnt:RUN, MODULE:CLASS"),
+        (
+            "lod-balance",
+            "unknown placement lod-balance: give one of load-balance, .*:RUN, agents:RUN, MODULE:CLASS",
+        ),
         ("lif-own", "unknown placement lif-own: give one of .*lif-own:MODEL"),
         ("spread", "spread counts tasks and knows no places: give load-balance here"),
         ("lif-own:nowhere", "lif-own:nowhere: nowhere is no folder: give a folder that dl2 fit --places"),
         ("learnt:nowhere", "no placement policy in nowhere"),
+        ("agents:nowhere", "no agents in nowhere"),
+        ("pod-search:nowhere", "pod-search:nowhere: nowhere is no folder"),
         ("annealing:.", "has neither speeds.npz nor profiles.json"),
         ("nowhere_at_all:Policy", "cannot be made: ModuleNotFoundError"),
         ("examples.fewest_epochs_first:FewestEpochsFirst", r"which has no place\(view\)"),
