@@ -127,10 +127,22 @@ class CoordinatorProcess:
         )
 
     def ready(self, event: CoordinatorReady) -> None:
-        """Publish that it listens: operators find the job now."""
+        """Publish that it listens: operators find the job now.
+
+        Raises:
+            OSError: the disk fails. One that is started again is where operators look for it all the same.
+        """
+        again = event.port == self._port
         self._port, self._ready_by, self._since = event.port, math.inf, time.monotonic()
-        if self._process is not None:
+        if self._process is None:
+            return
+        try:
             self._folder.listening(f"{event.host}:{event.port}", self._process.pid)
+        except OSError as error:
+            if not again:
+                raise
+            told = f"job.json still has the last coordinator's process, as it cannot be written: {error.strerror}"
+            self._merged.line("elasticrun", told)
 
     def ended(self, status: int) -> CoordinatorEnd:
         """Take note that its process has ended; return how."""

@@ -117,6 +117,9 @@ def _writer(stream: TextIO) -> Callable[[str], None]:
 class NodeLog:
     """A `NodeLog` is the log file of one process, whose lines go to the merged stream too.
 
+    A disk that fails, or on which somebody has removed the logs, must not end a job: that a file cannot be made,
+    renamed or written is said once on the merged stream, which has the process's output all the same.
+
     Args:
         folder: of the job's logs.
         name: of the file and the label, until the node's id is known.
@@ -127,25 +130,40 @@ class NodeLog:
         self.path = folder / f"{name}.log"
         self.label = name
         self._merged = merged
-        self._file: BinaryIO = self.path.open("ab", buffering=0)
         self._complained = False
+        self._file: BinaryIO | None = None
+        try:
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            self._complain("make", error)
 
     def rename(self, node: str) -> None:
         """Use the node's id from now on, for the whole file."""
         target = self.path.with_name(f"{node}.log")
-        self.path.rename(target)
-        self.path, self.label = target, node
+        self.label = node
+        if self._file is not None:
+            try:
+                self.path.rename(target)
+            except OSError as error:
+                self._complain("rename", error)
+            else:
+                self.path = target
 
     def line(self, line: bytes) -> None:
         """Take one line of output, or a piece of a very long one."""
-        try:
-            self._file.write(line)
-        except OSError as error:  # a full disk must not end a job: its output is still on the merged stream
-            if not self._complained:
-                self._complained = True
-                self._merged.line(self.label, f"elasticrun: cannot write {self.path}: {error.strerror}")
+        if self._file is not None:
+            try:
+                self._file.write(line)
+            except OSError as error:
+                self._complain("write", error)
         self._merged.line(self.label, line.decode(errors="replace").rstrip("\r\n"))
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    def _complain(self, what: str, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
+            self._merged.line(self.label, f"elasticrun: cannot {what} {self.path}: {error.strerror}")

@@ -26,6 +26,20 @@ def test_a_dead_coordinator_is_started_again_on_its_port(start_job: StartJob) ->
     assert "the coordinator ended with status 137" in outcome.reason
 
 
+def test_a_record_that_cannot_be_written_ends_no_job(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, max_restarts=1)
+    (job.folder.path / "job.json.tmp").mkdir()  # for want of a disk that fails
+    os.kill(job.coordinator.pid, signal.SIGKILL)
+    job.coordinator = job.stage.enter("coordinator")
+    job.listen()
+    job.transcript.wait_for(
+        "job.json still has the last coordinator's process, as it cannot be written: Is a directory"
+    )
+    worker.tell("say still here")
+    assert worker.heard() == "said"
+    assert over(job, worker).status == 0
+
+
 @pytest.mark.slow
 def test_what_may_pass_does_not_count_and_is_tried_again_after_pauses_that_grow(
     start_job: StartJob, monkeypatch: pytest.MonkeyPatch

@@ -98,6 +98,26 @@ def test_a_full_disk_stops_neither_the_process_nor_the_stream(stream: Shown, tmp
     assert complaint == f"[w0] elasticrun: cannot write {tmp_path / 'w0.log'}: No space left on device"
 
 
+def test_logs_that_somebody_has_removed_stop_neither_the_process_nor_the_stream(stream: Shown, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    before = NodeLog(folder, "worker-1", stream.merged)
+    before.path.unlink()
+    folder.rmdir()
+    before.rename("w0")
+    assert run(python("print('one')"), before) == 0
+    assert run(python("print('two')"), NodeLog(folder, "worker-2", stream.merged)) == 0
+    lines = stream.getvalue().splitlines()
+    assert lines[:2] == [
+        f"[w0] elasticrun: cannot rename {folder / 'worker-1.log'}: No such file or directory",
+        "[w0] one",
+    ]
+    assert lines[2:] == [
+        f"[worker-2] elasticrun: cannot make {folder / 'worker-2.log'}: No such file or directory",
+        "[worker-2] two",
+    ]
+
+
 class _Closed(io.StringIO):
     def write(self, text: str) -> int:
         raise BrokenPipeError
