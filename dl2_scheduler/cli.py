@@ -25,6 +25,7 @@ _PLACES = {
     "figure": "simulation.figure:figure",
     "fit": "cluster.fit:fit",
     "learn": "simulation.learn:learn",
+    "learn-chic": "simulation.learn_chic:learn_chic",
     "learn-placement": "simulation.learn_placement:learn_placement",
     "serve": "cluster.serve:serve",
     "submit": "cluster.submit:submit",

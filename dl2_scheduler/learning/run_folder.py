@@ -27,6 +27,7 @@ from dl2_scheduler.policies.learnt.dl2 import CHECKPOINT_FILE, POLICY_FILE, SETT
 from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
 from dl2_scheduler.policies.learnt.weights import Weights
 from elastic_ps.system.bounded_files import read_text
+from elastic_ps.system.terminal import say
 
 _PACKAGES = ("elastic-ps", "numpy", "numba", "scipy", "torch")
 
@@ -60,6 +61,34 @@ class RunFolder:
         )
         with alone(self.path / "lock", refusal):
             yield
+
+    def refuse_another(self, *files: str) -> None:
+        """Refuse a folder in which a policy lies, of any kind: it is not to be overwritten.
+
+        Args:
+            files: policies of other kinds than this module's, by their names.
+
+        Raises:
+            BadInput: one is there.
+        """
+        for name in (POLICY_FILE, CHECKPOINT_FILE, *files):
+            if (self.path / name).exists():
+                raise BadInput(f"{self.path} holds a run ({name}): name another folder")
+
+    @contextmanager
+    def best_so_far(self, file: str, name: str) -> Iterator[None]:
+        """Say where the best policy so far is, if a person ends the work in this context.
+
+        Args:
+            file: of the policy, in the folder.
+            name: by which people choose it.
+        """
+        try:
+            yield
+        except KeyboardInterrupt:
+            if (self.path / file).exists():
+                say(f"stopped: the best policy so far is {name}", err=True)
+            raise
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Make the folder of a new run; one that was interrupted before it had a policy gives way. Hold it before.

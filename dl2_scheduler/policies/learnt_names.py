@@ -5,6 +5,9 @@ from pathlib import Path
 DL2 = "dl2:"
 """The beginning of a learnt policy's name; the path of its run follows."""
 
+CHIC = "chic:"
+"""The beginning of the name of a policy of Chic; the path of its run follows."""
+
 
 def absolute(policy: str) -> str:
     """Return a policy's name that means the same in whichever folder it is read: paths become absolute."""

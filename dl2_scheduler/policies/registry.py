@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.learnt.dl2 import learnt, load
-from dl2_scheduler.policies.learnt_names import DL2
+from dl2_scheduler.policies.learnt_names import CHIC, DL2
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.rules.estimates import TrueSpeeds
 from dl2_scheduler.policies.rules.fifo import Fifo
@@ -94,6 +94,7 @@ def make_policy(name: str, speeds: Speeds) -> AllocationPolicy:
     """
     if name.startswith(DL2):
         return learnt(load(Path(name.removeprefix(DL2))))
+    _refuse_chic(name)
     if is_own(name):
         return Simulated(name, make_own(name))
     if name not in _SPECS:
@@ -113,6 +114,7 @@ def make_live_policy(name: str) -> AllocationPolicy:
     Raises:
         BadInput: it is one of those, unknown, or there is no learnt policy.
     """
+    _refuse_chic(name)
     if is_own(name):
         return make_own(name)
     if name.startswith(DL2):
@@ -123,6 +125,15 @@ def make_live_policy(name: str) -> AllocationPolicy:
         wrong = f"policy {name} is for simulations" if name in _SPECS else f"unknown policy {name}"
         raise BadInput(f"{wrong}: give one of {', '.join(LIVE_NAMES)}, {_OTHERS}")
     return _SPECS[name].make(Speeds({}))
+
+
+def _refuse_chic(name: str) -> None:
+    """Refuse a policy that cannot be asked at slots. Raises BadInput."""
+    if name.startswith(CHIC):
+        raise BadInput(
+            f"{name} decides when a job arrives and when one ends, and here policies are asked at slots: it runs in "
+            "dl2 simulate and dl2 evaluate with --pool"
+        )
 
 
 def rule_of(name: str, asked: NodeRule = NodeRule.SPREAD) -> NodeRule:

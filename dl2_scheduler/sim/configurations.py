@@ -109,3 +109,17 @@ def alone(jobs: Sequence[Job], ways: Sequence[Configurations], slot_seconds: flo
     """
     arrival = np.array([job.arrival / slot_seconds for job in jobs])
     return Alone(arrival, np.ceil(arrival) - arrival, np.array([1 / way.rate.max() for way in ways]))
+
+
+def seconds_alone(job: Job, nodes: Sequence[Node], speeds: Speeds) -> float:
+    """Return the seconds that a job takes in its best configuration, with the cluster to itself.
+
+    Args:
+        job: any.
+        nodes: machines, taken as one.
+        speeds: of the models.
+
+    Raises:
+        BadInput: it runs in no configuration.
+    """
+    return float(1 / configurations(job, nodes, speeds, 1.0).rate.max())

@@ -20,8 +20,10 @@ from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
 from dl2_scheduler.commands.simulation.placed import PlacedQuestion, evaluate_in_world
+from dl2_scheduler.commands.simulation.pool import PoolOptions, evaluate_in_pool, pool_question
+from dl2_scheduler.commands.simulation.setting_options import check_setting_options
 from dl2_scheduler.commands.simulation.simulated import SimulationOptions
-from dl2_scheduler.commands.simulation.world_options import WorldOptions, check_world_options
+from dl2_scheduler.commands.simulation.world_options import WorldOptions
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.evaluate import Bounds, Contender, Result, bounds, compare
 from dl2_scheduler.sim.metrics import Estimate
@@ -44,20 +46,26 @@ def evaluate(
     *,
     simulated: SimulationOptions,
     placed: WorldOptions,
+    pooled: PoolOptions,
     with_bounds: Annotated[bool, typer.Option("--bounds", help="Also what no scheduler can beat.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compare policies on the same traces: completion time, makespan, fairness, utilisation.
 
-    With --world it is placement policies that are compared, those of --placement, joined by commas.
+    With --world it is placement policies that are compared, those of --placement, joined by commas; with --pool
+    policies may be asked when jobs arrive and end.
     """
-    check_world_options(context, placed.world is not None)
+    check_setting_options(context, placed.world is not None, pooled.pool is not None)
     if placed.world is not None:
         asked = PlacedQuestion(placed, simulated.cluster, simulated.placement, policies, as_json)
         evaluate_in_world(asked, with_bounds, _progress)
         return
+    if pooled.pool is not None:
+        question = pool_question(context, pooled, simulated, placed.seeds, policies, as_json)
+        evaluate_in_pool(question, with_bounds, _progress)
+        return
     if policies is None or not traces:
-        raise BadInput("give --policies and --traces, or --world")
+        raise BadInput("give --policies and --traces, or --world, or --pool")
     read = {path: read_lines(path) for path in _paths(traces)}
     lines = {where: job for each in read.values() for where, job in each.items()}
     setting = simulated.setting(lines)

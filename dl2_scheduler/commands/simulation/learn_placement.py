@@ -1,7 +1,6 @@
 """This module is `dl2 learn-placement`: it makes a policy that says where tasks go, in simulated clusters."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,9 +11,10 @@ from rich.table import Table
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import show
 from dl2_scheduler.commands.progress import new_progress
-from dl2_scheduler.commands.simulation.placed import compare_in_world, comparison_table
+from dl2_scheduler.commands.simulation.compared import comparison_table
+from dl2_scheduler.commands.simulation.placed import compare_in_world
 from dl2_scheduler.commands.simulation.taught_jobs import TaughtJobs
-from dl2_scheduler.policies.learnt.dl2 import CHECKPOINT_FILE, POLICY_FILE
+from dl2_scheduler.policies.chic.weights import CHIC_FILE
 from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE
 from dl2_scheduler.policies.placement.registry import LEARNT, local_search
 from dl2_scheduler.policies.placement.speed_model import SpeedModel, open_speed_model, save_speed_model
@@ -62,9 +62,9 @@ def learn_placement(
     told: dict[str, Any] = {**asdict(taught), "model": str(model or ""), "world": world or "", "samples": samples}
     folder = RunFolder(out)
     with folder.held():
-        _check_new(out)
+        folder.refuse_another(PLACER_FILE, CHIC_FILE)
         folder.write_settings({**told, "sequences": sequences, "updates": updates, "seed": seed})
-        with new_progress() as progress, _kept(out):
+        with new_progress() as progress, folder.best_so_far(PLACER_FILE, f"{LEARNT}:{out}"):
             if known is None:
                 known, scenarios = _fitted(scenarios, samples, progress.tell)
             _learn(out, known, scenarios, sequences, PlacerSettings(updates=updates), seed, progress.tell)
@@ -73,24 +73,6 @@ def learn_placement(
         say(f"{load:g} jobs an interval, in clusters with the fitted speeds:")
         show(table)
     say(f"Of {len(_COMPARED)} sequences that it did not learn from. Use it as --placement {LEARNT}:{out}")
-
-
-def _check_new(out: Path) -> None:
-    """Refuse a folder that holds a policy, be it of this kind or another. Raises BadInput."""
-    for file in (PLACER_FILE, POLICY_FILE, CHECKPOINT_FILE):
-        if (out / file).exists():
-            raise BadInput(f"{out} holds a run ({file}): name another folder")
-
-
-@contextmanager
-def _kept(out: Path) -> Iterator[None]:
-    """Say where the best policy so far is, if a person ends the work."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if (out / PLACER_FILE).exists():
-            say(f"stopped: the best policy so far is {LEARNT}:{out}", err=True)
-        raise
 
 
 def _fitted(scenarios: Sequence[Scenario], samples: int, tell: "Tell") -> tuple[SpeedModel, list[Scenario]]:
@@ -139,4 +121,4 @@ def _compared(scenario: Scenario, out: Path, tell: "Tell") -> Table:
     found = compare_in_world(
         scenario, names, None, _COMPARED, lambda _: tell(what, next(done), len(names) * len(_COMPARED), {})
     )
-    return comparison_table(found, None)
+    return comparison_table("placement", "intervals", found, {})

@@ -6,19 +6,25 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.machines import Floats, named
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
-from dl2_scheduler.cluster.jobs import Job, check_fits
-from dl2_scheduler.commands.common import new_table, show, show_json
+from dl2_scheduler.cluster.jobs import check_fits
+from dl2_scheduler.commands.common import show, show_json
+from dl2_scheduler.commands.simulation.compared import (
+    SequenceRun,
+    comparison_document,
+    comparison_table,
+    names_of,
+    run_document,
+    run_table,
+)
 from dl2_scheduler.commands.simulation.world_options import WorldOptions
 from dl2_scheduler.policies.placement.registry import make_placement
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.policies.user_policy import SimulatedPlacement
-from dl2_scheduler.sim.metrics import Estimate, estimate
 from dl2_scheduler.sim.placed.scenario import Scenario
 from elastic_ps.system.terminal import say
 
@@ -32,20 +38,7 @@ def allocation_of(policy: str | None) -> AllocationPolicy:
     return FixedDemand() if policy is None else make_live_policy(policy)
 
 
-@dataclass(frozen=True)
-class PlacementRun:
-    """A `PlacementRun` is what one placement policy made of one sequence.
-
-    Attributes:
-        jobs: by arrival.
-        times: intervals from each job's arrival to its end, (jobs,).
-    """
-
-    jobs: Sequence[Job]
-    times: Floats
-
-
-def run_placement(scenario: Scenario, name: str, policy: str | None, seed: int) -> PlacementRun:
+def run_placement(scenario: Scenario, name: str, policy: str | None, seed: int) -> SequenceRun:
     """Let a placement policy, newly made, place the jobs of a sequence.
 
     Args:
@@ -60,7 +53,7 @@ def run_placement(scenario: Scenario, name: str, policy: str | None, seed: int) 
     """
     jobs = scenario.jobs(seed)
     placement = SimulatedPlacement(name, make_placement(name))
-    return PlacementRun(jobs, scenario.completion_times(allocation_of(policy), placement, jobs))
+    return SequenceRun(jobs, scenario.completion_times(allocation_of(policy), placement, jobs))
 
 
 def check_scenario(scenario: Scenario, names: Sequence[str], policy: str | None, seed: int) -> None:
@@ -83,18 +76,9 @@ def check_scenario(scenario: Scenario, names: Sequence[str], policy: str | None,
         check_fits(job, nodes)
 
 
-def names_of(placement: str) -> list[str]:
-    """Return the names of a list that is joined by commas. Raises BadInput: one is there twice."""
-    names = [name.strip() for name in placement.split(",")]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInput(f"--placement: {name} again: give each placement once")
-    return names
-
-
 def compare_in_world(
     scenario: Scenario, names: Sequence[str], policy: str | None, seeds: Sequence[int], tell: Callable[[str], None]
-) -> Mapping[str, Sequence[PlacementRun]]:
+) -> Mapping[str, Sequence[SequenceRun]]:
     """Let each placement policy place the same sequences.
 
     Args:
@@ -104,78 +88,12 @@ def compare_in_world(
         seeds: of the sequences.
         tell: called with the policy's name after each run.
     """
-    found: dict[str, list[PlacementRun]] = {}
+    found: dict[str, list[SequenceRun]] = {}
     for name in names:
         for seed in seeds:
             found.setdefault(name, []).append(run_placement(scenario, name, policy, seed))
             tell(name)
     return found
-
-
-def comparison_table(found: Mapping[str, Sequence[PlacementRun]], bounds: Floats | None) -> Table:
-    """Return mean completion times and their paired differences from the first policy's.
-
-    Args:
-        found: runs of each policy on the same sequences.
-        bounds: of each sequence: of jobs alone, and of the linear program, (sequences, 2); None: not asked for.
-    """
-    first = _means(next(iter(found.values())))
-    heads = ("JCT, intervals", f"vs {next(iter(found))}", "in percent", "median", "p95")
-    table = new_table(placement=False, **dict.fromkeys(heads, True))
-    for number, (name, runs) in enumerate(found.items()):
-        own = _means(runs)
-        median, p95 = (float(np.mean([np.quantile(run.times, part) for run in runs])) for part in (0.5, 0.95))
-        paired = ["", ""]
-        if number:
-            paired = [_text(estimate((own - first).tolist()), "+.2f"), _text(_percent(own, first), "+.1f")]
-        table.add_row(name, _text(estimate(own.tolist())), *paired, f"{median:.2f}", f"{p95:.2f}")
-    for name, bound in zip(("each job alone", "LP bound"), () if bounds is None else bounds.T, strict=False):
-        table.add_row(name, _text(estimate(bound.tolist())))
-    return table
-
-
-def comparison_document(found: Mapping[str, Sequence[PlacementRun]], bounds: Floats | None) -> dict[str, Any]:
-    """Return the same for programs; see `comparison_table`."""
-    first = _means(next(iter(found.values())))
-    policies = [
-        {
-            "name": name,
-            "jct_intervals": asdict(estimate(_means(runs).tolist())),
-            "difference": asdict(estimate((_means(runs) - first).tolist())),
-            "percent": asdict(_percent(_means(runs), first)),
-            "sequences": _means(runs).tolist(),
-        }
-        for name, runs in found.items()
-    ]
-    return {"placements": policies, "bounds": None if bounds is None else bounds.tolist()}
-
-
-def run_document(run: PlacementRun) -> dict[str, Any]:
-    """Return what became of each job, for programs."""
-    jobs = [
-        {
-            "id": job.id,
-            "model": job.model,
-            "workers": job.max_workers,
-            "servers": job.max_servers,
-            "arrival_seconds": job.arrival,
-            "jct_intervals": float(time),
-        }
-        for job, time in zip(run.jobs, run.times, strict=True)
-    ]
-    return {"jct_intervals": float(run.times.mean()), "jobs": jobs}
-
-
-def _means(runs: Sequence[PlacementRun]) -> Floats:
-    return np.array([run.times.mean() for run in runs])
-
-
-def _percent(own: Floats, first: Floats) -> Estimate:
-    return estimate((100 * (own / first - 1)).tolist())
-
-
-def _text(value: Estimate, form: str = ".2f") -> str:
-    return f"{value.mean:{form}}" + ("" if value.margin is None else f" ± {value.margin:{form.lstrip('+')}}")
 
 
 @dataclass(frozen=True)
@@ -199,8 +117,13 @@ class PlacedQuestion:
     def scenario(self) -> Scenario:
         """Return the scenario, in which all that is asked can run. Raises BadInput."""
         found = self.options.setting(self.cluster)
-        check_scenario(found, names_of(self.placements), self.policy, self.options.seed)
+        check_scenario(found, self.names, self.policy, self.options.seed)
         return found
+
+    @property
+    def names(self) -> list[str]:
+        """The placement policies. Raises BadInput: one is there twice."""
+        return names_of("--placement", self.placements)
 
     @property
     def where(self) -> dict[str, Any]:
@@ -219,19 +142,23 @@ def evaluate_in_world(
         with_bounds: also what no policy can beat.
         progress: shows how many of so many runs are done.
     """
-    scenario, names, seeds = asked.scenario(), names_of(asked.placements), asked.options.seeds
+    scenario, names, seeds = asked.scenario(), asked.names, asked.options.seeds
     with progress(len(names) * len(seeds) + (len(seeds) if with_bounds else 0)) as tell:
         found = compare_in_world(scenario, names, asked.policy, seeds, tell)
         least = _bounds(scenario, seeds, tell) if with_bounds else None
     if asked.as_json:
-        show_json({**asked.where, **comparison_document(found, least)})
+        show_json({**asked.where, **comparison_document("placements", "intervals", found, least)})
         return
     minutes = scenario.workload.interval_seconds / 60
     say(
         f"{len(seeds)} sequences, {len(scenario.machines.nodes)} nodes, {asked.options.world} world, intervals of "
         f"{minutes:g} min; mean ± half the 95% interval"
     )
-    show(comparison_table(found, least))
+    show(comparison_table("placement", "intervals", found, _named(least)))
+
+
+def _named(bounds: Floats | None) -> dict[str, Floats]:
+    return {} if bounds is None else dict(zip(("each job alone", "LP bound"), bounds.T, strict=True))
 
 
 def _bounds(scenario: Scenario, seeds: Sequence[int], tell: Callable[[str], None]) -> Floats:
@@ -244,18 +171,15 @@ def _bounds(scenario: Scenario, seeds: Sequence[int], tell: Callable[[str], None
 
 def simulate_in_world(asked: PlacedQuestion) -> None:
     """Let one placement policy place one sequence, and print what came of it. Raises BadInput: it is more than one."""
-    if len(names_of(asked.placements)) > 1:
+    if len(asked.names) > 1:
         raise BadInput("--placement: give one name, or compare several with dl2 evaluate")
     scenario = asked.scenario()
     run = run_placement(scenario, asked.placements, asked.policy, asked.options.seed)
     if asked.as_json:
-        show_json({**asked.where, "placement": asked.placements, **run_document(run)})
+        show_json({**asked.where, "placement": asked.placements, **run_document("intervals", run)})
         return
     say(
         f"{asked.placements} in the {asked.options.world} world: {len(run.jobs)} jobs, "
         f"{len(scenario.machines.nodes)} nodes, intervals of {scenario.workload.interval_seconds / 60:g} min"
     )
-    table = new_table(of_jobs=False, mean=True, median=True, p95=True)
-    cells = float(run.times.mean()), *np.quantile(run.times, (0.5, 0.95)).tolist()
-    table.add_row("completion time, intervals", *(f"{cell:.2f}" for cell in cells))
-    show(table)
+    show(run_table("intervals", run))

@@ -9,9 +9,11 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
 from dl2_scheduler.commands.simulation.placed import PlacedQuestion, simulate_in_world
+from dl2_scheduler.commands.simulation.pool import PoolOptions, pool_question, simulate_in_pool
 from dl2_scheduler.commands.simulation.replay import replay
+from dl2_scheduler.commands.simulation.setting_options import check_setting_options
 from dl2_scheduler.commands.simulation.simulated import SimulationOptions, is_given
-from dl2_scheduler.commands.simulation.world_options import WorldOptions, check_world_options
+from dl2_scheduler.commands.simulation.world_options import WorldOptions
 from dl2_scheduler.policies.registry import make_policy, rule_of
 from dl2_scheduler.sim.history import Recording, write_history
 from dl2_scheduler.sim.lanes import ScalingCost
@@ -38,23 +40,28 @@ def simulate(
     *,
     simulated: SimulationOptions,
     placed: WorldOptions,
+    pooled: PoolOptions,
     keep: Annotated[Path | None, typer.Option("--record", help="Write what was decided, for dl2 bootstrap.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run a policy on a trace until every job has ended, or ask it what it would have done in a live cluster.
 
-    With --world it is a placement policy that is run, in a cluster in which speeds depend on places.
+    With --world it is a placement policy that is run, in a cluster in which speeds depend on places; with --pool a
+    policy may be asked when jobs arrive and end.
     """
-    check_world_options(context, placed.world is not None)
+    check_setting_options(context, placed.world is not None, pooled.pool is not None)
     if placed.world is not None:
         simulate_in_world(PlacedQuestion(placed, simulated.cluster, simulated.placement, policy, as_json))
+        return
+    if pooled.pool is not None:
+        simulate_in_pool(pool_question(context, pooled, simulated, placed.seeds, policy, as_json))
         return
     if from_history is not None:
         _check_replay(context)
         replay(from_history, policy, simulated.rule, _given(context, simulated.cost), as_json)
         return
     if policy is None or trace is None:
-        raise BadInput("give --policy and --trace, or --from-history, or --world")
+        raise BadInput("give --policy and --trace, or --from-history, or --world, or --pool")
     lines = read_lines(trace)
     setting = simulated.setting(lines)
     recording, rule = Recording(make_policy(policy, setting.speeds)), rule_of(policy, simulated.rule)

@@ -1,7 +1,6 @@
 """This module says where placement policies are compared: the options of a world and its scenario."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated
 
@@ -12,7 +11,6 @@ from dl2_scheduler.cluster.hardware.machines import CPU, GPU, HARMONY, Hardware,
 from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
 from dl2_scheduler.cluster.jobs import Node
-from dl2_scheduler.commands.simulation.simulated import is_given
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
 from dl2_scheduler.sim.placed.scenario import Scenario
@@ -22,8 +20,6 @@ from dl2_scheduler.sim.trace import parse_cluster
 
 _HARMONY_LOAD, _GRAPH_LOAD = 2.0, 15.0
 _MOST_SEQUENCES = 10_000
-_OF_BOTH = frozenset({"policy", "policies", "placement", "cluster", "with_bounds", "as_json"})
-_SPELT = {"keep": "record"}
 
 
 class ScenarioName(StrEnum):
@@ -118,27 +114,3 @@ def _hardware(node: Node) -> Hardware:
     if set(node.capacity) - {CPU, GPU} or cpus < threads or cpus % threads or gpus % 1:
         raise BadInput(f"--cluster: {node.name} has {dict(node.capacity)}: give an even number of cpu, and whole gpu")
     return Hardware((replace(HARMONY.sockets[0], cores=int(cpus) // threads, gpus=int(gpus)),))
-
-
-def check_world_options(context: typer.Context, in_world: bool) -> None:
-    """Refuse options that do not belong together.
-
-    Args:
-        context: of the command.
-        in_world: whether `--world` is given.
-
-    Raises:
-        BadInput: an option of a world stands without one, or one of traces beside it.
-    """
-    of_worlds = {field.name for field in fields(WorldOptions)}
-    given = [name for name in context.params if is_given(context, name)]
-    if in_world:
-        _refuse(given, of_worlds | _OF_BOTH, "a world has its own: leave it out with --world")
-    else:
-        _refuse(given, set(context.params) - of_worlds, "of a world alone: give --world too, or leave it out")
-
-
-def _refuse(given: Collection[str], allowed: Collection[str], why: str) -> None:
-    wrong = ["--" + _SPELT.get(name, name).replace("_", "-") for name in given if name not in allowed]
-    if wrong:
-        raise BadInput(f"{', '.join(wrong)}: {why}")

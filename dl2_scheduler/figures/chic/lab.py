@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,35 +12,21 @@ import numpy as np
 
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.figures.chic.pool_learning import TEST, PoolLessons, drawn_jobs, learn_in_pool
 from dl2_scheduler.figures.chic.scale import RULES, ChicScale, PoolRule
-from dl2_scheduler.learning.chic.cross_entropy import ChicRun, Iteration, learn_chic
-from dl2_scheduler.learning.chic.episodes import JobSequence, sequence_of
+from dl2_scheduler.learning.chic.cross_entropy import ChicRun, Iteration
 from dl2_scheduler.learning.chic.settings import ChicSettings
-from dl2_scheduler.learning.chic.teacher import lessons_of
 from dl2_scheduler.policies.chic.network import Floats
 from dl2_scheduler.policies.chic.policy import Chic
-from dl2_scheduler.policies.chic.weights import ChicForm, load_chic, save_chic
-from dl2_scheduler.policies.pool.roll_out import RollOut
+from dl2_scheduler.policies.chic.weights import load_chic, save_chic
 from dl2_scheduler.policies.rules.estimates import TrueSpeeds
-from dl2_scheduler.policies.rules.planner import Planner
-from dl2_scheduler.sim.configurations import configurations
+from dl2_scheduler.sim.configurations import seconds_alone
 from dl2_scheduler.sim.events.cluster import completion_times
-from dl2_scheduler.sim.events.worlds import MODELS, PoolWorld
+from dl2_scheduler.sim.events.worlds import PoolWorld
 from dl2_scheduler.sim.lanes import ScalingCost
 
 BOUND = "hard bound"
 """Each job alone at its best: no scheduler can do better."""
-
-_MOST_ITERATIONS = 200.0  # of a job in the paper; they count as 1 in a state
-_TRAINING, _VALIDATION, _TEST = 10_000, 800_000, 900_000  # the first seeds of sequences
-_A_SEED = 1_000  # by which the training sequences of two seeds are apart
-_PAST_TEST = 1_000_000  # is added where these would reach the sequences of validation, or later ones
-
-
-def first_training(seed: int) -> int:
-    """Return the seed of the first training sequence of a seed of learning: no policy sees what it is judged by."""
-    first = _TRAINING + _A_SEED * seed
-    return first if first < _VALIDATION else first + _PAST_TEST
 
 
 class Learnt(NamedTuple):
@@ -100,37 +86,13 @@ class ChicLab:
         )
 
     def _learn(self, settings: ChicSettings, rate: float, seed: int, count: int) -> ChicRun:
-        form = self.form(settings)
-        jobs = self._jobs(first_training(seed), self.scale.training, rate, count)
-        training = self._arrays(jobs, form)
-        validation = self._arrays(self._jobs(_VALIDATION, self.scale.validation, rate, self.scale.jobs), form)
-        lessons = None
-        if settings.lessons:
-            lessons = lessons_of(self._planner(settings), jobs, training, self.world.nodes, form.rules)
-        return learn_chic(form, settings, training, validation, seed, lessons)
-
-    def form(self, settings: ChicSettings) -> ChicForm:
-        """Return the form of what these settings learn."""
-        switches = settings.until_no_gain, settings.void_ends, settings.present_only, settings.sampled
-        scale = _MOST_ITERATIONS * self.world.longer
-        return ChicForm(tuple(MODELS), scale, settings.visible, settings.pairs, *switches)
-
-    def _planner(self, settings: ChicSettings) -> AllocationPolicy:
-        """Return who teaches: where a climb ends on local optima, the planner that jumps over them."""
-        speeds = TrueSpeeds(self.world.speeds)
-        jumps = self.world.name == "table" and not settings.pairs
-        return Planner(speeds) if jumps else RollOut(speeds, settings.pairs)
-
-    def _jobs(self, first: int, sequences: int, rate: float, count: int) -> list[list[Job]]:
-        return [self.world.jobs(first + number, rate, count) for number in range(sequences)]
-
-    def _arrays(self, jobs: Sequence[Sequence[Job]], form: ChicForm) -> list[JobSequence]:
-        world = self.world
-        return [sequence_of(some, world.nodes, world.speeds, form.models, form.scale) for some in jobs]
+        scale = self.scale
+        lessons = PoolLessons(rate, count, scale.training, scale.validation, scale.jobs)
+        return learn_in_pool(self.world, settings, lessons, seed)
 
     def tests(self, rate: float) -> list[list[Job]]:
         """Return the sequences by which all are judged."""
-        return self._jobs(_TEST, self.scale.test, rate, self.scale.jobs)
+        return drawn_jobs(self.world, TEST, self.scale.test, rate, self.scale.jobs)
 
     def times(self, who: str | ChicRun | PoolRule, rate: float, cost: float = 0.0) -> Floats:
         """Return the completion times in seconds, (sequences, jobs).
@@ -162,7 +124,7 @@ class ChicLab:
 
     def _alone(self, job: Job) -> float:
         """Return the seconds that a job takes in its best configuration."""
-        return float(1 / configurations(job, self.world.nodes, self.world.speeds, 1.0).rate.max())
+        return seconds_alone(job, self.world.nodes, self.world.speeds)
 
 
 def _digest(value: Any) -> str:

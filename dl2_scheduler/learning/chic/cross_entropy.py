@@ -120,6 +120,7 @@ def learn_chic(
     seed: int,
     lessons: PhaseSteps | None = None,
     tell: Callable[[Iteration], None] = lambda _: None,
+    keep: Callable[[ChicWeights], None] = lambda _: None,
 ) -> ChicRun:
     """Learn a policy.
 
@@ -131,6 +132,7 @@ def learn_chic(
         seed: of everything that is drawn.
         lessons: a planner's decisions, which are fitted first.
         tell: told of each iteration.
+        keep: gets each policy that is the best so far, so that an interrupted run leaves something.
     """
     torch.manual_seed(seed)
     random = np.random.default_rng(seed)
@@ -139,6 +141,7 @@ def learn_chic(
         fit(net, lessons, torch.optim.Adam(net.parameters(), settings.lesson_rate), settings.lessons, 512, fall=True)
     net.eval()
     best, least = net.network(), mean_time(form, net.network(), validation, settings)
+    keep(ChicWeights(form, best))
     curve = [Iteration(0, 0.0, 0.0, least, 0)]
     tell(curve[0])
     optimizer = torch.optim.Adam(net.parameters(), settings.learning_rate)
@@ -161,6 +164,7 @@ def learn_chic(
             act = mean_time(form, net.network(), validation, settings)
             if act < least:
                 best, least = net.network(), act
+                keep(ChicWeights(form, best))
         curve.append(Iteration(k, xi, float(returns.mean()), act, len(elite.actions)))
         tell(curve[-1])
     return ChicRun(ChicWeights(form, best), tuple(curve))

@@ -13,6 +13,8 @@ from dl2_scheduler.policies.chic.network import Network
 from dl2_scheduler.policies.chic.phase import PhaseRules, actions_of, inputs_of
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models, read_arrays
 
+CHIC_FILE = "chic.npz"
+"""The policy, in the folder of its run."""
 _FORM = "form"
 _LAYERS = 4
 
@@ -71,11 +73,14 @@ def save_chic(weights: ChicWeights, path: Path) -> None:
 def load_chic(path: Path) -> ChicWeights:
     """Read a policy.
 
+    Args:
+        path: of the file, or of the folder of a run.
+
     Raises:
         BadInput: there is none, it is damaged, or its weights are not finite or do not fit each other.
     """
     try:
-        found = read_arrays(path)
+        found = read_arrays(path / CHIC_FILE if path.is_dir() else path)
         fields = json.loads(str(found[_FORM]))
         form = ChicForm(**{**fields, "models": check_models(fields["models"], MOST_MODELS)})
         network = Network(*(found[name].astype(float) for name in Network._fields))

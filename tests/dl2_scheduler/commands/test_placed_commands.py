@@ -51,7 +51,7 @@ def test_one_placement_is_simulated(tmp_path):
         ("simulate --world formula --record a --placement best-fit", "--record: a world has its own"),
         ("simulate --world formula", "spread counts tasks and knows no places: give load-balance here"),
         ("simulate --world formula --placement a,b", "--placement: give one name, or compare"),
-        ("evaluate --world formula --placement best-fit,best-fit", "best-fit again: give each placement once"),
+        ("evaluate --world formula --placement best-fit,best-fit", "best-fit again: give each name once"),
         ("evaluate --world formula --placement best-fit,nothing", "unknown placement nothing: give one of"),
         ("evaluate --world formula --placement lif-lb:nowhere", "nowhere is no folder"),
         ("evaluate --world formula --placement best-fit --policies nobody", "unknown policy nobody"),

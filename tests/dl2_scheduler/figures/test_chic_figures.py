@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.figures.chic.completion import gain_of
-from dl2_scheduler.figures.chic.lab import BOUND, ChicLab, first_training
+from dl2_scheduler.figures.chic.lab import BOUND, ChicLab
+from dl2_scheduler.figures.chic.pool_learning import first_training
 from dl2_scheduler.figures.chic.registry import CHIC_FIGURES, draw_chic
 from dl2_scheduler.figures.chic.scale import CHIC, LEARNERS, OPTIMUS, RULES, ChicScale
 from dl2_scheduler.figures.registry import check_number
