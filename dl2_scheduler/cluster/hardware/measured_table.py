@@ -47,6 +47,9 @@ class MeasuredTable:
         yield from (row_line(placement) for placement in self.placements)
 
 
+MOST_GROUPS = 10_000
+"""Of a measured cluster."""
+_WRONG = OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, ValidationError
 _ROW = TypeAdapter(MeasuredPlacement)
 _PROFILES = TypeAdapter(dict[str, Profile])
 
@@ -64,6 +67,9 @@ def read_row(line: str | bytes) -> MeasuredPlacement:
         raise ValueError("a job lacks a role, or was measured more often than others")
     if not all(speed > 0 and np.isfinite(speed) for job in row.jobs for speed in job.speeds):
         raise ValueError("a speed is no positive number")
+    cores = [*row.others, *(used for job in row.jobs for used in job.cpu or ())]
+    if not all(used >= 0 and np.isfinite(used) for used in cores):
+        raise ValueError("the cores that something used are less than none, or no number")
     return row
 
 
@@ -73,10 +79,14 @@ def read_table(path: Path) -> MeasuredTable:
         head, *rows = path.read_text().splitlines()
         about = json.loads(head)
         groups, profiles = int(about.pop("groups")), _PROFILES.validate_python(about.pop("profiles"))
+        if not (0 < groups <= MOST_GROUPS and profiles):
+            raise ValueError(
+                f"{groups} groups and {len(profiles)} profiles: give 1 to {MOST_GROUPS} groups, and a profile"
+            )
         for profile in profiles.values():
             check_profile(profile)
         table = MeasuredTable(tuple(read_row(row) for row in rows), profiles, groups, about)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, ValidationError) as error:
+    except _WRONG as error:
         raise BadInput(f"{path} is no table of measured placements: {error}") from error
     for number, row in enumerate(table.placements, 2):
         for job in row.jobs:

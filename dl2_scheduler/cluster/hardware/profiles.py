@@ -48,7 +48,10 @@ class Profile:
 
 
 def check_profile(profile: Profile) -> None:
-    """Refuse a profile that was read. Raises ValueError: a number is none, or not positive where it must be."""
+    """Refuse a profile that was read. Raises ValueError: a number is none, or not positive where it must be.
+
+    Numbers of other types raise TypeError, ones that are too large OverflowError.
+    """
     positive = (profile.batch, profile.batches, profile.alone_s, profile.size_mb)
     if not all(
         math.isfinite(number) and number > 0 for number in (*positive, profile.apart_mbps, profile.together_mbps)
@@ -56,6 +59,11 @@ def check_profile(profile: Profile) -> None:
         raise ValueError(f"{profile} has a number that is not above 0")
     if not all(math.isfinite(number) and number >= 0 for number in (profile.cpu_worker, profile.cpu_server)):
         raise ValueError(f"{profile} uses less than no core")
+    for asked in (profile.worker, profile.server):
+        if not isinstance(asked, Mapping) or not all(
+            isinstance(name, str) and math.isfinite(amount) and amount >= 0 for name, amount in asked.items()
+        ):
+            raise ValueError(f"{profile} asks for something that is no amount of a resource")
 
 
 def _on_gpu(cpus: float = 2) -> Resources:

@@ -27,6 +27,7 @@ def fit_places(slots: Sequence[RecordedSlot], table: Path | None, out: Path) -> 
         BadInput: too little was measured, or the file is no table.
     """
     from dl2_scheduler.learning.placement.measured_fit import (  # torch takes seconds to import
+        check_enough,
         errors_of,
         fit_measured,
         folds,
@@ -37,6 +38,8 @@ def fit_places(slots: Sequence[RecordedSlot], table: Path | None, out: Path) -> 
     given = read_table(table) if table is not None else MeasuredTable((), {}, 0)
     groups = max([given.groups, *(len(slot.snapshot.nodes) for slot in slots)])
     rows = merged([*given.placements, *live])
+    check_enough(rows)
+    out.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
     profiles = with_profiles(rows, given.profiles)
     fitted = fit_measured(rows, profiles, groups)
     (part, *_) = folds(rows, _FOLDS)

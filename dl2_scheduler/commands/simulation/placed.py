@@ -129,6 +129,7 @@ class PlacedQuestion:
     def where(self) -> dict[str, Any]:
         """The world, for programs."""
         found = {name: value for name, value in asdict(self.options).items() if name not in ("sequences", "seed")}
+        found["table"] = None if self.options.table is None else str(self.options.table)
         return {**found, "cluster": self.cluster, "policy": self.policy, "seeds": list(self.options.seeds)}
 
 

@@ -8,12 +8,11 @@ import typer
 
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.hardware.live_view import plain_hardware
-from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Hardware, Machines, amounts
+from dl2_scheduler.cluster.hardware.machines import CPU, GPU
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
-from dl2_scheduler.cluster.jobs import Node, Resources
-from dl2_scheduler.commands.simulation.world_options import WorldOptions
+from dl2_scheduler.cluster.jobs import Resources
+from dl2_scheduler.commands.simulation.world_options import WorldOptions, cpus_and_gpus, plain_machines
 from dl2_scheduler.policies.placement.speed_model import SpeedModel
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.placed.scenario import Scenario
@@ -21,7 +20,6 @@ from dl2_scheduler.sim.placed.workloads import Workload
 from dl2_scheduler.sim.placed.worlds import WorldType
 from dl2_scheduler.sim.trace import parse_cluster
 
-_SLOTS = "slots"  # of virtual nodes: each is a cpu to a placement policy
 _MOST_TASKS = 6  # of a role: for more there are too many places that a job alone may have
 
 
@@ -55,7 +53,7 @@ class TaughtJobs:
             )
         if self.cluster is None:
             raise BadInput("give --cluster, the nodes that --model is to place jobs on: 2x8slots, as of dl2 serve")
-        machines = Machines(tuple(map(_hardware, parse_cluster(self.cluster))))
+        machines = plain_machines(self.cluster)
         worker, server = self._taken("--worker", self.worker), self._taken("--server", self.server)
         profiles: dict[str, Profile] = {
             name: replace(each, worker=worker or each.worker, server=server or each.server)
@@ -66,6 +64,10 @@ class TaughtJobs:
 
     def of_world(self, world: WorldType) -> list[Scenario]:
         """Return a scenario for each load, in a simulated world. Raises BadInput."""
+        if world is WorldType.MEASURED:
+            raise BadInput(
+                "--world measured: give --model MODEL, which dl2 fit --places MODEL --table FILE fits to a table"
+            )
         if self.worker is not None or self.server is not None:
             raise BadInput("--worker, --server: tasks of a world have their own: leave them out with --world")
         found = [WorldOptions(world, load=load, pattern=self.pattern).setting(self.cluster) for load in self.loads]
@@ -90,7 +92,7 @@ class TaughtJobs:
             (node,) = parse_cluster(f"1x{text}")
         except BadInput as error:
             raise BadInput(f"{option} is {text}: give amounts of cpu (or slots) and gpu, as in 4cpu,1gpu") from error
-        return dict(zip((CPU, GPU), _cpus_and_gpus(node, option), strict=True))
+        return dict(zip((CPU, GPU), cpus_and_gpus(node, option), strict=True))
 
     def _checked(self, scenarios: Sequence[Scenario]) -> list[Scenario]:
         """Return the scenarios with jobs as they were asked for. Raises BadInput: some fit nowhere."""
@@ -107,21 +109,3 @@ class TaughtJobs:
         for model in found[0].profiles:
             found[0].speed_alone(model, self.tasks, self.tasks)
         return found
-
-
-def _hardware(node: Node) -> Hardware:
-    """Return a node about which no more is known than what it has. Raises BadInput."""
-    cpus, gpus = _cpus_and_gpus(node, "--cluster")
-    if cpus < 1 or cpus % 1 or gpus % 1:
-        raise BadInput(
-            f"--cluster: {node.name} has {dict(node.capacity)}: give whole numbers, and 1 cpu or slot at least"
-        )
-    return plain_hardware(cpus, gpus)
-
-
-def _cpus_and_gpus(node: Node, option: str) -> tuple[float, float]:
-    """Return what a node has, a slot being a cpu. Raises BadInput: it has something else."""
-    if set(node.capacity) - {CPU, GPU, _SLOTS} or {CPU, _SLOTS} <= set(node.capacity):
-        raise BadInput(f"{option}: {dict(node.capacity)}: give cpu or slots, and gpu where there are any")
-    cpus, gpus = amounts(node.capacity)
-    return cpus + node.capacity.get(_SLOTS, 0.0), gpus

@@ -36,22 +36,23 @@ def samples_of(rows: Sequence[MeasuredPlacement], models: Sequence[str]) -> Plac
     return PlacedSamples(clusters, [np.array([job.speed for job in row.jobs]) for row in rows])
 
 
+def check_enough(rows: Sequence[MeasuredPlacement]) -> None:
+    """Refuse to fit speeds to fewer placements than say something. Raises BadInput."""
+    if len(rows) < LEAST_ROWS:
+        raise BadInput(f"{len(rows)} measured placements are too few to fit speeds to: {LEAST_ROWS} at least")
+
+
 def fit_measured(
     rows: Sequence[MeasuredPlacement], profiles: Mapping[str, Profile], groups: int, updates: int | None = None
 ) -> SpeedModel:
     """Fit our model of speeds, and LIF's quadratic form where enough was measured for it.
 
     Args:
-        rows: measured.
+        rows: measured, enough of them: see `check_enough`.
         profiles: of their models.
         groups: of the cluster.
         updates: of the network; None: as many as are enough.
-
-    Raises:
-        BadInput: there are too few rows.
     """
-    if len(rows) < LEAST_ROWS:
-        raise BadInput(f"{len(rows)} measured placements are too few to fit speeds to: {LEAST_ROWS} at least")
     settings = FitSettings(epochs=max(1, (updates or UPDATES) * _BATCH // len(rows)), batch=_BATCH)
     models = tuple(sorted(profiles))
     speeds = fit_pooled(samples_of(rows, models), profiles, groups, settings)

@@ -19,6 +19,7 @@ class WorldType(StrEnum):
     MECHANISTIC = "mechanistic"
     FORMULA = "formula"
     APART = "apart"
+    MEASURED = "measured"
 
 
 _SHIPPED_AS = {"ctc": "cnn-text-classification"}
@@ -33,10 +34,10 @@ def make_world(
     most: int,
     seed: int = 0,
 ) -> PlacedSpeed:
-    """Return a world.
+    """Return a world in which any profiles can be.
 
     Args:
-        world: which.
+        world: which; not the measured one, which has a table's own: see `measured_scenario`.
         machines: nodes and their groups.
         topology: how nodes are linked.
         profiles: of the models.
@@ -47,6 +48,8 @@ def make_world(
         return Mechanistic(machines, topology, profiles)
     if world is WorldType.FORMULA:
         return Formula.drawn(machines, topology, profiles, seed)
+    if world is WorldType.MEASURED:
+        raise ValueError("the measured world has a table's profiles: see measured_scenario")
     models = sorted(profiles)
     shipped = shipped_speeds(most, most)
     return Apart(Speeds({name: shipped.grid(_SHIPPED_AS.get(name, name)) for name in models}), models)

@@ -91,6 +91,7 @@ NODES = "--cluster 3x16cpu,2gpu"
         ("--model {model} --cluster 2x8slots --load 2,2", "give each load once"),
         ("--model {model} --cluster 2x8slots --load -1", "give a positive number"),
         ("--model {model} --cluster 3x16cpu,2gpu --interval never", "never is no length of time"),
+        ("--world measured", "give --model MODEL, which dl2 fit --places MODEL --table FILE fits to a table"),
         ("--world formula --worker 2cpu", "leave them out with --world"),
         ("--world formula --cluster 2x3cpu", "give an even number of cpu"),
     ],

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.policies.placement.speed_model import save_speed_model
 from dl2_scheduler.sim.arrivals import Pattern, generate
+from dl2_scheduler.sim.placed.shipped_table import SHIPPED_TABLE
 from dl2_scheduler.sim.trace import write_trace
 from tests.dl2_scheduler.policies.placement.fitted import drawn_model
 
@@ -43,6 +44,27 @@ def test_one_placement_is_simulated(tmp_path):
     assert invoke(line)[1].startswith("best-fit in the apart world: 60 jobs, 4 nodes, intervals of 20 min\n")
 
 
+@pytest.fixture
+def quick_fit(monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.learning.placement.measured_fit.UPDATES", 5)
+
+
+@pytest.mark.slow
+def test_a_measured_world_plays_the_shipped_table_or_ones_own(quick_fit, tmp_path):
+    line = "evaluate --world measured --placement load-balance,best-fit --sequences 1 --seed 2 --json"
+    status, output = invoke(line)
+    told = json.loads(output.partition("\n")[2])
+    assert (status, told["world"], told["table"]) == (0, "measured", None), output
+    own = tmp_path / "own.jsonl"
+    head, *rows = SHIPPED_TABLE.read_text().splitlines()
+    own.write_text("\n".join([head, *(row for row in rows if '"lstm"' not in row and '"mlp"' not in row)]))
+    status, output = invoke(f"simulate --world measured --table {own} --placement best-fit --cluster 2x4slots --json")
+    told = json.loads(output.partition("\n")[2])
+    assert (status, told["table"], told["cluster"]) == (0, str(own), "2x4slots"), output
+    assert {job["model"] for job in told["jobs"]} == {"device", "digits", "table", "wide"}
+    assert {job["workers"] for job in told["jobs"]} == {1}
+
+
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [
@@ -61,6 +83,12 @@ def test_one_placement_is_simulated(tmp_path):
         ("evaluate --world formula --placement best-fit --cluster 2x8cpu", "fit nowhere: give larger nodes"),
         ("evaluate --world formula --placement best-fit --load 0.1", "no uniform number comes"),
         ("evaluate --world formula --placement best-fit --load 0", "give a positive number"),
+        ("evaluate --world measured --placement best-fit --scenario vl2", "what was measured has no network"),
+        ("evaluate --world measured --placement best-fit --table x", "x is no table of measured placements"),
+        ("evaluate --world measured --placement best-fit --cluster 2x8memory", "give cpu or slots"),
+        ("evaluate --world measured --placement best-fit --cluster 1x1slots", "fit nowhere: give larger nodes"),
+        ("evaluate --world measured --placement best-fit --load -1", "give a positive number"),
+        ("evaluate --world formula --placement best-fit --table x", "--table: of --world measured"),
         ("evaluate --placement best-fit --policies drf --traces x", "best-fit places tasks .* give --world"),
         ("evaluate", "give --policies and --traces, or --world"),
     ],

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,6 +69,10 @@ def test_table_is_read_as_it_was_written(tmp_path: Path):
         "{}",
         '{"groups": 2, "profiles": {}}\n{"jobs": [{"model": "a"}]}',
         '{"groups": "many", "profiles": {}}',
+        '{"groups": 0, "profiles": {}}',
+        '{"groups": 100000000, "profiles": {}}',
+        '{"groups": 2, "profiles": {}}',
+        "[" * 100_000,
         "[1]",
     ],
 )
@@ -78,8 +83,14 @@ def test_other_files_are_refused(text: str, tmp_path: Path):
         read_table(path)
 
 
-@pytest.mark.parametrize("wrong", [{"alone_s": 0.0}, {"apart_mbps": math.nan}, {"cpu_worker": -1.0}])
-def test_profiles_that_cannot_be_are_refused(wrong: dict[str, float], tmp_path: Path):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"alone_s": 0.0}, {"apart_mbps": math.nan}, {"cpu_worker": -1.0}, {"batch": 10**400}),
+        *({"worker": {"cpu": -1.0}}, {"server": {"cpu": math.inf}}, {"worker": {"cpu": 10**400}}),
+    ],
+)
+def test_profiles_that_cannot_be_are_refused(wrong: dict[str, Any], tmp_path: Path):
     profiles = {model: replace(PUBLISHED[model], **wrong) for model in ("ctc", "wlm")}
     path = tmp_path / "table.jsonl"
     path.write_text("\n".join(MeasuredTable((), profiles, 2).lines()))
@@ -90,6 +101,14 @@ def test_profiles_that_cannot_be_are_refused(wrong: dict[str, float], tmp_path: 
 def test_a_number_of_groups_that_is_none_is_refused(tmp_path: Path):
     path = tmp_path / "table.jsonl"
     path.write_text('{"groups": 1e999, "profiles": {}}')
+    with pytest.raises(BadInput, match="is no table of measured placements"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("wrong", [{"cpu": (-1.0, 0.0)}, {"cpu": (0.0, math.inf)}])
+def test_cores_that_cannot_be_used_are_refused(wrong: dict[str, Any], tmp_path: Path):
+    path, one = tmp_path / "table.jsonl", MeasuredJob("ctc", (0,), (1,), (1.0,))
+    path.write_text("\n".join(MeasuredTable((MeasuredPlacement((replace(one, **wrong),)),), PROFILES, 2).lines()))
     with pytest.raises(BadInput, match="is no table of measured placements"):
         read_table(path)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.hardware.measured import MeasuredJob, MeasuredPlacement
+from dl2_scheduler.cluster.hardware.measured import MeasuredJob, MeasuredPlacement, merged
 from dl2_scheduler.cluster.hardware.measured_table import MeasuredTable, arrays_of
 from dl2_scheduler.commands.cluster.fit_places import fit_places
 from dl2_scheduler.learning.placement.measured_fit import errors_of, fit_measured, folds, samples_of, with_profiles
@@ -58,17 +58,41 @@ def test_folds_leave_each_placement_of_several_jobs_out_once():
     assert {len(part) for part in parts} <= {12, 13}
 
 
-def test_too_few_placements_are_refused():
-    with pytest.raises(BadInput, match="too few"):
-        fit_measured(rows()[:5], with_profiles(rows(), {}), 2)
+DIFFERENT = merged(rows())
+"""Of all the rows those that differ by more than the numbers of nodes: 24."""
+
+
+def written(path, whole):
+    table = MeasuredTable(tuple(whole), with_profiles(whole, {}), 2)
+    path.write_text("".join(f"{line}\n" for line in table.lines()))
+    return path
+
+
+def test_too_few_placements_are_refused_before_anything_is_fitted(tmp_path, monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.learning.placement.measured_fit.fit_measured", None)
+    with pytest.raises(BadInput, match="19 measured placements are too few to fit speeds to: 20 at least"):
+        fit_places([], written(tmp_path / "table", DIFFERENT[:19]), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("count", [20, 24])
+def test_as_few_as_are_enough_are_fitted_and_judged(count, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("dl2_scheduler.learning.placement.measured_fit.UPDATES", 5)
+    fit_places([], written(tmp_path / "table", DIFFERENT[:count]), tmp_path / "model")
+    assert f"of the {count} placements" in capsys.readouterr().out
+    assert open_speed_model(tmp_path / "model").models == MODELS
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_fitted(tmp_path, monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.learning.placement.measured_fit.fit_measured", None)
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        fit_places([], written(tmp_path / "table", rows()), tmp_path / "file")
 
 
 def test_a_table_is_fitted_into_a_folder_that_planners_open(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("dl2_scheduler.learning.placement.measured_fit.UPDATES", 5)
-    table = tmp_path / "table.jsonl"
-    whole = MeasuredTable(tuple(rows()), with_profiles(rows(), {}), 2)
-    table.write_text("".join(f"{line}\n" for line in whole.lines()))
-    fit_places([], table, tmp_path / "model")
+    fit_places([], written(tmp_path / "table.jsonl", rows()), tmp_path / "model")
     model = open_speed_model(tmp_path / "model")
     assert model.models == MODELS
     assert (model.rates(arrays_of(rows()[-1], MODELS)) > 0).all()

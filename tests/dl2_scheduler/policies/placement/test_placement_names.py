@@ -143,6 +143,17 @@ def test_a_wrong_name_or_file_is_told_before_anything_starts(name, wrong, tmp_pa
         make_placement(name)
 
 
+LONG = "a number of 5,000 digits"
+
+
+def text_of(told: dict) -> str:
+    return json.dumps(told).replace(f'"{LONG}"', "1" * 5000)
+
+
+def changed(told: dict, wrong: dict) -> dict:
+    return {**told, "profiles": {**told["profiles"], "ctc": {**told["profiles"]["ctc"], **wrong}}}
+
+
 def _without(told: dict, *keys: str) -> dict:
     return {key: value for key, value in told.items() if key not in keys}
 
@@ -160,11 +171,24 @@ def _without(told: dict, *keys: str) -> dict:
         (lambda told: {**told, "interference": {"coefficients": [[1]]}}, "damaged"),
         (lambda told: {**told, "profiles": {**told["profiles"], "ctc": {"batch": -1}}}, "damaged"),
         (lambda told: {**told, "interference": {"coefficients": [[10**400]]}}, "damaged"),
+        *(
+            (lambda told, wrong=wrong: changed(told, wrong), "is damaged, or of another version")
+            for wrong in (
+                {"batch": 10**400},
+                {"alone_s": LONG},
+                {"size_mb": "many"},
+                {"worker": 5},
+                {"worker": {"cpu": -1}},
+                {"server": {"cpu": 10**400}},
+                {"server": {"cpu": "all"}},
+                {"server": {"cpu": float("nan")}},
+            )
+        ),
     ],
 )
 def test_damaged_profiles_are_refused(damage, wrong, run: Path):
     file = run / PROFILES_FILE
-    file.write_text(json.dumps(damage(json.loads(file.read_text()))))
+    file.write_text(text_of(damage(json.loads(file.read_text()))))
     with pytest.raises(BadInput, match=wrong):
         make_placement(f"lif-own:{run}")
 
