@@ -1,4 +1,4 @@
-"""This module reads lengths of time as people write them."""
+"""This module reads lengths of time as people write them, and writes them for people."""
 
 import math
 import re
@@ -23,3 +23,12 @@ def seconds(text: str | float) -> float:
     if value > MOST_SECONDS:
         raise BadInput(f"{text} is longer than {MOST_SECONDS / 3600:g}h: give less")
     return value
+
+
+def in_words(length: float) -> str:
+    """Return about how long some seconds are, for people."""
+    if length < 1:
+        return f"{max(length, 0.0):.1g} s"
+    if length < 100:
+        return f"{length:.0f} s"
+    return f"{length / 60:.0f} min" if length < 6000 else f"{length / 3600:.0f} h"

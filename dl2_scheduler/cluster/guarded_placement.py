@@ -7,18 +7,21 @@ so that one that hangs keeps nobody; it is not asked again until that thread has
 import logging
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places, check_placement
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
+from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove, check_moves
 
 log = logging.getLogger(__name__)
 
 SECONDS = 30.0
 """Within which a policy has to answer, by default."""
+
+Answer = TypeVar("Answer")
 
 
 class ExplainedPlacement(PlacementPolicy, Protocol):
@@ -39,6 +42,15 @@ class ExplainedPlacement(PlacementPolicy, Protocol):
 
     def unknown(self, models: Sequence[str]) -> list[str]:
         """Return those of some types that it was not fitted to."""
+
+    def moves(self, view: PlacementView, terms: MoveTerms, nodes: Sequence[str]) -> Sequence[TaskMove]:
+        """Return which running tasks would be better elsewhere, by what it knows of speeds.
+
+        Args:
+            view: of the cluster, in which no task misses a place.
+            terms: what may be moved.
+            nodes: their names.
+        """
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ class _Raised(Exception):
 
 
 class GuardedPlacement:
-    """A `GuardedPlacement` lets a policy place, and the fallback where it fails.
+    """A `GuardedPlacement` lets a policy place, and the fallback where it fails. It is safe from several threads.
 
     Args:
         policy: is asked.
@@ -71,9 +83,10 @@ class GuardedPlacement:
 
     def __init__(self, policy: ExplainedPlacement, fallback: ExplainedPlacement, seconds: float = SECONDS):
         self._policy, self._fallback, self._seconds = policy, fallback, seconds
+        self._one_at_a_time = threading.Lock()
         self._asked: threading.Thread | None = None
         self._told: set[str] = set()
-        self._fault = ""
+        self._fault = self._unmoved = ""
 
     @property
     def name(self) -> str:
@@ -89,36 +102,67 @@ class GuardedPlacement:
         """
         if not view.missing.any():
             return PlacementAnswer(Places())
-        self._tell_unknown(view.models)
-        try:
-            places = self._answer(view.copied())  # what the policy writes into it concerns nobody else
+        with self._one_at_a_time:
+            self._tell_unknown(view.models)
+
+            def ask() -> Places:
+                places = self._asked_for(lambda: self._policy.place(view.copied()))
+                check_placement(view, places)  # what the policy writes into its view concerns nobody else
+                return places
+
+            found = self._tried(ask)
+            if not isinstance(found, str):
+                return self._tell(PlacementAnswer(found, self._reasons(view, found, nodes)))
+            places = self._fallback.place(view)
             check_placement(view, places)
-            return self._tell(PlacementAnswer(places, self._reasons(self._policy, view, places, nodes)))
-        except BadInput as error:
-            fault = str(error)
-        except TimeoutError as error:
-            fault = str(error)
+            said = f"{self._fallback.name} placed it, as {self.name} failed: {found}"
+            reasons = self._fallback.explain(view, places, nodes)
+            return self._tell(PlacementAnswer(places, {job: f"{reasons[job]}; {said}" for job in places.groups}, found))
+
+    def moves(self, view: PlacementView, terms: MoveTerms, nodes: Sequence[str]) -> tuple[TaskMove, ...]:
+        """Return moves that can be done; none where the policy fails, and the log says why.
+
+        Args:
+            view: of the cluster, in which no task misses a place.
+            terms: what may be moved.
+            nodes: their names.
+        """
+
+        def ask() -> tuple[TaskMove, ...]:
+            moves = tuple(self._asked_for(lambda: self._policy.moves(view.copied(), terms, nodes)))
+            check_moves(view, moves, terms)
+            return moves
+
+        with self._one_at_a_time:
+            found = self._tried(ask)
+            fault = found if isinstance(found, str) else ""
+            if fault and fault != self._unmoved:
+                log.error("placement: no task is moved: %s: %s", self.name, fault)
+            self._unmoved = fault
+            return () if isinstance(found, str) else found
+
+    def _tried(self, ask: Callable[[], Answer]) -> Answer | str:
+        """Return what a call answers, or what is wrong with it."""
+        try:
+            return ask()
+        except (BadInput, TimeoutError) as error:
+            return str(error)
         except _Raised as error:
             log.exception("placement: %s has failed", self.name)
-            fault = str(error)
+            return str(error)
         except Exception as error:  # what it answered cannot even be checked
             log.exception("placement: %s has failed", self.name)
-            fault = f"its answer raised {type(error).__name__}: {error}"
-        places = self._fallback.place(view)
-        check_placement(view, places)
-        said = f"{self._fallback.name} placed it, as {self.name} failed: {fault}"
-        reasons = self._reasons(self._fallback, view, places, nodes)
-        return self._tell(PlacementAnswer(places, {job: f"{reasons[job]}; {said}" for job in places.groups}, fault))
+            return f"its answer raised {type(error).__name__}: {error}"
 
-    def _answer(self, view: PlacementView) -> Places:
+    def _asked_for(self, question: Callable[[], Answer]) -> Answer:
         """Ask the policy in a thread. Raises TimeoutError, BadInput where it says so, else _Raised."""
         if self._asked is not None and self._asked.is_alive():
             raise TimeoutError("it has not answered since it was asked before")
-        answers: queue.SimpleQueue[Places | BaseException] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[tuple[Answer] | BaseException] = queue.SimpleQueue()
 
         def ask() -> None:
             try:
-                answers.put(self._policy.place(view))
+                answers.put((question(),))
             except BaseException as error:  # noqa: BLE001  # it is raised where it was asked
                 answers.put(error)
 
@@ -133,18 +177,15 @@ class GuardedPlacement:
             raise found
         if isinstance(found, BaseException):
             raise _Raised(f"it raised {type(found).__name__}: {found}") from found
-        return found
+        return found[0]
 
-    def _reasons(
-        self, policy: ExplainedPlacement, view: PlacementView, places: Places, nodes: Sequence[str]
-    ) -> dict[int, str]:
-        """Return why, for each job that got places; words that fail are no reason not to place."""
-        try:
-            found = policy.explain(view, places, nodes)
-        except Exception:
-            log.exception("placement: %s cannot explain its choice", policy.name)
+    def _reasons(self, view: PlacementView, places: Places, nodes: Sequence[str]) -> dict[int, str]:
+        """Return why, for each job that got places; words that fail, or take too long, are no reason not to place."""
+        found = self._tried(lambda: dict(self._asked_for(lambda: self._policy.explain(view.copied(), places, nodes))))
+        if isinstance(found, str):
+            log.error("placement: %s cannot explain its choice: %s", self.name, found)
             found = {}
-        return {job: found.get(job, f"placed by {policy.name}") for job in places.groups}
+        return {job: found.get(job, f"placed by {self.name}") for job in places.groups}
 
     def _tell_unknown(self, models: Sequence[str]) -> None:
         if new := set(self._policy.unknown(models)) - self._told:

@@ -154,8 +154,9 @@ class PlayedRuntime:
         finally:
             self.jobs[name].refuses = refuses
         counts = job.workers, job.servers
-        tasks = [RunningTask(f"w{place}", "worker", 1000 + place) for place in range(job.workers)]
-        tasks += [RunningTask(f"s{place}", "server", 2000 + place) for place in range(job.servers)]
+        first = 10_000 * list(self.jobs).index(name)
+        tasks = [RunningTask(f"w{place}", "worker", first + 1000 + place) for place in range(job.workers)]
+        tasks += [RunningTask(f"s{place}", "server", first + 2000 + place) for place in range(job.servers)]
         told = (job.epochs > 0, job.epochs, SAMPLES, float(min(counts)), tuple(tasks))
         return JobReport(True, "", *counts, *counts, *told)
 

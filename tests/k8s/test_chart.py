@@ -74,6 +74,7 @@ def place(schema, path):
     [
         ("operator.replicas", {"type": "integer"}),
         ("scheduler.placement", {"type": "string"}),
+        ("scheduler.moveTasks", {"type": "integer", "minimum": 0}),
         ("scheduler.learn", {"type": "boolean"}),
         ("metrics.annotations", {"type": ["object", "null"]}),
         ("namespaces", {"type": "array"}),

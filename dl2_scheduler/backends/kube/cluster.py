@@ -10,7 +10,7 @@ from dl2_scheduler.backends.kube import views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
-from dl2_scheduler.backends.kube.placement.binder import View
+from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.readonly_view import Onlookers
 from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
-from dl2_scheduler.backends.kube.placement.binder import View
+from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus
 from dl2_scheduler.cluster.errors import ClusterRefused
 from dl2_scheduler.cluster.snapshot import Grant

@@ -15,6 +15,7 @@ from dl2_scheduler.backends.local.job_records import JobRecord, JobRecords, Node
 from dl2_scheduler.backends.local.loads import placed
 from dl2_scheduler.backends.local.placing import place
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime, LauncherEnding
+from dl2_scheduler.backends.local.seating import seated
 from dl2_scheduler.backends.local.settling import NOWHERE, LocalPlacement, Settling
 from dl2_scheduler.backends.local.slot_samples import SlotSamples
 from dl2_scheduler.cluster.desk import LiveJobPhase
@@ -62,7 +63,7 @@ class LocalCluster:
         self._runtime = runtime
         self._clock = clock
         self._rule = rule
-        self._settling = Settling(self._nodes, placing.policy, records.began) if placing else None
+        self._settling = Settling(self._nodes, placing.policy, records.began, placing.most_moves) if placing else None
         self._pins = CorePins(self._nodes, placing.cores, runtime) if placing else None
         self._samples = SlotSamples(self._nodes)
         self._places: Mapping[int, NodePlaces] = {}
@@ -120,7 +121,7 @@ class LocalCluster:
         grants = [(record, self._granted[record.number]) for record in active if self._may_grant(record)]
         grants += [(record, _own(record)) for record in active if self._is_owned(record)]
         for record, _ in grants if self._settling else ():
-            self._records.change(record.number, places=self._places.get(record.number, NOWHERE))
+            self._seat(record, self._reports.get(record.number), self._places.get(record.number, NOWHERE))
         for record, grant in sorted(grants, key=lambda each: _growth(*each)):
             if not record.left_alone:
                 self._records.change(record.number, wanted_workers=grant.workers, wanted_servers=grant.servers)
@@ -224,18 +225,26 @@ class LocalCluster:
                 report = self._coordinators.report(record)
                 if report is not None:
                     self._reports[record.number] = report
-                    self._pins.keep(record, report)
+                    self._seat(record, report, record.places)
                 late |= self._pins.lacks(record, report)
         return late
 
     def _keep_places(self, record: JobRecord, report: JobReport) -> None:
         """Keep a job's tasks to their nodes' cores; or free those that an earlier cluster has kept so."""
         if self._pins is not None:
-            self._pins.keep(record, report)
+            self._seat(record, report, record.places)
         elif record.places != NOWHERE:
             for task in report.tasks:
                 self._runtime.pin(task.pid, frozenset(os.sched_getaffinity(0)))
-            self._records.change(record.number, places=NOWHERE)
+            self._records.change(record.number, places=NOWHERE, seats=())
+
+    def _seat(self, record: JobRecord, report: JobReport | None, places: NodePlaces) -> None:
+        """Give a job its places, and its tasks the cores of their nodes; those that have not joined get theirs then."""
+        if report is None or self._pins is None:
+            self._records.change(record.number, places=places)
+            return
+        now = seated(replace(record, places=places), report)
+        self._pins.keep(self._records.change(record.number, seats=now.seats, places=now.places), report)
 
     def _measure(self) -> SlotOutcome:
         now = {record.number: self._as_ended(record) for record in self._records.all()}

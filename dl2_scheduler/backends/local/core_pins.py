@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from dl2_scheduler.backends.local.job_records import JobRecord
-from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport, JobRuntime
+from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime
 from dl2_scheduler.cluster.jobs import Node
 
 Cores = frozenset[int]
@@ -25,16 +25,16 @@ class CorePins:
         self._pinned: dict[int, Cores] = {}
 
     def keep(self, record: JobRecord, report: JobReport) -> None:
-        """Move a job's tasks to the cores of the nodes that they are counted on.
+        """Move a job's tasks to the cores of their nodes.
 
         Args:
             record: of the job.
             report: what its coordinator just said.
         """
-        for role, names in zip((WORKER, SERVER), record.places, strict=True):
-            own = [task.pid for task in report.tasks if task.role == role]
-            for pid, name in zip(own, names, strict=False):
-                self._pin(pid, self._of.get(name, self._all))
+        seats = dict(record.seats)
+        for task in report.tasks:
+            if task.id in seats:
+                self._pin(task.pid, self._of.get(seats[task.id], self._all))
 
     def forget(self, reports: Iterable[JobReport]) -> None:
         """Forget tasks that have ended: others may get their numbers.

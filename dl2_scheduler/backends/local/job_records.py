@@ -23,6 +23,9 @@ FORMAT = 1
 NodePlaces = tuple[tuple[str, ...], tuple[str, ...]]
 """Names of the nodes of a job's workers, and of its servers."""
 
+Seats = tuple[tuple[str, str], ...]
+"""Ids of a job's tasks, each with the name of its node."""
+
 
 @dataclass(frozen=True)
 class JobRecord:
@@ -57,6 +60,7 @@ class JobRecord:
         samples_per_second: as last measured; 0: not known.
         slots_run: slots at whose end it had workers and servers.
         places: where its tasks are, in the order of their ids, if a placement policy has placed them.
+        seats: the node of each task that has joined, likewise.
         ended: unix seconds; None: it has not.
     """
 
@@ -88,6 +92,7 @@ class JobRecord:
     samples_per_second: float = 0.0
     slots_run: int = 0
     places: NodePlaces = ((), ())
+    seats: Seats = ()
     ended: float | None = None
 
     @property

@@ -1,13 +1,18 @@
-"""This module gives the tasks that were granted their virtual nodes, which they keep, by a placement policy."""
+"""This module gives the tasks that were granted their virtual nodes, which they keep, by a placement policy.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+A task that runs is moved where that pays and people let it (`TaskMover`). Its process only gets other cores: the nodes
+are parts of one machine, so that nobody has to join or leave, and the move costs what it costs to fill caches anew.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dl2_scheduler.backends.local.holding import present_demands
 from dl2_scheduler.backends.local.job_records import JobRecord, NodePlaces
 from dl2_scheduler.backends.local.views import state_of
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement, PlacementAnswer
 from dl2_scheduler.cluster.hardware.live_view import LiveJob, LiveNodes, live_view, plain_hardware
 from dl2_scheduler.cluster.hardware.machines import Floats, Machines
@@ -15,7 +20,12 @@ from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.cluster.task_mover import TaskMover
+from dl2_scheduler.cluster.task_moves import MoveCost, TaskMove
 from dl2_scheduler.cluster.template import SLOTS
+
+PIN_COST = MoveCost(stopped=0.1, away=0.0, words="")
+"""Of a move, as `benchmarks.move_cost` has measured it."""
 
 NOWHERE: NodePlaces = ((), ())
 
@@ -27,10 +37,12 @@ class LocalPlacement:
     Attributes:
         policy: decides.
         cores: numbers of the cores that tasks may use.
+        most_moves: tasks that may be moved to another node in a slot, as it pays.
     """
 
     policy: GuardedPlacement
     cores: frozenset[int]
+    most_moves: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,14 +65,16 @@ class Settling:
         nodes: virtual.
         placement: decides.
         began: unix seconds: when the cluster began.
+        most_moves: tasks that may be moved in a slot.
     """
 
-    def __init__(self, nodes: Sequence[Node], placement: GuardedPlacement, began: float):
+    def __init__(self, nodes: Sequence[Node], placement: GuardedPlacement, began: float, most_moves: int = 0):
         self._names = tuple(node.name for node in nodes)
         self._index = {name: number for number, name in enumerate(self._names)}
         self._machines = Machines(tuple(plain_hardware(node.capacity[SLOTS], 0.0) for node in nodes))
         self._capacity = np.array([node.capacity[SLOTS] for node in nodes])
         self._placement, self._began = placement, began
+        self._mover = TaskMover(placement, most_moves, lambda: PIN_COST)
 
     def settle(self, records: Sequence[JobRecord], allocation: Allocation, now: float) -> Settled:
         """Give places to what is granted.
@@ -83,11 +97,25 @@ class Settling:
             job.take(answer, index, free)
             if job.record.name in grants:
                 grants[job.record.name] = job.granted(answer.reasons.get(index, ""), self._placement.name)
+        decided = [job for job in each if job.record.name in grants and not job.record.left_alone]
+        for name, why in self._move(each, decided, free, now):
+            grants[name] = replace(grants[name], reason=_joined(grants[name].reason, why))
         return Settled(Allocation(grants), {job.record.number: job.names(self._names) for job in each})
 
-    def _view(self, each: Sequence["_Job"], free: Floats, now: float) -> PlacementView:
+    def _move(
+        self, each: Sequence["_Job"], decided: Sequence["_Job"], free: Floats, now: float
+    ) -> Iterator[tuple[str, str]]:
+        """Move tasks of those jobs that the policy decides about where it pays; yields names of jobs, each with why."""
+        there = [job for job in each if any(job.groups)]
+        still = [index for index, job in enumerate(there) if job not in decided]
+        for move in self._mover.moves(self._view(there, free, now, settled=True), still, self._names):
+            there[move.job].move(move, free)
+            yield there[move.job].record.name, move.why
+
+    def _view(self, each: Sequence["_Job"], free: Floats, now: float, settled: bool = False) -> PlacementView:
         nodes = LiveNodes(self._names, self._machines, [(amount, 0.0) for amount in free.tolist()])
-        return live_view(now - self._began, nodes, [job.seen(self._began) for job in each])
+        seen = [job.seen_settled(self._names, self._began) if settled else job.seen(self._began) for job in each]
+        return live_view(now - self._began, nodes, seen)
 
 
 def _grant(record: JobRecord, allocation: Allocation) -> Grant:
@@ -161,6 +189,31 @@ class _Job:
         placed = (list(self.groups[WORKER]), list(self.groups[SERVER]))
         state = state_of(record, began)
         return LiveJob(state, record.number, demand, placed, self.missing, record.samples_per_second)
+
+    def seen_settled(self, nodes: Sequence[str], began: float) -> LiveJob:
+        """Return the job with the places that it has now; without a speed where they are new, or it is changing.
+
+        Args:
+            nodes: their names.
+            began: unix seconds: when the cluster began.
+        """
+        record, seen = self.record, self.seen(began)
+        whole = tuple(map(len, self.groups)) == (record.workers, record.servers)
+        stays = record.phase is LiveJobPhase.RUNNING and whole and self.names(nodes) == record.places
+        return replace(seen, missing=(0, 0), rate=seen.rate if stays else 0.0)
+
+    def move(self, move: TaskMove, free: Floats) -> None:
+        """Let tasks in one group go to another, of each role the newest.
+
+        Args:
+            move: which.
+            free: slots of each node; changed.
+        """
+        for role in move.roles:
+            own = self.groups[role]
+            own[len(own) - 1 - own[::-1].index(move.source)] = move.target
+            free[move.source] += self._slots[role]
+            free[move.target] -= self._slots[role]
 
     def take(self, answer: PlacementAnswer, index: int, free: Floats) -> None:
         """Take the places that were found for it.

@@ -38,6 +38,10 @@ log = logging.getLogger(__name__)
 BASELINE = "drf"
 """The policy that decides where the one that was asked for cannot be trusted; the guard compares with it."""
 
+_KNOWS_NO_SPEEDS = (
+    "knows no speeds by which a move could be costed: give --placement learnt:RUN or local-search:MODEL, or leave "
+    "--move-tasks out"
+)
 _FITTED_SLOTS = 1000  # whose reports a new policy begins with
 
 
@@ -82,6 +86,7 @@ class Driving:
         guard: how much worse a learnt policy may be; None: there is no guard.
         learn: whether the learnt policy goes on learning.
         metrics: where Prometheus is answered, as [ADDRESS:]PORT; None: nowhere.
+        most_moves: tasks that the placement policy may move to another node in a slot.
     """
 
     policy: str | None
@@ -91,16 +96,32 @@ class Driving:
     guard: GuardSettings | None = field(default_factory=GuardSettings)
     learn: bool = False
     metrics: str | None = None
+    most_moves: int = 0
 
 
-def placed_by(name: str) -> tuple[NodeRule, GuardedPlacement | None]:
-    """Return the rule and the placement policy that `--placement` names. Raises BadInput."""
+def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacement | None]:
+    """Return the rule and the placement policy that `--placement` names.
+
+    Args:
+        name: of either.
+        most_moves: tasks that it may move in a slot, as `--move-tasks` says.
+
+    Raises:
+        BadInput: there is no such policy, or it cannot move tasks.
+    """
+    if most_moves < 0:
+        raise BadInput(f"--move-tasks is {most_moves}: give how many tasks may be moved in a slot; 0: none")
     if name in NODE_RULES:
+        if most_moves:
+            raise BadInput(f"{name} {_KNOWS_NO_SPEEDS}")
         return placement_rule(name), None
     try:
-        return placement_rule(), GuardedPlacement(following(name, folder_of(name)), spread_placement())
+        policy = following(name, folder_of(name))
     except BadInput as error:
         raise BadInput(f"--placement: {error}; or a rule that counts: {', '.join(NODE_RULES)}") from error
+    if most_moves and (policy.knows is None or policy.knows.speeds is None):
+        raise BadInput(f"{name} {_KNOWS_NO_SPEEDS}")
+    return placement_rule(), GuardedPlacement(policy, spread_placement())
 
 
 @contextmanager

@@ -14,13 +14,18 @@ from dl2_scheduler.backends.kube.apiserver.informers import Informers
 from dl2_scheduler.backends.kube.apiserver.paced_writes import MANAGER, PacedWriter
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.placement.binder import Binder
+from dl2_scheduler.backends.kube.placement.moves import PodMover
+from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.placement.volume_claims import VolumeClaimReader
 from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.cluster.errors import ClusterRefused
+from dl2_scheduler.cluster.snapshot import Allocation
+from dl2_scheduler.cluster.task_mover import TaskMover
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_health import Health, answering
 from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.replay.move_costs import MoveCosts
 from k8s.foundation.api_server import KubeApi
 from k8s.foundation.lease import Lease
 
@@ -129,9 +134,11 @@ def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, healt
         closing(History(order.folder / HISTORY_FILE)) as history,
     ):
         cluster = KubernetesCluster(informers, api, writer, memory, order.slot_seconds, clock)
+        settle = _settling(order.driving, informers, writer, binder, MoveCosts(history, memory.slot))
         trouble.closes(cluster)
         health.leads(lambda: lease.held, lambda: memory.slot)
-        with signals_to(cluster.close), driven(cluster, cluster.desk, history, order.folder, order.driving) as loop:
+        driving, desk = order.driving, cluster.desk
+        with signals_to(cluster.close), driven(cluster, desk, history, order.folder, driving, settle) as loop:
             cluster.policy, cluster.why_placed = lambda: loop.policy, binder.why_placed
             informers.start(_SYNC_SECONDS)
             binder.start()
@@ -145,3 +152,13 @@ def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, healt
                 binder.stop()
                 informers.stop()
                 claims.stop()
+
+
+def _settling(
+    driving: Driving, view: View, writer: PacedWriter, binder: Binder, costs: MoveCosts
+) -> Callable[[Allocation], Allocation]:
+    """Return what moves tasks where that was asked for; see `SlotLoop`."""
+    if driving.placement is None or not driving.most_moves:
+        return lambda allocation: allocation
+    mover = TaskMover(driving.placement, driving.most_moves, costs.cost)
+    return PodMover(view, writer, mover, binder.expected, costs.was_scaled).settle

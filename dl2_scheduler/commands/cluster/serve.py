@@ -62,6 +62,9 @@ def serve(
     placement: Annotated[
         str, typer.Option(help="spread, pack, round-robin, or a placement policy: a wrong one lists them.")
     ] = SPREAD,
+    move_tasks: Annotated[
+        int, typer.Option(metavar="N", help="Running tasks moved to other nodes in a slot where it pays; 0: none.")
+    ] = 0,
     isolation: Annotated[
         IsolationMode, typer.Option(help="By which tasks keep to their share of the cores.")
     ] = IsolationMode.AUTO,
@@ -82,7 +85,8 @@ def serve(
     Its jobs outlive it, and a new one finds them.
     """
     state, length = (folder or default_folder()).absolute(), _slot_seconds(slot)
-    driving = Driving(policy, *placed_by(placement), caution.limits, caution.guard, learn, pages.metrics)
+    placed = placed_by(placement, move_tasks)
+    driving = Driving(policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks)
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
         _refuse_options_of_this_machine(slots, isolation)
@@ -117,7 +121,7 @@ def _serve_local(slots: str | None, length: float, driving: Driving, state: Path
     ):
         runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)
         cores = frozenset(os.sched_getaffinity(0))
-        placing = LocalPlacement(driving.placement, cores) if driving.placement else None
+        placing = LocalPlacement(driving.placement, cores, driving.most_moves) if driving.placement else None
         cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule, placing)
         with signals_to(cluster.close), driven(cluster, cluster.desk, history, state, driving, cluster.settle) as loop:
             say(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")

@@ -7,6 +7,7 @@ from pathlib import Path
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
+from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove
 from dl2_scheduler.policies.learnt.graph.agent_files import open_agents
 from dl2_scheduler.policies.learnt.placer_files import open_placer
 from dl2_scheduler.policies.placement.annealing import Annealing
@@ -15,6 +16,7 @@ from dl2_scheduler.policies.placement.explain import explain, where
 from dl2_scheduler.policies.placement.greedy_fill import GreedyFill, GroupRule, JobOrder
 from dl2_scheduler.policies.placement.least_interference import LeastInterference
 from dl2_scheduler.policies.placement.local_search import LocalSearch, progress_rate
+from dl2_scheduler.policies.placement.moving import propose_moves
 from dl2_scheduler.policies.placement.node_rules import NODE_RULES, SPREAD
 from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.policies.placement.speed_model import PROFILES_FILE, SpeedModel, open_speed_model
@@ -62,6 +64,18 @@ class NamedPlacement:
         if self.knows is not None and self.knows.speeds is not None:
             return explain(self.knows.view_of(view), places, self.knows, nodes)
         return {job: f"{where(view, roles, nodes)} by {self.name}" for job, roles in places.groups.items()}
+
+    def moves(self, view: PlacementView, terms: MoveTerms, nodes: Sequence[str]) -> tuple[TaskMove, ...]:
+        """Return which running tasks would be better elsewhere; none where it knows no speeds.
+
+        Args:
+            view: of the cluster.
+            terms: what may be moved.
+            nodes: their names.
+        """
+        if self.knows is None or self.knows.speeds is None:
+            return ()
+        return propose_moves(self.knows.view_of(view), self.knows, terms, nodes)
 
     def unknown(self, models: Sequence[str]) -> list[str]:
         """Return those of some types that it was not fitted to, and which it places by their demands alone."""

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
+from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove
 from dl2_scheduler.policies.placement.registry import NamedPlacement, make_placement
+from dl2_scheduler.policies.placement.speed_model import SpeedModel
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,22 @@ class ReopenedPlacement:
             nodes: their names.
         """
         return self._now.explain(view, places, nodes)
+
+    def moves(self, view: PlacementView, terms: MoveTerms, nodes: Sequence[str]) -> tuple[TaskMove, ...]:
+        """Return which running tasks would be better elsewhere; none where it knows no speeds.
+
+        Args:
+            view: of the cluster.
+            terms: what may be moved.
+            nodes: their names.
+        """
+        self._look()
+        return self._now.moves(view, terms, nodes)
+
+    @property
+    def knows(self) -> SpeedModel | None:
+        """Return what was fitted, None where it needs nothing."""
+        return self._now.knows
 
     def unknown(self, models: Sequence[str]) -> list[str]:
         """Return those of some types that it was not fitted to."""

@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, NodeInfo, PodInfo
+from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
 from dl2_scheduler.backends.kube.placement.binding import decide, to_bind
+from dl2_scheduler.backends.kube.placement.moves import ExpectedPods
 from dl2_scheduler.backends.kube.placement.pod_decisions import NodeChoice, PodBinding, PodDecisions, PodReturn, PodWait
+from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey
 from dl2_scheduler.backends.kube.views import shape
 from dl2_scheduler.cluster.free_resources import NodeRule
@@ -28,19 +30,6 @@ _PATIENCE_SECONDS = 3.0  # a wait as short is not told: a gang's pods come one a
 _REPEAT_SECONDS = 60.0  # of one pod, between two reasons
 _TOLD_AT_ONCE = 10
 _THREADS = 8
-
-
-class View(Protocol):
-    """A `View` shows what is known of a cluster."""
-
-    def nodes(self) -> Sequence[NodeInfo]:
-        """Return all nodes."""
-
-    def pods(self) -> Sequence[PodInfo]:
-        """Return all pods that have not ended."""
-
-    def jobs(self) -> Sequence[JobInfo]:
-        """Return the jobs of the namespaces that are served."""
 
 
 class Volumes(Protocol):
@@ -78,6 +67,9 @@ class Binder:
         now: unix seconds.
         volumes: that pods claim.
         policy: says where workers and servers go, instead of the rule; None: the rule does.
+
+    Attributes:
+        expected: pods that are to go to a node, as tasks are moved there.
     """
 
     def __init__(
@@ -103,6 +95,7 @@ class Binder:
         self._told: dict[str, _Told] = {}
         self._volumes = volumes or NoVolumes()
         self._policy = policy
+        self.expected = ExpectedPods(now)
         self._why: dict[tuple[str, str], str] = {}  # jobs' places, for people, since anybody asked
         self._chosen: dict[ClaimKey, float] = {}  # claims whose node the watch does not show yet: since when
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="bind")
@@ -146,7 +139,7 @@ class Binder:
     def _decide(self, pods: Sequence[PodInfo], now: float, volumes: Mapping[ClaimKey, ClaimedVolume]) -> PodDecisions:
         """Decide about pods. Gangs that the decision breaks on wait and say so; others are decided without them."""
 
-        how = self._rule, self._namespaces, volumes, self._policy
+        how = self._rule, self._namespaces, volumes, self._policy, self.expected.nodes()
 
         def about(some: Sequence[PodInfo]) -> PodDecisions:
             return decide(self._view.nodes(), some, self._view.jobs(), now, *how)
@@ -270,6 +263,7 @@ class Binder:
                 log.warning("%s/%s could not be bound: %s", pod.namespace, pod.name, error)
                 return False
             self._bound[pod.uid] = (bind.node, self._now())
+            self.expected.bound(pod, bind.node)
             log.info("%s/%s: bound to %s", pod.namespace, pod.name, bind.node)
         return True
 

@@ -17,7 +17,7 @@ from dl2_scheduler.backends.kube.placement.pod_decisions import (
     PodWait,
     Reservation,
 )
-from dl2_scheduler.backends.kube.placement.policy_places import PolicyPlaces, seen_resources
+from dl2_scheduler.backends.kube.placement.policy_places import NONE_EXPECTED, Expected, PolicyPlaces, seen_resources
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey, with_volumes
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
@@ -34,6 +34,7 @@ def decide(
     namespaces: Container[str] | None = None,
     volumes: Mapping[ClaimKey, ClaimedVolume] = NO_VOLUMES,
     policy: GuardedPlacement | None = None,
+    expected: Expected = NONE_EXPECTED,
 ) -> PodDecisions:
     """Place what is not bound; `_place` says in which order.
 
@@ -46,6 +47,7 @@ def decide(
         namespaces: whose pods this scheduler binds; None: all.
         volumes: of the claims that pods name which it is to bind.
         policy: says where workers and servers go, instead of the rule; None: the rule does.
+        expected: nodes to which tasks are being moved.
     """
     decided = PodDecisions()
     bound = [pod for pod in pods if pod.node]
@@ -59,7 +61,7 @@ def decide(
         names = _resources(ours, found.gangs) | (seen_resources(nodes) if policy else set())
         resources = FreeNodeResources(nodes, bound, sorted(names), rule, neighbours)
         backfill = partial(Backfill, nodes, bound, {job.key for job in jobs}, resources)
-        places = PolicyPlaces(policy, nodes, bound, jobs, resources) if policy else None
+        places = PolicyPlaces(policy, nodes, bound, jobs, resources, expected) if policy else None
         _place(found, _Placing(resources, decided, places), backfill, now)
         ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
         decided.again_at = min(ends, default=None)

@@ -1,0 +1,178 @@
+"""This module moves tasks of ElasticJobs to other nodes: their pods are deleted here, and bound anew there.
+
+A pod that is deleted in order is drained: its worker or server hands over what it has, and leaves by a plan of its
+job's coordinator. The operator makes another pod, as the job is to have as many as before, and the binder gives it the
+node that the move was for (`ExpectedPods`). If that node is full by then, or refuses the pod, it goes where any other
+would. So a job has a task less from the leaving to the joining; the last of its role leaves when the other has joined.
+
+Only jobs that were scaled while they trained here are moved: of them it is known that their workers may come and go,
+and what a join costs here. A pod with volumes, or that asks about pods beside it, stays.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
+from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
+from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources
+from dl2_scheduler.backends.kube.placement.policy_places import Expected, PolicyPlaces, seen_resources
+from dl2_scheduler.backends.kube.placement.view import View
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.snapshot import Allocation, JobId
+from dl2_scheduler.cluster.task_mover import TaskMover
+from dl2_scheduler.cluster.task_moves import TaskMove
+from k8s.foundation.api_server import ApiError
+from k8s.foundation.names import SERVER, WORKER
+
+log = logging.getLogger(__name__)
+
+_ROLES = (WORKER, SERVER)
+_EXPECTED_SECONDS = 300.0
+"""After which a pod that was expected on a node is no longer."""
+
+
+class ExpectedPods:
+    """`ExpectedPods` are those that are to be bound to a node, as a task was moved there. Safe from several threads.
+
+    Args:
+        now: unix seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]):
+        self._now = now
+        self._lock = threading.Lock()
+        self._all: list[tuple[tuple[str, str], str, str, float]] = []  # job, role, node, until when
+
+    def add(self, job: tuple[str, str], role: str, node: str) -> None:
+        """Expect a pod.
+
+        Args:
+            job: namespace and name.
+            role: of the pod.
+            node: where it is to go.
+        """
+        with self._lock:
+            self._all.append((job, role, node, self._now() + _EXPECTED_SECONDS))
+
+    def bound(self, pod: PodInfo, node: str) -> None:
+        """Expect a pod of that job and role no more on this node, or, where it went elsewhere, on the first one."""
+        with self._lock:
+            own = [each for each in self._all if each[:2] == (pod.key, pod.role)]
+            if own:
+                self._all.remove(next((each for each in own if each[2] == node), own[0]))
+
+    def nodes(self) -> Expected:
+        """Return the nodes on which pods are expected, by job and role."""
+        with self._lock:
+            self._all = [each for each in self._all if each[3] > self._now()]
+            found: dict[tuple[tuple[str, str], str], list[str]] = {}
+            for job, role, node, _ in self._all:
+                found.setdefault((job, role), []).append(node)
+            return {key: tuple(nodes) for key, nodes in found.items()}
+
+
+class PodMover:
+    """A `PodMover` has tasks moved where it pays, once in each slot.
+
+    Args:
+        view: of the cluster.
+        writer: acts.
+        mover: says which tasks move.
+        expected: takes where they go.
+        may_move: whether a job's tasks may come and go.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        writer: PacedWriter,
+        mover: TaskMover,
+        expected: ExpectedPods,
+        may_move: Callable[[JobId], bool],
+    ):
+        self._view, self._writer, self._mover = view, writer, mover
+        self._expected, self._may_move = expected, may_move
+
+    def settle(self, allocation: Allocation) -> Allocation:
+        """Move what pays, and return a decision with why; whatever fails, the slot goes on without it.
+
+        Args:
+            allocation: the decision of the slot.
+        """
+        grants = dict(allocation.grants)
+        try:
+            for job, why in self._move(allocation):
+                grants[job] = replace(grants[job], reason="; ".join(filter(None, (grants[job].reason, why))))
+        except NotLeading as error:
+            log.warning("nothing is moved: %s", error)
+        except Exception:
+            log.exception("nothing is moved")
+        return Allocation(grants)
+
+    def _move(self, allocation: Allocation) -> list[tuple[JobId, str]]:
+        """Move what pays; return the jobs, each with why."""
+        nodes, pods, jobs = self._view.nodes(), self._view.pods(), self._view.jobs()
+        bound = [pod for pod in pods if pod.node]
+        steady = {job.key for job in jobs if _is_steady(job, pods, allocation)}
+        names = {name for job in jobs for role in (job.workers, job.servers) for name in role.requests}
+        resources = FreeNodeResources(nodes, bound, sorted(names | seen_resources(nodes)), NodeRule.SPREAD)
+        places = PolicyPlaces(self._mover.policy, nodes, bound, jobs, resources)
+        view, here = places.running(steady)
+        still = [index for index, job in enumerate(here) if not self._is_movable(job, pods, allocation)]
+        done: list[tuple[JobId, str]] = []
+        for move in self._mover.moves(view, still, [node.name for node in nodes]):
+            job, to = here[move.job], nodes[move.target].name
+            if self._carry_out(job, move, nodes[move.source].name, to, pods):
+                done.append((job.id, move.why))
+        return done
+
+    def _is_movable(self, job: JobInfo, pods: Sequence[PodInfo], allocation: Allocation) -> bool:
+        """Return whether tasks of a job may move at all."""
+        own = [pod for pod in pods if pod.key == job.key and pod.role in _ROLES]
+        tied = any(pod.claims or pod.constraints.neighbours for pod in own)
+        return job.scaled and job.id in allocation.grants and not tied and self._may_move(job.id)
+
+    def _carry_out(self, job: JobInfo, move: TaskMove, source: str, target: str, pods: Sequence[PodInfo]) -> bool:
+        """Delete the newest pods of the roles that move; return whether one was."""
+        here = [pod for pod in pods if pod.key == job.key and pod.node == source]
+        moved = False
+        for role in np.unique(move.roles).tolist():
+            own = sorted((pod for pod in here if pod.role == _ROLES[role]), key=lambda pod: (pod.created, pod.name))
+            for pod in own[-move.roles.count(role) :]:
+                self._expected.add(job.key, pod.role, target)
+                try:
+                    self._writer.delete(pod)
+                except NotLeading:
+                    raise
+                except ApiError as error:
+                    self._expected.bound(pod, target)
+                    log.warning("%s/%s could not be moved: %s", pod.namespace, pod.name, error)
+                    continue
+                moved = True
+                log.info("%s/%s: deleted, to be made anew on %s: %s", pod.namespace, pod.name, target, move.why)
+        if moved:
+            try:
+                self._writer.tell_job(job, "Moved", move.why, warning=False)
+            except NotLeading:
+                raise
+            except ApiError as error:
+                log.warning("why a task of %s was moved could not be written: %s", job.id, error)
+        return moved
+
+
+def _is_steady(job: JobInfo, pods: Sequence[PodInfo], allocation: Allocation) -> bool:
+    """Return whether a job trains, with as many pods as it has had and is to have, none of which comes or goes."""
+    own = [pod for pod in pods if pod.key == job.key and pod.role in _ROLES]
+    counts = tuple(sum(pod.role == role for pod in own) for role in _ROLES)
+    grant = allocation.of(job.id) if job.scaled else None
+    told = job.status
+    return (
+        told.phase == "Running"
+        and counts == (told.workers, told.servers)
+        and (grant is None or counts == (grant.workers, grant.servers))
+        and all(pod.node and not pod.deleting for pod in own)
+    )
