@@ -1,7 +1,8 @@
 """What a seed draws: a job, what its operator asks for, and the faults that it meets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from tests.world.cells import (
@@ -108,6 +109,9 @@ _SHORT_PACE = 0.001, 0.01
 _SHARING_SEEDS = 300
 """From this seed on jobs may share memory: what smaller ones have found stands."""
 
+_MOVERS_SEEDS = 10_000
+"""From this seed on connections between servers are met more often where they are rare."""
+
 
 def drawn(seed: int, faults: int = 10) -> JobDraw:
     """Return what a seed draws.
@@ -142,7 +146,7 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         gradients=Random(f"gradients {seed}").choice((DENSE, DENSE, *KINDS)),
         replicas=replicas,
         apart=apart,
-        faults=tuple(_faults(random, faults, lease, bool(replicas), apart)),
+        faults=tuple(_faults(random, faults, lease, partial(_phases, seed, bool(replicas), apart), replicas)),
     )
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
 
@@ -165,7 +169,9 @@ def _lasts(random: Random, kind: str, role: str, lease: float) -> float:
     return random.choice((0.3, 1.0, 2.5)) * lease * random.random()
 
 
-def _faults(random: Random, count: int, lease: float, replicas: bool, apart: bool) -> Iterator[Fault]:
+def _faults(
+    random: Random, count: int, lease: float, phases: Callable[[str], Sequence[str]], replicas: int
+) -> Iterator[Fault]:
     """Yield faults of the few rows of the coverage table that this seed uses, among an operator's wishes."""
     rows = random.sample([row for row in ROWS if row[0] not in OPERATOR], random.randint(1, 6))
     asked = random.sample(OPERATOR, random.randint(0, 3))
@@ -180,7 +186,7 @@ def _faults(random: Random, count: int, lease: float, replicas: bool, apart: boo
             number,
             kind,
             role,
-            random.choice(_phases(role, replicas, apart)),
+            random.choice(phases(role)),
             after=random.random() * rate,
             lasts=_lasts(random, kind, role, lease),
             choice=random.getrandbits(16),
@@ -190,7 +196,7 @@ def _faults(random: Random, count: int, lease: float, replicas: bool, apart: boo
         number += 1
 
 
-def _phases(role: str, replicas: bool, apart: bool) -> tuple[str, ...]:
+def _phases(seed: int, replicas: bool, apart: bool, role: str) -> tuple[str, ...]:
     """Return in which phases a fault may come, those more often that few jobs have.
 
     One that waits for rest is alone in its phase, too.
@@ -199,4 +205,6 @@ def _phases(role: str, replicas: bool, apart: bool) -> tuple[str, ...]:
         return MOVING
     if apart:
         return (REST, REST, *PLAN_PHASES)
+    if role == MOVERS and seed >= _MOVERS_SEEDS:
+        return (REST, *PLAN_PHASES, *[DEATH] * 6, *[RESTORE] * 3, *[FILLING] * 3)
     return (REST, *PLAN_PHASES, DEATH, DEATH, RESTORE, RESTORE, *[FILLING] * (5 if replicas else 0))
