@@ -20,8 +20,8 @@ from dl2_scheduler.commands.simulation.compared import (
     run_document,
     run_table,
 )
+from dl2_scheduler.commands.simulation.look_ahead import make_simulated_placement
 from dl2_scheduler.commands.simulation.world_options import WorldOptions
-from dl2_scheduler.policies.placement.registry import make_placement
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.policies.user_policy import SimulatedPlacement
@@ -52,7 +52,7 @@ def run_placement(scenario: Scenario, name: str, policy: str | None, seed: int) 
         Starved: a policy starves jobs.
     """
     jobs = scenario.jobs(seed)
-    placement = SimulatedPlacement(name, make_placement(name))
+    placement = SimulatedPlacement(name, make_simulated_placement(name))
     return SequenceRun(jobs, scenario.completion_times(allocation_of(policy), placement, jobs))
 
 
@@ -69,7 +69,7 @@ def check_scenario(scenario: Scenario, names: Sequence[str], policy: str | None,
         BadInput: a policy cannot be made, or a job fits no node.
     """
     for name in names:
-        make_placement(name)
+        make_simulated_placement(name)
     allocation_of(policy)
     nodes = named(scenario.machines)
     for job in scenario.jobs(seed):

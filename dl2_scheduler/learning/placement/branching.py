@@ -14,7 +14,7 @@ import torch
 
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.learning.placement.fresh_jobs import FreshJobs
-from dl2_scheduler.learning.placement.lockstep import LockstepClusters
+from dl2_scheduler.learning.placement.lockstep import spent
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, Mask
 from dl2_scheduler.learning.placement.policy_gradient import PlacementExperience
 from dl2_scheduler.policies.learnt.placer import F32, LearntPlacer, best_of
@@ -41,23 +41,6 @@ class BranchSettings:
     horizon: int = 8
     stride: int = 3
     discount: float = 0.9
-
-
-def spent(clusters: LockstepClusters, begin: Ints, intervals: int) -> Floats:
-    """Return the time that jobs spend in the system in each interval, in intervals, (clusters, intervals).
-
-    Over all intervals it sums up to the sum of the completion times.
-
-    Args:
-        clusters: that have run at least so far.
-        begin: first interval of each, (clusters,).
-        intervals: how many.
-    """
-    end = np.where(np.isnan(clusters.finish), np.inf, clusters.finish)
-    edge = begin[:, None, None] + np.arange(intervals)[None, :, None]
-    clipped = np.clip(end[:, None], edge, edge + 1) - np.clip(clusters.arrival[:, None], edge, edge + 1)
-    found: Floats = np.maximum(clipped, 0.0).sum(axis=2)
-    return found
 
 
 @dataclass

@@ -127,6 +127,23 @@ def clusters_of(scenario: Scenario, sequences: Sequence[Sequence[Job]]) -> Locks
     )
 
 
+def spent(clusters: LockstepClusters, begin: Ints, intervals: int) -> Floats:
+    """Return the time that jobs spend in the system in each interval, in intervals, (clusters, intervals).
+
+    Over all intervals it sums up to the sum of the completion times.
+
+    Args:
+        clusters: that have run at least so far.
+        begin: first interval of each, (clusters,).
+        intervals: how many.
+    """
+    end = np.where(np.isnan(clusters.finish), np.inf, clusters.finish)
+    edge = begin[:, None, None] + np.arange(intervals)[None, :, None]
+    clipped = np.clip(end[:, None], edge, edge + 1) - np.clip(clusters.arrival[:, None], edge, edge + 1)
+    found: Floats = np.maximum(clipped, 0.0).sum(axis=2)
+    return found
+
+
 def _check_fit(jobs: Sequence[Job], capacity: Floats) -> None:
     """Refuse a job that finds no places for all its tasks in empty groups. Raises BadInput.
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.learning.placement.branching import spent
-from dl2_scheduler.learning.placement.lockstep import LockstepClusters, clusters_of
+from dl2_scheduler.learning.placement.lockstep import LockstepClusters, clusters_of, spent
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, Mask
 from dl2_scheduler.learning.placement.lockstep_view import cluster_of
 from dl2_scheduler.policies.learnt.placer import F32, LearntPlacer, PlacerInputs, best_of, place_by
@@ -76,7 +75,13 @@ class RollOutPlacer:
         return found._replace(**cut)._replace(arrival=cut["arrival"] + 1)
 
     def place(self, view: PlacementView) -> Places:
-        """See `PlacementPolicy.place`; where the world is none of lockstep's, the policy decides alone."""
+        """See `PlacementPolicy.place`; where the world is none of lockstep's, the policy decides alone.
+
+        So it does in another cluster than that of the scenarios, where a job has an unknown model, misses a part of its
+        tasks, or may not go everywhere, and where nothing is to be placed.
+        """
+        if not np.array_equal(view.machines.capacity, self._scenarios[0].machines.capacity):
+            return self._placer.place(view)
         runs = np.bincount(view.placed.job, minlength=len(view.jobs)) > 0
         misses = view.missing.any(axis=1)
         if not misses.any() or (runs & misses).any() or view.allowed is not None or (view.placed.model < 0).any():

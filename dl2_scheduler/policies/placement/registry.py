@@ -26,6 +26,8 @@ SHORTEST = "-shortest"
 """What the name of a rule ends with that places short jobs first, and lets others by where one does not fit."""
 
 LEARNT, AGENTS = "learnt", "agents"
+LOOK_AHEAD = "look-ahead"
+"""What looks ahead before it places: only simulations can have it, see `commands.simulation.look_ahead`."""
 
 _RULES: Mapping[str, Callable[[], GroupRule]] = {
     "load-balance": LoadBalancing,
@@ -126,7 +128,7 @@ def is_policy_name(name: str) -> bool:
     """Return whether a name is a placement policy's, as it looks: nothing is opened."""
     kind, colon, _ = name.partition(":")
     if colon:
-        return kind in _OF_FOLDERS or is_own(name)
+        return kind in _OF_FOLDERS or kind == LOOK_AHEAD or is_own(name)
     return kind.removesuffix(SHORTEST) in _RULES
 
 
@@ -151,6 +153,8 @@ def make_placement(name: str) -> NamedPlacement:
         return NamedPlacement(name, _FITTED[kind](model), model)
     if colon and kind in _LEARNT:
         return _learnt(name, Path(path).expanduser(), *_LEARNT[kind](Path(path).expanduser()))
+    if colon and kind == LOOK_AHEAD:
+        raise BadInput(f"{name} places in dl2 simulate and dl2 evaluate --world alone: give {LEARNT}:{path} here")
     if is_own(name):
         return NamedPlacement(name, make_own_placement(name))
     rule, shortest = name.removesuffix(SHORTEST), name.endswith(SHORTEST)

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from dl2_scheduler.cluster.errors import BadInput, Starved
-from dl2_scheduler.learning.placement.branching import spent
 from dl2_scheduler.learning.placement.compiled_speed import rate_job, speed_tables
 from dl2_scheduler.learning.placement.imitation import PlacerNet
+from dl2_scheduler.learning.placement.lockstep import spent
 from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, next_role
 from dl2_scheduler.policies.learnt.placer import LearntPlacer, place_by
 from dl2_scheduler.policies.placement.draft import missing_tasks

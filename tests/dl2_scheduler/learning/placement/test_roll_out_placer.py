@@ -91,3 +91,9 @@ def test_what_no_cluster_in_lockstep_is_the_policy_decides_alone():
     missing[view.placed.job[0]] = 0, 1
     grows = replace(view, missing=missing)
     assert RollOutPlacer(policy(), [SCENARIO], FEW).place(grows) == policy().place(grows)
+
+
+def test_in_another_cluster_the_policy_decides_alone():
+    noting = Noting(RollOutPlacer(policy(), [fitted_scenario(servers=5)], FEW))
+    SCENARIO.completion_times(FixedDemand(), noting, SCENARIO.jobs(0))
+    assert all(places == policy().place(view) for view, places in noting.seen)

@@ -130,6 +130,10 @@ def test_a_choice_is_explained_by_what_is_predicted_here_and_elsewhere(run: Path
         ("lif-own:nowhere", "lif-own:nowhere: nowhere is no folder: give a folder that dl2 fit --places"),
         ("learnt:nowhere", "no placement policy in nowhere"),
         ("agents:nowhere", "no agents in nowhere"),
+        (
+            "look-ahead:run",
+            "places in dl2 simulate and dl2 evaluate --world alone: give learnt:run here",
+        ),
         ("pod-search:nowhere", "pod-search:nowhere: nowhere is no folder"),
         ("annealing:.", "has neither speeds.npz nor profiles.json"),
         ("nowhere_at_all:Policy", "cannot be made: ModuleNotFoundError"),
