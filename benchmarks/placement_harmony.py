@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.placement import FIRST, SAMPLES
+from benchmarks.placement import FIRST, RULES, SAMPLES
 from benchmarks.support.kept import settings_key
 from benchmarks.support.report import FOLDER, BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
@@ -49,9 +49,6 @@ from dl2_scheduler.policies.placement.registry import local_search
 from dl2_scheduler.policies.placement.speed_model import SpeedModel
 from dl2_scheduler.sim.placed.scenario import Scenario
 
-RULES = {"load balancing": 32.0, "best fit": 40.0, "LIF-linear, lb": 25.0, "LIF-quadratic, lb": 25.0}
-RULES |= {"LIF-linear, own": 20.0, "LIF-quadratic, own": 20.0, "tetris-dot": 28.0}
-"""By how many percent the learnt policy is to lie under each, at uniform arrivals."""
 PAPER = 25.0
 """By how many percent it is to lie under each at other arrivals."""
 PLANNER, _, ANNEALING = planner_names(FITTED)
