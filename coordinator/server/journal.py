@@ -31,7 +31,8 @@ class JobFolderUnwritable(NotNow):
     """
 
     def __init__(self, path: Path, why: object):
-        super().__init__(f"cannot write {path}: {why}; free some space: a coordinator that is started again goes on")
+        mend = "free some space, or mend the disk: a coordinator that is started again goes on"
+        super().__init__(f"cannot write {path}: {why}; {mend}")
 
 
 class Journal:

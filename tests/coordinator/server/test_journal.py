@@ -72,7 +72,7 @@ def test_what_cannot_be_written_names_the_file(tmp_path):
     journal = Journal(tmp_path / "journal.sqlite")
     journal._database.execute("PRAGMA query_only = 1")
     with pytest.raises(
-        JobFolderUnwritable, match=r"cannot write /.*/journal.sqlite: .*readonly database; free some space: a"
+        JobFolderUnwritable, match=r"cannot write /.*/journal.sqlite: .*readonly database; free some space, or mend"
     ):
         journal.write(World(declare=False).state.job, [])
     journal.close()
