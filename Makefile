@@ -62,9 +62,9 @@ soak: setup  ## random scalings and kills of real jobs, about a minute
 	$(BIN)/python -m tests.e2e.soak
 
 SEED ?= 1
-FAULTS ?= 192
+FAULTS ?= 247
 LANES ?= 4
-chaos: setup  ## seeded faults of processes, links and the disk in real jobs, at every phase: SEED=1 FAULTS=192, about 20 minutes
+chaos: setup  ## seeded faults of processes, links and the disk in real jobs, at every phase: SEED=1 FAULTS=247, about 25 minutes
 	$(BIN)/python -m tests.chaos --seed $(SEED) --faults $(FAULTS) --lanes $(LANES)
 
 chaos-short: setup  ## some of them, in five minutes

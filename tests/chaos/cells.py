@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tests.world.cells import (
+    BROKEN,
     COORDINATOR,
     DEATH,
     DELAY,
@@ -10,6 +11,7 @@ from tests.world.cells import (
     FILLING,
     FREEZE,
     FULL,
+    JUMP,
     KILL,
     LAUNCHER,
     LINKS,
@@ -17,6 +19,7 @@ from tests.world.cells import (
     MOVERS,
     MOVING,
     PHASES,
+    POWER,
     RESET,
     RESTORE,
     SERVER,
@@ -24,25 +27,31 @@ from tests.world.cells import (
     WORKER,
 )
 
-PASSING = (DELAY, FULL)
+PASSING = (DELAY, FULL, BROKEN)
 """Faults that always end by themselves, after `Fault.leases`."""
 
 EITHER = (FREEZE, DROP)
 """Faults that end by themselves, or not."""
 
 _PROCESSES = {
-    WORKER: (KILL, FREEZE),
-    SERVER: (KILL, FREEZE),
-    COORDINATOR: (KILL, FREEZE, LOSE, FULL),
-    LAUNCHER: (FREEZE,),
-    STORAGE: (FULL,),
+    WORKER: (KILL, FREEZE, JUMP),
+    SERVER: (KILL, FREEZE, JUMP),
+    COORDINATOR: (KILL, FREEZE, JUMP, LOSE, FULL, BROKEN, POWER),
+    LAUNCHER: (FREEZE, JUMP),
+    STORAGE: (FULL, BROKEN),
 }
+
+OF_DISKS = (FULL, BROKEN, POWER)
+"""Faults that need a disk of the job's own, or one that fails at a word."""
 
 _SERVERLESS = ("worker-server", MOVERS)
 """Links that are not there while a job restores: its new processes have yet to speak with each other."""
 
 _UNSPOKEN = ("worker-coordinator", RESET)
 """Workers are held there before they speak with anybody."""
+
+_UNWRITTEN = (STORAGE, BROKEN)
+"""Nothing is written there while a job restores."""
 
 _NEEDS_A_JOB = (LOSE,)
 """Nobody is left who knows the job, while it restores: its coordinator waits an hour."""
@@ -79,13 +88,13 @@ class Cell:
 
 
 def cells(room: bool) -> list[Cell]:
-    """Return every cell that can be hit; room: links' and disks' too, which need namespaces."""
+    """Return every cell that can be hit; room: with those that need a room of the job's own."""
     found = [
         Cell(role, phase, kind)
         for role, kinds in _PROCESSES.items()
         for kind in kinds
         for phase in PHASES
-        if room or kind != FULL
+        if room or kind not in (*OF_DISKS, JUMP)
     ]
     if room:
         found += [Cell(role, phase, kind) for role in LINKS for kind in (RESET, DROP, DELAY) for phase in PHASES]
@@ -95,4 +104,4 @@ def cells(room: bool) -> list[Cell]:
 def _is_empty(cell: Cell) -> bool:
     if cell.phase != RESTORE:
         return False
-    return cell.role in _SERVERLESS or cell.kind in _NEEDS_A_JOB or (cell.role, cell.kind) == _UNSPOKEN
+    return cell.role in _SERVERLESS or cell.kind in _NEEDS_A_JOB or (cell.role, cell.kind) in (_UNSPOKEN, _UNWRITTEN)

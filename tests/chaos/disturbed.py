@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,12 +12,14 @@ from typing import Any
 
 from coordinator.client import ClientError
 from coordinator.core.plans.scale_goal import RESTORE
+from tests.chaos import disks
 from tests.chaos.draw import JobDraw
 from tests.chaos.network import NODE, End
+from tests.chaos.preload import Preload
 from tests.chaos.result import bound
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT
-from tests.world.cells import COORDINATOR, FULL, LAUNCHER, LOSE, SERVER, STORAGE, WORKER
+from tests.world.cells import BROKEN, COORDINATOR, FULL, JUMP, LAUNCHER, LOSE, POWER, SERVER, STORAGE, WORKER
 
 WORKERS = 2
 """Of a job at rest."""
@@ -34,7 +35,7 @@ PROMPT_SECONDS = 20.0
 _PACE = ("--pace", "0.1")  # a plan's last phase lasts some steps: long enough to be met, and cheap
 _CHECKPOINT_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
-_DISK = "64m"
+_STATE = "state"
 _CALL_SECONDS = 1.0
 _STEPS = 5  # of each worker, that prove that a job trains
 
@@ -83,9 +84,18 @@ class DisturbedJob:
         base: workers and servers at rest.
         grown: those after the plan whose phases are hit.
         slowness: how many times longer the job took to start than it may on a machine that is not overloaded.
+        preload: what its processes meet, where disks are to fail or clocks to jump.
+        powered: the coordinator's disk, where it is to lose power.
     """
 
-    def __init__(self, job: jobs.Job, folder: Path, draw: JobDraw):
+    def __init__(
+        self,
+        job: jobs.Job,
+        folder: Path,
+        draw: JobDraw,
+        preload: Preload | None = None,
+        powered: disks.PoweredDisk | None = None,
+    ):
         self.job = job
         self.folder = folder
         self.lease = draw.lease
@@ -93,6 +103,8 @@ class DisturbedJob:
         self.base = WORKERS, draw.servers
         self.grown = WORKERS + 1, draw.servers + 1
         self.slowness = 1.0
+        self.preload = preload
+        self.powered = powered
         self._pids: dict[str, int] = {}  # of every node that was ever seen
 
     # ---- looking -----------------------------------------------------------------------------------------------
@@ -126,10 +138,9 @@ class DisturbedJob:
         """Its process."""
         return Node(LAUNCHER, LAUNCHER, "member", self.job.process.pid, 0)
 
-    @property
-    def storage(self) -> Path:
-        """The folder of its checkpoints."""
-        return self.folder / STORAGE
+    def disk(self, role: str) -> Path:
+        """The folder that is the coordinator's disk, or that of checkpoints."""
+        return self.folder / (STORAGE if role == STORAGE else _STATE)
 
     def beats(self) -> int:
         """Steps that workers have made, all together, those that are made again counted again."""
@@ -218,7 +229,7 @@ class DisturbedJob:
 
     def has_checkpoint(self) -> bool:
         """Whether a server's death can be mended."""
-        return any(self.storage.glob("version-*/manifest.json"))
+        return any(self.disk(STORAGE).glob("version-*/manifest.json"))
 
     # ---- holding -----------------------------------------------------------------------------------------------
 
@@ -268,36 +279,38 @@ def stopped(pid: int) -> Iterator[None]:
 @contextmanager
 def start(folder: Path, draw: JobDraw) -> Iterator[DisturbedJob]:
     """Run a job at rest: where links are to be hit they can be told apart, so that `network.rules` work."""
-    for path in (folder / "state", folder / STORAGE):
+    state, storage = folder / _STATE, folder / STORAGE
+    powered = None
+    for path in (state, storage):
         path.mkdir()
-        if FULL in draw.kinds:
-            _own_disk(path)
+        if path == state and POWER in draw.kinds:
+            powered = disks.PoweredDisk(path, folder)
+        elif FULL in draw.kinds:
+            disks.small(path)
+    preload = Preload(folder, (state, storage)) if draw.kinds & {BROKEN, JUMP} else None
     wraps = [option for role in ROLES for option in (f"--wrap-{role}", str(NODE))] if draw.of_network else []
     every = ("--max-restarts", "1000", "--grace", "10", "--replicas", str(draw.replicas))
     every += ("--join-timeout", "40")  # of a process that is frozen before it has registered
     if draw.checkpoints:
-        every += ("--checkpoint-interval", str(_CHECKPOINT_SECONDS), "--checkpoint", str(folder / STORAGE))
+        every += ("--checkpoint-interval", str(_CHECKPOINT_SECONDS), "--checkpoint", str(storage))
     how = {
         "workers": WORKERS,
         "servers": draw.servers,
         "options": ("--transport", draw.transport, "--lease", str(draw.lease), *every, *wraps),
         "call_seconds": _CALL_SECONDS,
-        "wrap": (str(NODE),) if draw.of_network else (),
+        "wrap": (*(preload.wrap if preload else ()), *([str(NODE)] if draw.of_network else ())),
         "launcher": "tests.chaos.launcher" if LOSE in draw.kinds else jobs.LAUNCHER,
     }
     with jobs.run(folder, SCRIPT, folder, *_PACE, *MODES[draw.mode], **how) as job:
-        disturbed = DisturbedJob(job, folder, draw)
+        disturbed = DisturbedJob(job, folder, draw, preload, powered)
         began = time.monotonic()
         disturbed.settle(START_SECONDS)
         disturbed.slowness = max(1.0, (time.monotonic() - began) / PROMPT_SECONDS)
         if draw.checkpoints:
             disturbed.until(lambda _: disturbed.has_checkpoint(), START_SECONDS, "a checkpoint")
+        if powered is not None:
+            powered.sync()  # what the launcher has written: it outlives the loss of power
         yield disturbed
-
-
-def _own_disk(path: Path) -> None:
-    """Put a small disk there, which ends with the room."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(path)], check=True)
 
 
 def chosen(nodes: list[Node], chance: random.Random) -> Node:

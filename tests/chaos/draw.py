@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.chaos.cells import EITHER, PASSING, Cell, cells
-from tests.world.cells import DROP, FILLING, KILL, LAUNCHER, LOSE, RESET
+from tests.world.cells import DROP, FILLING, KILL, LAUNCHER, LOSE, POWER, RESET
 
 _WAYS = {RESET: ("both",), DROP: ("out", "in", "both")}
 _FAULTS_OF_A_JOB = 8
@@ -45,7 +45,7 @@ class Fault:
     @property
     def costs_a_process(self) -> bool:
         """Whether who is met must leave the job, if it has a lease to keep."""
-        return self.cell.kind in (KILL, LOSE) or (self.cell.kind in EITHER and not self.leases)
+        return self.cell.kind in (KILL, LOSE, POWER) or (self.cell.kind in EITHER and not self.leases)
 
     def __str__(self) -> str:
         lasting = f" for {self.leases:.1f} leases" if self.leases else ""

@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import network
-from tests.chaos.disturbed import DisturbedJob, Node, chosen, unregistered
+from tests.chaos.disturbed import DisturbedJob, Node, chosen, stopped, unregistered
 from tests.chaos.draw import Fault
+from tests.chaos.preload import Preload
 from tests.world.cells import (
+    BROKEN,
     COORDINATOR,
     DELAY,
     FREEZE,
     FULL,
+    JUMP,
     KILL,
     LAUNCHER,
     LOSE,
     MOVERS,
     MOVING,
+    POWER,
     RESET,
     SERVER,
     STORAGE,
@@ -31,6 +35,7 @@ from tests.world.cells import (
 
 _JOINS = ("joining", "shadow")
 _MEMBERS = ("member",)
+_MOST_HOURS = 12
 _JOURNAL = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", "ledger.jsonl", "steps.jsonl")
 
 
@@ -55,6 +60,7 @@ class Injection:
     _connections: list[network.Connection] = field(default_factory=list)
     _rules: list[network.Rule] = field(default_factory=list)
     _broken: int = 0
+    _failed: int = 0  # writes, before
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.fault.seed)
@@ -75,18 +81,23 @@ class Injection:
         return self.targets, self._make
 
     def undo(self) -> None:
-        """Take back what can be: a stopped process goes on, a link's packets come through, the disk has room."""
+        """Take back what can be: a stopped process goes on, a link's packets come through, the disk works."""
         if self.fault.cell.kind == FREEZE:
             with suppress(ProcessLookupError):
                 os.kill(self.targets[0].pid, signal.SIGCONT)
         if self._rules:
             self._broken = network.lift(self._rules)
             self._rules = []
-        self._filler.unlink(missing_ok=True)
+        elif self.fault.cell.kind == FULL:
+            self._filler.unlink(missing_ok=True)
+        elif self.fault.cell.kind == BROKEN:
+            self._preload.fail(self._disk, False)
 
     @property
     def has_fired(self) -> bool:
-        """Whether it met anything: packets that were dropped, connections that were reset."""
+        """Whether it met anything: packets that were dropped, connections that were reset, what was written."""
+        if self.fault.cell.kind == BROKEN:
+            return self._preload.failed(self._disk) > self._failed
         if not self.fault.cell.of_network:
             return True
         return self._broken > 0 or (bool(self._rules) and network.count_dropped(self._rules) > 0)
@@ -112,8 +123,17 @@ class Injection:
         return (self.fault.cell.phase, self.fault.cell.kind) == ("REGISTERED", RESET)
 
     @property
+    def _disk(self) -> Path:
+        return self.job.disk(self.fault.cell.role)
+
+    @property
     def _filler(self) -> Path:
-        return (self.job.storage if self.fault.cell.role == STORAGE else self.job.job.folder) / "filler"
+        return self._disk / "filler"
+
+    @property
+    def _preload(self) -> Preload:
+        assert self.job.preload is not None, "the job's draw has such faults"
+        return self.job.preload
 
     def _one(self, role: str, joiner: bool) -> Node:
         """One of a role: who joins, where that is wanted; processes that have yet to, where there are no others."""
@@ -137,8 +157,15 @@ class Injection:
         kind = self.fault.cell.kind
         if kind == LOSE:
             self._lose_journal()
+        elif kind == POWER:
+            self._lose_power()
         elif kind == FULL:
             self._fill()
+        elif kind == BROKEN:
+            self._failed = self._preload.failed(self._disk)
+            self._preload.fail(self._disk)
+        elif kind == JUMP:
+            self._preload.jump(self.targets[0].pid, self._hours() * 3600)
         elif kind in (KILL, FREEZE):
             os.kill(self.targets[0].pid, signal.SIGKILL if kind == KILL else signal.SIGSTOP)
         elif kind == RESET:
@@ -159,6 +186,17 @@ class Injection:
             with suppress(FileNotFoundError):
                 (folder / name).rename(lost / name)
         os.kill(self.targets[0].pid, signal.SIGKILL)
+
+    def _hours(self) -> int:
+        return self._chance.choice((-1, 1)) * self._chance.randint(1, _MOST_HOURS)
+
+    def _lose_power(self) -> None:
+        """Take power from the coordinator's disk and end it, which sees nothing of that. The launcher looks later."""
+        assert self.job.powered is not None, "the job's draw has such faults"
+        with stopped(self.job.launcher.pid):
+            os.kill(self.targets[0].pid, signal.SIGSTOP)
+            self.job.powered.lose_power()
+            os.kill(self.targets[0].pid, signal.SIGKILL)
 
     def _fill(self) -> None:
         """Write until the disk has no room."""

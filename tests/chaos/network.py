@@ -9,7 +9,7 @@ from pathlib import Path
 
 NODE = Path(__file__).with_name("node.sh")
 _MARK = 10000  # beside a process's number; node.sh
-_TOOLS = ("unshare", "ip", "iptables", "setpriv", "ss")
+_TOOLS = ("unshare", "ip", "iptables", "setpriv", "ss", "cc", "mkfs.ext4")
 _SECONDS = 20.0
 _USER = re.compile(r"pid=(\d+)")
 
@@ -41,7 +41,7 @@ def refusal() -> str:
     """Say why packets cannot be dropped here; "" where they can."""
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
-        return f"network faults need {', '.join(missing)}: apt-get install iptables iproute2 util-linux"
+        return f"network faults need {', '.join(missing)}: apt-get install iptables iproute2 util-linux gcc e2fsprogs"
     group, mark = str(_MARK + 1), str(_MARK + 1)
     trial = "ip link set lo up && " + " && ".join(
         f"iptables -w {rule}"
@@ -51,7 +51,15 @@ def refusal() -> str:
         )
     )
     tried = subprocess.run(
-        ["unshare", "--net", "--pid", "--fork", "sh", "-c", f"{trial} && setpriv --regid {group} --clear-groups true"],
+        [
+            "unshare",
+            "--net",
+            "--pid",
+            "--fork",
+            "sh",
+            "-c",
+            f"{trial} && setpriv --regid {group} --clear-groups losetup -f",
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -47,7 +47,7 @@ def disturb(job: DisturbedJob, fault: Fault, result: Result) -> Result:
         except (Hung, Ended) as error:
             return replace(result, outcome="hung" if isinstance(error, Hung) else "ended", why=str(error))
         if not injection.has_fired:
-            result = replace(result, outcome="missed", why="no packet was dropped, no connection reset")
+            result = replace(result, outcome="missed", why="it met no packet, no connection, nothing that was written")
             _rest(job)
             continue
         ended = next((found.phase for found in _plans(job) if found.id == plan), "") if plan else ""
