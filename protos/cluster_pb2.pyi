@@ -249,7 +249,7 @@ class PoliciesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PoliciesReply(_message.Message):
-    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning")
+    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning", "refitting")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     DECIDING_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
@@ -258,6 +258,7 @@ class PoliciesReply(_message.Message):
     UPDATES_FIELD_NUMBER: _ClassVar[int]
     COMPARISON_FIELD_NUMBER: _ClassVar[int]
     LEARNING_FIELD_NUMBER: _ClassVar[int]
+    REFITTING_FIELD_NUMBER: _ClassVar[int]
     policy: str
     deciding: str
     shadow: str
@@ -266,4 +267,5 @@ class PoliciesReply(_message.Message):
     updates: int
     comparison: str
     learning: str
-    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ...) -> None: ...
+    refitting: str
+    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ..., refitting: _Optional[str] = ...) -> None: ...

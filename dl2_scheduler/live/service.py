@@ -30,12 +30,14 @@ class Notes:
         comparison: what the guard found last; "": nothing.
         learning: how it goes; "": it does not learn.
         updates: the number of updates of learning.
+        refitting: how fitting the placement policy's model anew goes; "": it is not fitted anew.
     """
 
     def __init__(self) -> None:
         self.comparison: Callable[[], str] = str
         self.learning: Callable[[], str] = str
         self.updates: Callable[[], int] = int
+        self.refitting: Callable[[], str] = str
 
 
 class ClusterService(rpc.ClusterServicer):
@@ -125,6 +127,7 @@ class ClusterService(rpc.ClusterServicer):
             updates=self._notes.updates(),
             comparison=self._notes.comparison(),
             learning=self._notes.learning(),
+            refitting=self._notes.refitting(),
         )
 
     def _job(self, name: str) -> JobStatus:

@@ -18,6 +18,7 @@ from dl2_scheduler.cluster.snapshot import Allocation
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.live.process import Learner, check_learns
+from dl2_scheduler.learning.live.refit import Refitter
 from dl2_scheduler.live.deadline import Bounded
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.metrics import ClusterMetrics, exported
@@ -87,6 +88,7 @@ class Driving:
         learn: whether the learnt policy goes on learning.
         metrics: where Prometheus is answered, as [ADDRESS:]PORT; None: nowhere.
         most_moves: tasks that the placement policy may move to another node in a slot.
+        refit: folder of the model of speeds that is fitted anew now and then; None: none is.
     """
 
     policy: str | None
@@ -97,6 +99,7 @@ class Driving:
     learn: bool = False
     metrics: str | None = None
     most_moves: int = 0
+    refit: Path | None = None
 
 
 def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacement | None]:
@@ -166,6 +169,10 @@ def driven(
             learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
             observers.append(learner)
             notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
+        if driving.refit is not None:
+            refitter = stack.enter_context(closing(Refitter(driving.refit, folder)))
+            observers.append(refitter)
+            notes.refitting = lambda: refitter.summary
         stack.enter_context(serving(ClusterService(desk, history, policies, notes), folder))
         metrics = ClusterMetrics(desk)
         if driving.metrics is not None:

@@ -27,6 +27,7 @@ from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven, pla
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_target import Context, Kube
 from dl2_scheduler.commands.common import Folder, default_folder
+from dl2_scheduler.learning.live.refit import model_to_refit
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.placement.node_rules import SPREAD
 from elastic_ps.system.jsonlog import JsonLines
@@ -65,6 +66,9 @@ def serve(
     move_tasks: Annotated[
         int, typer.Option(metavar="N", help="Running tasks moved to other nodes in a slot where it pays; 0: none.")
     ] = 0,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="The placement policy's model of speeds is fitted anew to live slots.")
+    ] = False,
     isolation: Annotated[
         IsolationMode, typer.Option(help="By which tasks keep to their share of the cores.")
     ] = IsolationMode.AUTO,
@@ -85,20 +89,22 @@ def serve(
     Its jobs outlive it, and a new one finds them.
     """
     state, length = (folder or default_folder()).absolute(), _slot_seconds(slot)
-    placed = placed_by(placement, move_tasks)
-    driving = Driving(policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks)
+    placed, model = placed_by(placement, move_tasks), model_to_refit(placement) if refit else None
+    driving = Driving(policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model)
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
-        _refuse_options_of_this_machine(slots, isolation)
+        _refuse_options_of_this_machine(slots, isolation, refit)
         _serve_kube(length, driving, state, namespace or (), context, pages.probes)
     else:
         _refuse_options_of_kubernetes({"--namespace": namespace, "--context": context, "--probes": pages.probes})
         _serve_local(slots, length, driving, state, isolation)
 
 
-def _refuse_options_of_this_machine(slots: str | None, isolation: IsolationMode) -> None:
+def _refuse_options_of_this_machine(slots: str | None, isolation: IsolationMode, refit: bool) -> None:
     if slots is not None or isolation is not IsolationMode.AUTO:
         raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
+    if refit:
+        raise BadInput("--refit: slots of Kubernetes do not tell how fast jobs train at which places: leave it out")
 
 
 def _refuse_options_of_kubernetes(options: Mapping[str, object]) -> None:

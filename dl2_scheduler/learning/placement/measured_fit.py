@@ -71,13 +71,14 @@ def with_profiles(rows: Sequence[MeasuredPlacement], known: Mapping[str, Profile
         for job in row.jobs:
             speeds.setdefault(job.model, []).append(job.speed / len(job.workers))
     usual = {model: float(np.median(each)) for model, each in speeds.items()}
-    task = {CPU: 1.0, GPU: 0.0}
-    made_up = {
-        model: Profile(1, 1, 0.5 / speed, 1.0, 2 * speed, 2 * speed, task, task, 1.0, 1.0)
-        for model, speed in usual.items()
-        if model not in known
-    }
+    made_up = {model: profile_of_speed(speed) for model, speed in usual.items() if model not in known}
     return {**known, **made_up}
+
+
+def profile_of_speed(speed: float) -> Profile:
+    """Return a profile that says nothing but how many samples a second one worker and one server train on."""
+    task = {CPU: 1.0, GPU: 0.0}
+    return Profile(1, 1, 0.5 / speed, 1.0, 2 * speed, 2 * speed, task, task, 1.0, 1.0)
 
 
 def fit_load(
