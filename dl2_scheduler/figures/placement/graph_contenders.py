@@ -46,7 +46,7 @@ def graph_planner_names(speeds: str) -> tuple[str, ...]:
 
 def graph_planners(
     scenario: Scenario, worlds: Mapping[str, PlacedSpeed], names: Sequence[str] = GRAPH_PLANNERS
-) -> dict[str, PlacementPolicy]:
+) -> dict[str, PodSearch]:
     """Return planners by their names: the best of some rules' places in each pod, improved; then the best pod.
 
     Args:
@@ -54,7 +54,7 @@ def graph_planners(
         worlds: speeds that they know, by name.
         names: of the planners, without speeds.
     """
-    found: dict[str, PlacementPolicy] = {}
+    found: dict[str, PodSearch] = {}
     for name, speeds in worlds.items():
         known = graph_rules(replace(scenario, world=speeds))  # LIF of these speeds, too
         starts = [known[each] for each in ("load balancing", "best fit", "LIF-true, own")]

@@ -79,9 +79,9 @@ class LocalSearch:
         """Return the places as a draft, which others may improve."""
         draft = Draft(view)
         for job in waiting(view, self.order):
-            without = self.value(draft) if self.may_wait and any(draft.tasks) else -np.inf
+            least = self.least(draft, job)
             if self._put(draft, job):
-                if without > -np.inf and self.value(draft) < without + self._wanted(view, job):
+                if least > -np.inf and self.value(draft) < least:
                     draft.drop(job)
             elif not self.skipping:
                 break
@@ -93,13 +93,16 @@ class LocalSearch:
         """Return what a draft's places are worth."""
         return float(self.goal(draft.view, self.speeds.rates(draft.arrays())))
 
-    def _wanted(self, view: PlacementView, job: int) -> float:
-        """Return by how much a job's places have to make the goal larger, so that it does not wait."""
+    def least(self, draft: Draft, job: int) -> float:
+        """Return what the places are to be worth with a job's, as it waits else; minus infinity: it does not wait."""
+        if not self.may_wait or not any(draft.tasks):
+            return -np.inf
+        value, view = self.value(draft), draft.view
         if self.patience is None:
-            return 0.0
+            return value
         rates, about = np.zeros(len(view.jobs)), view.jobs[job].job
         rates[job] = self.patience.alone(about.model, about.max_workers, about.max_servers)
-        return self.patience.part * float(self.goal(view, rates))
+        return value + self.patience.part * float(self.goal(view, rates))
 
     def _put(self, draft: Draft, job: int) -> bool:
         """Give a job the best places that the search finds, and return whether there are any."""

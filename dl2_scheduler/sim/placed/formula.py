@@ -214,21 +214,18 @@ class Formula:
         """See `TriedSpeed.tried`."""
         own = placements.job == job
         stay, moved = placements.of_tasks(~own), placements.of_tasks(own)
-        ordered = PlacementArrays(
-            placements.model,
-            *(np.concatenate([getattr(part, name) for part in (stay, moved)]) for name in ("job", "role", "group")),
-            placements.number,
-        )
-        pairs = pairs_of(ordered.job, ordered.role, len(ordered.model))
+        tasks_of = zip((stay.job, stay.role, stay.group), (moved.job, moved.role, moved.group), strict=True)
+        job_of, role, group = (np.concatenate(pair) for pair in tasks_of)
+        pairs = pairs_of(job_of, role, len(placements.model))
         crossing = crossing_of(self.machines, self.topology, stay)
         lone = pairs_of(moved.job, moved.role, len(moved.model))
         node = self.machines.node_of[groups]
         flows = np.tile(flow_numbers(placements, moved.job[lone.worker], lone.rank), len(groups))
         routes = self.topology.routes(node[:, lone.worker].ravel(), node[:, lone.server].ravel(), flows)
-        model = placements.model[ordered.job]
-        use = np.column_stack([each[model, ordered.role] for each in (self.interference.cpu, self.interference.pcie)])
+        model = placements.model[job_of]
+        use = np.column_stack([each[model, role] for each in (self.interference.cpu, self.interference.pcie)])
         jobs = self._models[placements.model]
-        tasks = LawTasks(jobs, ordered.job, ordered.group, use, pairs, crossing.apart, crossing.routes)
+        tasks = LawTasks(jobs, job_of, group, use, pairs, crossing.apart, crossing.routes)
         return tried_rates(self._tables, tasks, groups, routes)
 
     @cached_property

@@ -84,14 +84,16 @@ def test_places_that_are_tried_at_once_are_those_that_are_found_one_by_one():
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_a_planner_forwards_no_job_for_nothing(partition):
-    """In an empty cluster all partitions are alike to a job that fits a socket."""
+def test_of_equally_good_partitions_a_planner_takes_the_fullest(partition):
+    """Both partitions have sockets without tasks, and the job fits one."""
     job = next(job for job in SCENARIO.jobs(0) if (job.max_workers, job.max_servers) == (1, 1))
     watching = Watching(POLICIES["pod search, true"])
-    SCENARIO.completion_times(FIXED, watching, [replace(job, partition=partition)])
-    view, places = watching.seen[0]
+    first = SCENARIO.jobs(0)[0]
+    SCENARIO.completion_times(FIXED, watching, [first, replace(job, partition=partition, arrival=1800.0)])
+    view, places = watching.seen[1]
     (roles,) = places.groups.values()
-    assert view.topology.partition_of[view.machines.node_of[roles[0][0]]] == partition
+    pod_of = view.topology.partition_of[view.machines.node_of]
+    assert pod_of[roles[0][0]] == pod_of[view.placed.group[0]]
 
 
 def test_a_patient_job_waits_for_places_that_are_as_good_as_alone():
