@@ -8,20 +8,67 @@ from typing import NamedTuple
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.figures.placement.contenders import FITTED, PlacementComparison, compare_placements
 from dl2_scheduler.figures.placement.graph_contenders import GRAPH_PLANNERS, graph_contenders, graph_planners
+from dl2_scheduler.learning.placement.graph_lessons import first_lessons
 from dl2_scheduler.learning.placement.graph_run import GraphSettings, learn_agents
 from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE, open_agents, save_agents
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents
+from dl2_scheduler.policies.learnt.graph.checked import CheckedAgents
+from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.metrics import Estimate, estimate
 from dl2_scheduler.sim.placed.formula import Formula
 from dl2_scheduler.sim.placed.formula_fitted import fitted_formula
+from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 AGENTS = "agents"
+TEACHER = GRAPH_PLANNERS[2]
+"""Whom agents imitate."""
 FIRST_TEST = 1000
 """Seed of the first sequence that policies are compared on; learners never see them."""
 SHOWN = ("best fit", "load balancing", "LIF-true, lb", "LIF-true, own")
 """Rules that are drawn, each in the order of jobs that suits it best."""
+
+
+class GraphCluster(NamedTuple):
+    """A `GraphCluster` is a small cluster of the graph scheduler's.
+
+    Attributes:
+        network: of it.
+        servers: of it.
+        oversubscription: of its links above the racks.
+    """
+
+    network: NetworkType = NetworkType.FAT_TREE
+    servers: ServerType = ServerType.DEFAULT
+    oversubscription: float = 1.0
+
+    def scenario(self) -> Scenario:
+        """Return it with its jobs."""
+        return Scenario.graph(self.network, self.servers, small=True, oversubscription=self.oversubscription)
+
+
+LEARNT_IN = (
+    GraphCluster(),
+    GraphCluster(oversubscription=8.0),
+    GraphCluster(NetworkType.VL2),
+    GraphCluster(NetworkType.BCUBE),
+    GraphCluster(servers=ServerType.UNEVEN),
+)
+"""Where agents learn: they are judged in others, too."""
+
+
+def lesson_clusters(clusters: Sequence[GraphCluster]) -> tuple[list[Scenario], list[PodSearch]]:
+    """Return clusters as a fitted model shows them, and the patient planner of each, which knows no more."""
+    seen = [replace(each, world=_fitted(each)) for each in (cluster.scenario() for cluster in clusters)]
+    planners = [graph_planners(each, {FITTED: each.world}, [TEACHER])[f"{TEACHER}, {FITTED}"] for each in seen]
+    return seen, planners
+
+
+def checked(agents: GraphAgents, scenario: Scenario) -> CheckedAgents:
+    """Return agents of whose proposals a model picks that is fitted to a scenario's world."""
+    planners = graph_planners(scenario, {FITTED: _fitted(scenario)}, [TEACHER])
+    return CheckedAgents(agents, planners[f"{TEACHER}, {FITTED}"])
 
 
 @dataclass(frozen=True)
@@ -30,15 +77,13 @@ class GraphScale:
 
     Attributes:
         sequences: of jobs that policies are compared on.
-        rack: servers of a rack where agents learn.
-        oversubscriptions: of the fat-trees in which they learn.
+        learnt_in: the clusters in which agents learn.
         settings: of learning.
-        planner: beside which they stand; they imitate it, too.
+        planner: beside which they stand.
     """
 
     sequences: int = 10
-    rack: int = 4
-    oversubscriptions: tuple[float, ...] = (1.0, 4.0, 8.0)
+    learnt_in: tuple[GraphCluster, ...] = LEARNT_IN
     settings: GraphSettings = field(default_factory=GraphSettings)
     planner: str = GRAPH_PLANNERS[1]
 
@@ -78,18 +123,17 @@ class GraphLab:
     def agents(self) -> GraphAgents:
         """Return the agents; they are learnt if they never were."""
         if not (self._run / AGENTS_FILE).exists():
-            scale = self.scale
-            worlds = [Scenario.graph(small=True, oversubscription=o, rack=scale.rack) for o in scale.oversubscriptions]
-            seen = [replace(scenario, world=_fitted(scenario)) for scenario in worlds]
-            planners = [graph_planners(each, {FITTED: each.world})[f"{scale.planner}, {FITTED}"] for each in seen]
-            learnt = learn_agents(seen, FixedDemand(), planners, scale.settings, self.seed, self._tell)
-            save_agents(self._run, learnt, worlds[0].profiles)
+            settings = self.scale.settings
+            seen, planners = lesson_clusters(self.scale.learnt_in)
+            lessons = first_lessons(seen, FixedDemand(), planners, settings.taught, settings.disturbed)
+            learnt = learn_agents(seen, FixedDemand(), planners, lessons, settings, self.seed, self._tell)
+            save_agents(self._run, learnt, seen[0].profiles)
         return open_agents(self._run).agents
 
     def compared(self, scenario: Scenario) -> Sequence[PolicyBar]:
         """Return the agents, the planner and the rules in one setting, each rule in its better order."""
         policies: Mapping[str, PlacementPolicy] = {
-            AGENTS: self.agents(),
+            AGENTS: checked(self.agents(), scenario),
             **graph_contenders(scenario, {FITTED: _fitted(scenario)}, [self.scale.planner]),
         }
         seeds = range(FIRST_TEST, FIRST_TEST + self.scale.sequences)

@@ -240,6 +240,12 @@ class TaskBook:
         own = len(inputs.fits)
         self.chosen.append(action if action < own else action + most - own)
 
+    def copied(self) -> "TaskBook":
+        """Return a book with the same tasks, for others to be added to."""
+        found = TaskBook()
+        found.states, found.tasks, found.chosen = list(self.states), list(self.tasks), list(self.chosen)
+        return found
+
     def tensors(self) -> "TaskTensors":
         """Return all of it as tensors."""
         states = [np.stack([getattr(each, name) for each in self.states]) for name in ("rows", "inside", "between")]

@@ -14,15 +14,17 @@ from torch import Tensor, nn
 from dl2_scheduler.cluster.hardware.machines import Floats
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, PlacementPolicy
+from dl2_scheduler.learning.placement.graph_lessons import TAUGHT, lead
 from dl2_scheduler.learning.placement.graph_net import GraphNet, TaskBook, TaskTensors, Wiring
 from dl2_scheduler.learning.placement.policy_gradient import GradientSettings, costs, costs_to_go
 from dl2_scheduler.policies.learnt.graph.agent_inputs import TaskInputs, Watched
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents, Scorer, actions, place_by_agents
 from dl2_scheduler.policies.learnt.graph.pod_graphs import cluster_graphs
+from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.sim.placed.scenario import Scenario
 
-_TAUGHT, _SELECTED, _LEARNT = 1_000_000, 2_000_000, 3_000_000
-"""Seeds of the sequences that the planner decides about, that policies are selected by, and that rewards come from."""
+_SELECTED, _LEARNT = 2_000_000, 3_000_000
+"""Seeds of the sequences that policies are selected by, and that rewards come from."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,9 @@ class GraphSettings:
     """These `GraphSettings` say how agents are made.
 
     Attributes:
-        rounds: of imitation; in the first the planner decides, in the others the agents.
-        taught: sequences of each scenario in a round.
+        taught: sequences of each scenario in a round of imitation.
+        disturbed: part of the intervals of the first round in which the planner decides without patience.
+        led: part of the intervals in which the agents decide, of each later round of imitation.
         epochs: passes over all choices so far in a round.
         updates: from rewards.
         judged_every: updates between two judgements.
@@ -39,59 +42,14 @@ class GraphSettings:
         gradient: of the updates; its sequences are of one scenario after the other.
     """
 
-    rounds: int = 2
-    taught: int = 20
-    epochs: int = 12
-    updates: int = 200
+    taught: int = 2
+    disturbed: float = 0.3
+    led: tuple[float, ...] = ()
+    epochs: int = 8
+    updates: int = 0
     judged_every: int = 10
-    selected: int = 4
+    selected: int = 2
     gradient: GradientSettings = field(default=GradientSettings(sequences=3, episodes=6, batch=1024, discount=0.95))
-
-
-class Taught:
-    """See `PlacementPolicy`: one policy decides, and a planner says what it would have done.
-
-    Args:
-        decides: the first.
-        planner: the other one; often the same.
-        book: gets the planner's choices.
-    """
-
-    def __init__(self, decides: PlacementPolicy, planner: PlacementPolicy, book: TaskBook):
-        self._decides, self._planner, self._book = decides, planner, book
-
-    def place(self, view: PlacementView) -> Places:
-        """See `PlacementPolicy.place`."""
-        taught = self._planner.place(view)
-        note(view, taught, self._book)
-        return taught if self._decides is self._planner else self._decides.place(view)
-
-
-def note(view: PlacementView, places: Places, book: TaskBook) -> None:
-    """Take note of the places that a planner gave, task by task in the agents' order.
-
-    Args:
-        view: of the cluster.
-        places: of whole jobs, each in one partition.
-        book: gets the choices.
-    """
-    partition = view.topology.partition_of[view.machines.node_of]
-
-    def as_planned(watched: Watched, inputs: TaskInputs) -> int:
-        groups, wait = watched.graphs.pods[inputs.pod].groups, len(inputs.fits) + len(inputs.forwards)
-        roles = places.groups.get(inputs.job)
-        if roles is None:
-            action = wait
-        else:
-            placed = watched.draft.groups.get(inputs.job, ([], []))
-            group = roles[inputs.role][len(placed[inputs.role])]
-            pod = int(partition[group])
-            action = int(watched.graphs.place[group]) if pod == inputs.pod else len(groups) + pod
-        if actions(inputs)[action]:
-            book.add(watched, inputs, action)
-        return action
-
-    place_by_agents(view, as_planned)
 
 
 @dataclass
@@ -169,7 +127,8 @@ def fit_agents(
 def learn_agents(
     scenarios: Sequence[Scenario],
     allocation: AllocationPolicy,
-    planners: Sequence[PlacementPolicy],
+    planners: Sequence[PodSearch],
+    lessons: Sequence[TaskBook],
     settings: GraphSettings = GraphSettings(),
     seed: int = 0,
     tell: Callable[[str], None] = lambda _: None,
@@ -180,24 +139,23 @@ def learn_agents(
         scenarios: in which they are to be good, with the same models.
         allocation: says how many tasks jobs get.
         planners: one for each scenario, to be imitated.
+        lessons: see `first_lessons`.
         settings: of the run.
-        seed: of everything.
+        seed: of everything but the first lessons.
         tell: gets a line for each judgement.
     """
     torch.manual_seed(seed)
     net = GraphNet(len(scenarios[0].profiles))
     judge = _Judge(scenarios, allocation, planners, settings.selected)
-    tell("judged the planners")
-    books = [TaskBook() for _ in scenarios]
+    books = [book.copied() for book in lessons]
     best, least = net.policy(), np.inf
-    for turn in range(settings.rounds):
-        for scenario, planner, book in zip(scenarios, planners, books, strict=True):
-            decides = planner if turn == 0 else net.policy()
-            for number in range(settings.taught):
-                jobs = scenario.jobs(_TAUGHT + (seed * settings.rounds + turn) * settings.taught + number)
-                scenario.completion_times(allocation, Taught(decides, planner, book), jobs)
-        lessons = [(_wiring(scenario), book.tensors()) for scenario, book in zip(scenarios, books, strict=True)]
-        loss = fit_agents(net, lessons, settings.epochs, seed)
+    for turn, part in enumerate((0.0, *settings.led)):
+        if turn:
+            first = TAUGHT + (seed * len(settings.led) + turn) * settings.taught
+            numbers = range(first, first + settings.taught)
+            lead(net.policy(), part, scenarios, planners, books, allocation, numbers)
+        taught = [(_wiring(scenario), book.tensors()) for scenario, book in zip(scenarios, books, strict=True)]
+        loss = fit_agents(net, taught, settings.epochs, seed)
         if (excess := judge.excess(policy := net.policy())) < least:
             best, least = policy, excess
         tell(f"imitated, loss {loss:.3f}: {excess:+.1%}")

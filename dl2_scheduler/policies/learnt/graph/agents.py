@@ -44,15 +44,15 @@ def place_by_agents(view: PlacementView, choose: Choose) -> Places:
     order = waiting(view, JobOrder.SHORTEST)
     for number, job in enumerate(order):
         left = len(order) - number - 1
-        to = _place_job(watched, job, view.jobs[job].job.partition, left, False, choose)
+        to = place_job(watched, job, view.jobs[job].job.partition, left, False, choose)
         if to is not None:
-            _place_job(watched, job, to, left, True, choose)
+            place_job(watched, job, to, left, True, choose)
         if job in watched.draft.groups:
             watched.take(job)
     return watched.draft.placement()
 
 
-def _place_job(watched: Watched, job: int, pod: int, left: int, forwarded: bool, choose: Choose) -> int | None:
+def place_job(watched: Watched, job: int, pod: int, left: int, forwarded: bool, choose: Choose) -> int | None:
     """Give a job its places in a partition, all or none, and return where it is forwarded to, if it is.
 
     Args:

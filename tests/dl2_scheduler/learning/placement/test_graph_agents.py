@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from dl2_scheduler.cluster.hardware.view import check_placement
+from dl2_scheduler.cluster.hardware.view import Places, check_placement
 from dl2_scheduler.figures.placement.contenders import TRUE
 from dl2_scheduler.figures.placement.graph_contenders import graph_planners
+from dl2_scheduler.learning.placement.graph_lessons import Taught, first_lessons, note
 from dl2_scheduler.learning.placement.graph_net import GraphNet, TaskBook, Wiring
-from dl2_scheduler.learning.placement.graph_run import (
-    GraphSettings,
-    SamplingAgents,
-    Taught,
-    fit_agents,
-    learn_agents,
-    note,
-    saved,
-)
+from dl2_scheduler.learning.placement.graph_run import GraphSettings, SamplingAgents, fit_agents, learn_agents, saved
 from dl2_scheduler.learning.placement.policy_gradient import GradientSettings
 from dl2_scheduler.policies.learnt.graph.agents import Scorer, actions, place_by_agents
 from dl2_scheduler.policies.learnt.graph.pod_graphs import cluster_graphs
@@ -165,10 +158,14 @@ def test_partitions_in_another_order_get_the_same_scores():
     assert found[1][[41, 40, 42]] == pytest.approx(found[0][[40, 41, 42]], rel=1e-3, abs=1e-5)
 
 
+def taught_by(planner, book: TaskBook, other=None, part: float = 0.0) -> Taught:
+    return Taught(planner, other, part, np.random.default_rng(0), book)
+
+
 def test_choices_rebuild_the_planners_places():
     planner = graph_planners(SCENARIO, {TRUE: SCENARIO.world})["pod search that waits, true"]
     book = TaskBook()
-    taught = Taught(planner, planner, book)
+    taught = taught_by(planner, book)
     jobs = SCENARIO.jobs(2)[:12]
     assert SCENARIO.completion_times(FIXED, taught, jobs).tolist() == (
         SCENARIO.completion_times(FIXED, planner, jobs).tolist()
@@ -181,10 +178,43 @@ def test_choices_rebuild_the_planners_places():
     assert set(book.chosen[before:]) <= {42}  # a planner that places nothing lets all wait
 
 
+class _Nothing:
+    """A policy that places nothing, and counts how often it is asked."""
+
+    asked = 0
+
+    def place(self, view):
+        self.asked += 1
+        return Places()
+
+
+def test_another_policy_decides_in_a_part_of_the_intervals_and_the_planner_teaches_in_all():
+    planner = graph_planners(SCENARIO, {TRUE: SCENARIO.world})["pod search, true"]
+    book, nothing = TaskBook(), _Nothing()
+    taught = taught_by(planner, book, nothing, 0.9)
+    jobs = SCENARIO.jobs(2)[:6]
+    hindered = SCENARIO.completion_times(FIXED, taught, jobs)
+    assert nothing.asked > 1
+    placed = sum(chosen < 40 for chosen in book.chosen)
+    assert placed > sum(job.max_workers + job.max_servers for job in jobs)  # some were taught twice
+    assert (hindered > SCENARIO.completion_times(FIXED, planner, jobs)).any()
+
+
+def test_first_lessons_are_of_every_cluster_and_repeat():
+    scenario = replace(SCENARIO, workload=replace(SCENARIO.workload, jobs=3))
+    planner = graph_planners(scenario, {TRUE: scenario.world})["patient pod search, true"]
+    one, other = (first_lessons([scenario, scenario], FIXED, [planner] * 2, 2, 0.5) for _ in range(2))
+    assert [book.chosen for book in one] == [book.chosen for book in other]
+    assert one[0].chosen == one[1].chosen
+    copied = one[0].copied()
+    SCENARIO.completion_times(FIXED, taught_by(planner, copied), SCENARIO.jobs(0)[:2])
+    assert len(copied.chosen) > len(one[0].chosen) == len(one[1].chosen)
+
+
 def test_imitation_lowers_the_loss():
     planner = graph_planners(SCENARIO, {TRUE: SCENARIO.world})["pod search that waits, true"]
     book, net = TaskBook(), network()
-    SCENARIO.completion_times(FIXED, Taught(planner, planner, book), SCENARIO.jobs(2)[:10])
+    SCENARIO.completion_times(FIXED, taught_by(planner, book), SCENARIO.jobs(2)[:10])
     lessons = [(Wiring(cluster_graphs(SCENARIO.machines, SCENARIO.topology)), book.tensors())]
     assert fit_agents(net, lessons, 15, 0) < 0.7 * fit_agents(network(), lessons, 1, 0, rate=0.0)
 
@@ -199,11 +229,12 @@ def test_a_choice_is_worth_what_its_episode_cost_less_from_then_on():
 
 def test_a_whole_run_ends_and_repeats():
     scenario = replace(SCENARIO, workload=replace(SCENARIO.workload, jobs=4))
-    planner = graph_planners(scenario, {TRUE: scenario.world})["pod search, true"]
+    planner = graph_planners(scenario, {TRUE: scenario.world})["patient pod search, true"]
+    lessons = first_lessons([scenario], FIXED, [planner], 1, 0.5)
     gradient = GradientSettings(sequences=1, episodes=2, batch=64, passes=1)
-    settings = GraphSettings(1, 1, 1, 1, 1, 1, gradient)
+    settings = GraphSettings(1, 0.5, (0.5,), 1, 1, 1, 1, gradient)
     told: list[str] = []
-    first, second = (learn_agents([scenario], FIXED, [planner], settings, 5, told.append) for _ in range(2))
+    first, second = (learn_agents([scenario], FIXED, [planner], lessons, settings, 5, told.append) for _ in range(2))
     assert len(told) == 6
     assert all((first.arrays[name] == second.arrays[name]).all() for name in first.arrays)
 
