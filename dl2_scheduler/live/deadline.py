@@ -1,10 +1,7 @@
 """This module gives a user's own policy a time within which it must answer.
 
-One that never does would keep the loop, and all that people ask of it. Our own policies answer, but their first
-decision may have to be compiled, which takes as long as it takes.
-!
-
-Ours answer, but their first decision may have to be compiled, which takes as long as it takes.
+One that never does would keep the loop, and all that people ask of it. Our own policies are not bounded: they answer,
+but their first decision may have to be compiled, which takes as long as it takes.
 """
 
 import signal

@@ -64,7 +64,7 @@ class LocalCluster:
         self._clock = clock
         self._rule = rule
         self._settling = Settling(self._nodes, placing.policy, records.began, placing.most_moves) if placing else None
-        self._pins = CorePins(self._nodes, placing.cores, runtime) if placing else None
+        self._pins = CorePins(self._nodes, placing.cores, runtime, placing.threads) if placing else None
         self._samples = SlotSamples(self._nodes)
         self._places: Mapping[int, NodePlaces] = {}
         self._actions = Actions(records, runtime, clock)

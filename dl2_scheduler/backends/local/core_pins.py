@@ -1,6 +1,7 @@
 """This module keeps the tasks of a virtual node to cores of its own, so that only neighbours disturb each other."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime
@@ -16,11 +17,12 @@ class CorePins:
         nodes: virtual.
         cores: those that may be used, by their numbers.
         runtime: runs the tasks.
+        threads: see `_shared_out`.
     """
 
-    def __init__(self, nodes: Sequence[Node], cores: Cores, runtime: JobRuntime):
+    def __init__(self, nodes: Sequence[Node], cores: Cores, runtime: JobRuntime, threads: Sequence[Cores] = ()):
         self._all = cores
-        self._of = _shared_out([node.name for node in nodes], sorted(cores))
+        self._of = _shared_out([node.name for node in nodes], cores, threads)
         self._runtime = runtime
         self._pinned: dict[int, Cores] = {}
 
@@ -56,25 +58,61 @@ class CorePins:
             self._pinned[pid] = cores
 
 
-def core_words(nodes: Sequence[Node], cores: Cores) -> str:
+def core_words(nodes: Sequence[Node], cores: Cores, threads: Sequence[Cores] = ()) -> str:
     """Return which cores nodes have, for people.
 
     Args:
         nodes: virtual.
         cores: those that may be used.
+        threads: see `_shared_out`.
     """
-    of = _shared_out([node.name for node in nodes], sorted(cores))
+    of = _shared_out([node.name for node in nodes], cores, threads)
     if not of:
         return f"{len(cores)} cores are too few for each node to have its own, so that tasks run on all of them"
-    return ", ".join(f"{name} has core{'s' * (len(own) > 1)} {_range(own)}" for name, own in of.items())
+    words = ", ".join(f"{name} has core{'s' * (len(own) > 1)} {_range(own)}" for name, own in of.items())
+    split = any(sum(bool(own & each) for own in of.values()) > 1 for each in threads)
+    return words + "; nodes share cores of which they have one thread each: give fewer nodes" * split
 
 
-def _shared_out(names: Sequence[str], cores: Sequence[int]) -> Mapping[str, Cores]:
-    """Return the cores of each node, as even as can be; none where there are fewer than nodes."""
-    if len(cores) < len(names):
+def core_threads(cores: Cores, folder: Path = Path("/sys/devices/system/cpu")) -> tuple[Cores, ...]:
+    """Return which of some cores are threads of the same core, as the kernel says; none where it does not.
+
+    Args:
+        cores: those that may be used.
+        folder: where the kernel tells.
+    """
+    found: set[Cores] = set()
+    for core in cores:
+        try:
+            text = (folder / f"cpu{core}/topology/thread_siblings_list").read_text()
+            ends = [part.partition("-")[::2] for part in text.strip().split(",")]
+            alike = {each for first, last in ends for each in range(int(first), int(last or first) + 1)}
+        except (OSError, ValueError):
+            return ()
+        found.add(frozenset(alike & cores) or frozenset((core,)))
+    return tuple(sorted(found, key=min))
+
+
+def _shared_out(names: Sequence[str], cores: Cores, threads: Sequence[Cores]) -> Mapping[str, Cores]:
+    """Return the cores of each node, as even as can be; none where there are fewer than nodes.
+
+    Args:
+        names: of the nodes.
+        cores: those that may be used.
+        threads: those of them that are threads of the same core: a node has all of these where cores suffice.
+    """
+    parts = [each & cores for each in threads if each & cores]
+    known = frozenset().union(*parts)
+    parts = sorted([*parts, *(frozenset((core,)) for core in cores - known)], key=min)
+    if len(parts) < len(names):
+        parts = [frozenset((core,)) for part in parts for core in sorted(part)]
+    if len(parts) < len(names):
         return {}
-    bounds = [round(number * len(cores) / len(names)) for number in range(len(names) + 1)]
-    return {name: frozenset(cores[first:last]) for name, first, last in zip(names, bounds, bounds[1:], strict=False)}
+    bounds = [round(number * len(parts) / len(names)) for number in range(len(names) + 1)]
+    return {
+        name: frozenset().union(*parts[first:last])
+        for name, first, last in zip(names, bounds, bounds[1:], strict=False)
+    }
 
 
 def _range(cores: Cores) -> str:

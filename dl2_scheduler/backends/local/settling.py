@@ -13,6 +13,7 @@ from dl2_scheduler.backends.local.holding import present_demands
 from dl2_scheduler.backends.local.job_records import JobRecord, NodePlaces
 from dl2_scheduler.backends.local.views import state_of
 from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.free_resources import SLACK
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement, PlacementAnswer
 from dl2_scheduler.cluster.hardware.live_view import LiveJob, LiveNodes, live_view, plain_hardware
 from dl2_scheduler.cluster.hardware.machines import Floats, Machines
@@ -38,11 +39,13 @@ class LocalPlacement:
         policy: decides.
         cores: numbers of the cores that tasks may use.
         most_moves: tasks that may be moved to another node in a slot, as it pays.
+        threads: those of the cores that are threads of the same core.
     """
 
     policy: GuardedPlacement
     cores: frozenset[int]
     most_moves: int = 0
+    threads: tuple[frozenset[int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,8 @@ class _Job:
     def keep(self, free: Floats, index: Mapping[str, int]) -> None:
         """Leave tasks where they are, as many of each role as are granted still, the oldest.
 
+        One whose node is not there any more, or has become too small for it, is not left there.
+
         Args:
             free: slots of each node; changed.
             index: of the nodes, by name.
@@ -157,11 +162,11 @@ class _Job:
             return
         for role in (WORKER, SERVER):
             for name in self.record.places[role][: self._counts[role]]:
-                if name in index:
+                if name in index and self._fits(role, index[name], free):
                     self._put(role, index[name], free)
 
     def adopt(self, free: Floats) -> None:
-        """Give tasks a node that run without one, or that nobody decides about: the emptiest, be it full.
+        """Give tasks the emptiest node that run without one; those that nobody decides about even if they do not fit.
 
         Args:
             free: slots of each node; changed.
@@ -170,7 +175,10 @@ class _Job:
         for role in (WORKER, SERVER):
             most = self._counts[role] if self.record.left_alone else min(self._counts[role], running[role])
             while len(self.groups[role]) < most:
-                self._put(role, int(np.argmax(free)), free)
+                node = int(np.argmax(free))
+                if not (self.record.left_alone or self._fits(role, node, free)):
+                    break  # the policy may find it a place, or the job goes on with less
+                self._put(role, node, free)
         self._kept = len(self.groups[WORKER]), len(self.groups[SERVER])
 
     @property
@@ -249,6 +257,9 @@ class _Job:
         """Return the names of the nodes of its tasks."""
         workers, servers = (tuple(nodes[group] for group in groups) for groups in self.groups)
         return workers, servers
+
+    def _fits(self, role: int, node: int, free: Floats) -> bool:
+        return bool(free[node] >= self._slots[role] - SLACK)
 
     def _put(self, role: int, node: int, free: Floats) -> None:
         self.groups[role].append(node)

@@ -12,7 +12,7 @@ import typer
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
-from dl2_scheduler.backends.local.core_pins import core_words
+from dl2_scheduler.backends.local.core_pins import core_threads, core_words
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
@@ -127,13 +127,15 @@ def _serve_local(slots: str | None, length: float, driving: Driving, state: Path
     ):
         runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)
         cores = frozenset(os.sched_getaffinity(0))
-        placing = LocalPlacement(driving.placement, cores, driving.most_moves) if driving.placement else None
+        threads = core_threads(cores)
+        how = cores, driving.most_moves, threads
+        placing = LocalPlacement(driving.placement, *how) if driving.placement else None
         cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule, placing)
         with signals_to(cluster.close), driven(cluster, cluster.desk, history, state, driving, cluster.settle) as loop:
             say(f"dl2: serving {state}: {slots} task slots, {loop.policy}, slots of {length:g} s")
             say(f"dl2: isolation: {tasks.words}")
             if placing is not None:
-                say(f"dl2: placement: {placing.policy.name}: {core_words(nodes, cores)}")
+                say(f"dl2: placement: {placing.policy.name}: {core_words(nodes, cores, threads)}")
             loop.run()
 
 

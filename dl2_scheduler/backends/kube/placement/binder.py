@@ -217,6 +217,8 @@ class Binder:
             why: for people, by job.
         """
         jobs = {job.key: job for job in self._view.jobs()} if why else {}
+        if why:  # nobody asks about jobs that are gone, or held
+            self._why = {key: words for key, words in self._why.items() if key in jobs}
         for key in bound:
             if key not in why or key not in jobs:
                 continue

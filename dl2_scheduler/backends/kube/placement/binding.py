@@ -22,6 +22,9 @@ from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKe
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 
+_MOST_REASONS = 3
+"""Why tasks of a job are where they are."""
+
 NO_VOLUMES: Mapping[ClaimKey, ClaimedVolume] = MappingProxyType({})
 
 
@@ -135,6 +138,7 @@ class _Placing:
         self._decided = decided
         self._places = places
         self._said: set[tuple[str, str]] = set()  # jobs whose gangs are placed, or told why not
+        self._reasons: dict[tuple[str, str], list[str]] = {}  # of jobs' places
 
     def serve(self, waiting: Sequence[Gang], backfill: Backfill, now: float) -> None:
         """Place gangs that have waited too long; the first that does not fit keeps the room where it will.
@@ -214,14 +218,22 @@ class _Placing:
         found = claim_chosen(tasks, self.resources, chosen.nodes) if chosen else None
         if found is None:
             why = "its choice does not fit what else the pods ask for" if chosen else "it would let it wait"
-            self._decided.placed[gang.job.key] = f"placed without {self._places.name}: {why}"
+            self._say(gang.job.key, f"placed without {self._places.name}: {why}")
             before = {number: claim.node for number, claim in enumerate(claims)}
             found = claim_chosen(tasks, self.resources, before) or claim_all(tasks, self.resources)
-        elif chosen and chosen.reason:
-            self._decided.placed[gang.job.key] = chosen.reason
+        elif chosen:
+            self._say(gang.job.key, chosen.reason)
         for task, claim in zip(tasks, found or (), strict=False):
             self._places.put(gang.job.key, task.role, claim.node)
         return found
+
+    def _say(self, job: tuple[str, str], reason: str) -> None:
+        """Say why tasks of a job are where they are; of many sentences the first ones."""
+        said = self._reasons.setdefault(job, [])
+        if reason and reason not in said:
+            said.append(reason)
+            more = len(said) - _MOST_REASONS
+            self._decided.placed[job] = "; ".join(said[:_MOST_REASONS]) + f"; and {more} more" * (more > 0)
 
     def wait(self, gang: Gang) -> None:
         """Say why a gang is not placed, if that has not been said."""
@@ -256,8 +268,7 @@ class _Placing:
         chosen = self._places.choose(job, [task])
         claim = self.resources.claim_on(pod, chosen.nodes[0]) if chosen else None
         if claim is not None and chosen is not None:
-            before = self._decided.placed.get(job.key)
-            self._decided.placed[job.key] = "; ".join(filter(None, (before, chosen.reason)))
+            self._say(job.key, chosen.reason)
         claim = claim or self.resources.claim(pod)
         if claim is not None:
             self._places.put(job.key, pod.role, claim.node)

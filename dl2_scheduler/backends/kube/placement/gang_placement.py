@@ -58,22 +58,23 @@ def claim_all(tasks: Sequence[GangTask], resources: FreeNodeResources) -> list[T
 def claim_chosen(
     tasks: Sequence[GangTask], resources: FreeNodeResources, nodes: Mapping[int, int]
 ) -> list[TaskPlacement] | None:
-    """Place all tasks or none, those that have a node on it, and others by the rule.
+    """Place all tasks or none: first those that have a node on it, then others by the rule.
 
     Args:
         tasks: in the order of binding.
         resources: what is free.
         nodes: index of the node of a task, by the task's index.
     """
-    claims: list[TaskPlacement] = []
-    for number, task in enumerate(tasks):
+    claims: dict[int, TaskPlacement] = {}
+    for number in sorted(range(len(tasks)), key=lambda number: number not in nodes):  # no other takes a chosen place
+        task = tasks[number]
         claim = resources.claim_on(task, nodes[number]) if number in nodes else resources.claim(task)
         if claim is None:
-            for taken in claims:
+            for taken in claims.values():
                 resources.give_back(taken)
             return None
-        claims.append(claim)
-    return claims
+        claims[number] = claim
+    return [claims[number] for number in range(len(tasks))]
 
 
 def _claim(

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.core_pins import core_words
+from dl2_scheduler.backends.local.core_pins import core_threads, core_words
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.settling import LocalPlacement
 from dl2_scheduler.cluster.errors import BadInput
@@ -146,6 +146,28 @@ def test_a_policy_that_fails_is_stood_in_for_and_that_is_said(serve, does, fault
         odd.gate.set()
 
 
+class Talker(NamedPlacement):
+    """Places, and never comes to the end of saying why."""
+
+    def explain(self, view, places, nodes):
+        gate.wait(60)
+        return {}
+
+
+gate = threading.Event()
+
+
+def test_words_that_take_too_long_keep_nobody(serve, caplog):
+    talker = Talker("mine", make_placement("best-fit"))
+    cluster = serve(placing=LocalPlacement(GuardedPlacement(talker, spread_placement(), 0.05), CORES))
+    cluster.desk.submit(document(epochs=400), HERE)
+    settled, outcome = slot(cluster, digits=(2, 1))
+    assert (only(outcome).workers, only(outcome).servers) == (2, 1)
+    assert settled.of("digits").reason == "as asked; placed by mine"
+    assert "mine cannot explain its choice: it has not answered within 0.05 s" in caplog.text
+    gate.set()
+
+
 class Greedy:
     """Lets all tasks need nothing, and puts them on the first node."""
 
@@ -225,6 +247,34 @@ def test_held_jobs_have_places_too(serve):
     assert phases(cluster)["second"] == "waiting"
 
 
+def test_nodes_that_have_become_smaller_hold_no_more_than_they_have(serve):
+    cluster = serve("2x8", placing=placing("best-fit"))
+    cluster.desk.submit(document(epochs=400), HERE)
+    slot(cluster, digits=(3, 3))
+    assert set(sum(places(cluster, "digits"), ())) == {"node-0"}
+    smaller = serve("3x2", placing=placing("best-fit"))
+    slot(smaller, digits=(3, 3))
+    assert [load.used["slots"] for load in smaller.desk.load().nodes] == [2, 2, 2]
+    smallest = serve("1x2", placing=placing("best-fit"))
+    settled, _ = slot(smallest, digits=(1, 1))
+    assert places(smallest, "digits") == (("node-0",), ("node-0",))
+    assert settled.of("digits").reason == "as asked"
+
+
+def test_a_held_job_that_does_not_fit_stays_where_it_is(serve):
+    cluster = serve("2x2", placing=placing("best-fit"))
+    cluster.desk.submit(document(epochs=400), HERE)
+    slot(cluster, digits=(2, 2))
+    cluster.desk.hold("digits")
+    smaller = serve("2x1", placing=placing("best-fit"))
+    slot(smaller)
+    found = places(smaller, "digits")
+    assert sorted(sum(found, ())) == ["node-0", "node-0", "node-1", "node-1"]
+    slot(smaller)
+    slot(smaller)
+    assert places(smaller, "digits") == found
+
+
 def test_a_suspended_job_gives_its_places_back(serve):
     cluster = serve("1x4", placing=placing("load-balance"))
     cluster.desk.submit(document("first", epochs=400), HERE)
@@ -243,6 +293,25 @@ def test_which_cores_nodes_have():
     )
     assert core_words(nodes[:2], frozenset((0, 5))) == "node-0 has core 0, node-1 has core 5"
     assert core_words(nodes, frozenset((0, 5))).startswith("2 cores are too few for each node to have its own")
+
+
+def test_a_node_has_both_threads_of_a_core_where_cores_suffice(tmp_path):
+    """Four cores of two threads each, numbered as most machines do: 0 and 4 are one core."""
+    for core in range(8):
+        folder = tmp_path / f"cpu{core}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(f"{core % 4},{core % 4 + 4}\n")
+    cores = frozenset(range(8))
+    threads = core_threads(cores, tmp_path)
+    assert threads == tuple(frozenset((core, core + 4)) for core in range(4))
+    assert core_words(virtual_nodes("2x2"), cores, threads) == "node-0 has cores 0 1 4 5, node-1 has cores 2 3 6 7"
+    assert core_words(virtual_nodes("8x2"), cores, threads).endswith(
+        "node-6 has core 3, node-7 has core 7; nodes share cores of which they have one thread each: give fewer nodes"
+    )
+    (tmp_path / "cpu0/topology/thread_siblings_list").write_text("0-1\n")
+    assert frozenset((0, 1)) in core_threads(frozenset((0, 1)), tmp_path)
+    assert core_threads(frozenset((1, 4)), tmp_path) == (frozenset((1,)), frozenset((4,)))
+    assert core_threads(frozenset((9,)), tmp_path) == ()
 
 
 def test_names_of_serve():

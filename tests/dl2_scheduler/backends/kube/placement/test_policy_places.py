@@ -65,6 +65,32 @@ def test_workers_and_servers_go_where_the_policy_says_and_why_is_said():
     assert len({at for name, at in where(spread).items() if "coordinator" not in name}) == 3
 
 
+def test_a_coordinator_leaves_the_room_that_the_policy_chose():
+    """The gang fills node a to the last core, and the rule would put its coordinator there: it is the emptiest."""
+    nodes = [node("a", cpu="2"), node("b", cpu="2")]
+    found = decided(nodes, [pod("web", cpu="1", node="b"), *gang("one", 1, 1)], [job("one")], on(0))
+    assert where(found) == {"one-coordinator": "b", "one-server-0": "a", "one-worker-0": "a"}
+    assert found.placed == {("default", "one"): "a by mine"}
+
+
+def test_what_is_said_of_a_jobs_places_does_not_grow_with_its_pods():
+    class InTurn:
+        """Puts each further pod on the next node."""
+
+        def __init__(self):
+            self.asked = -1
+
+        def place(self, view):
+            self.asked += 1
+            group = (self.asked % 8,)
+            return Places({0: tuple(group * int(count) for count in view.missing[0])})
+
+    nodes = [node(f"n{number}", cpu="9") for number in range(8)]
+    found = decided(nodes, gang("one", 20, 1, least="1,1"), [job("one", (1, 30))], InTurn())
+    assert len(found.bindings) == 22
+    assert found.placed == {("default", "one"): "n0 by mine; n1 by mine; n2 by mine; and 5 more"}
+
+
 def test_the_policy_sees_who_is_where_and_where_pods_may_go():
     nodes = [node("a", labels={"disk": "ssd"}), node("b", labels={"disk": "ssd"}), node("c"), node("d", cpu="1")]
     there = gang("old", 1, 1, nodes=dict.fromkeys(("old-coordinator", "old-server-0", "old-worker-0"), "a"))
@@ -126,7 +152,7 @@ def test_pods_beyond_the_minimum_are_placed_one_by_one():
     more = [pod(f"one-worker-{n}", job="one", role="worker", gang="1,1") for n in (1, 2)]
     found = decided(nodes, there + more, [job("one", allocation=(3, 1))], on(1))
     assert where(found) == {"one-worker-1": "b", "one-worker-2": "b"}
-    assert found.placed == {("default", "one"): "b by mine; b by mine"}
+    assert found.placed == {("default", "one"): "b by mine"}
     web = decided(nodes, [pod("web", cpu="1")], (), Watching(waits))  # no job's: the rule decides
     assert where(web) == {"web": "a"}
 
