@@ -3,6 +3,7 @@
 import json
 import os
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -11,6 +12,8 @@ from dl2_scheduler.cli import app
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.policies.learnt.dl2 import load
+from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, speed_shapes
+from dl2_scheduler.policies.placement.speed_model import SpeedModel, save_speed_model
 from tests.kube.kube_cluster import until
 from tests.kube.scheduling import Schedulers
 
@@ -105,4 +108,51 @@ def test_a_learnt_policy_scales_a_training_job_and_learns_from_it(loop, release,
     assert any((now[name] != before[name]).any() for name in before), "the policy that decides has learnt"
     loop.trained(2)
     loop.prove_so_far()
+    loop.finish()
+
+
+def model_of_speeds(folder, apart):
+    """Write a model by which a job is exp(`apart`) times as fast where none of its workers is beside a server."""
+    sizes = {"task.0.bias": (8,), "job.0.bias": (8,), "kind.weight": (2, 4)}
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in speed_shapes(1, sizes).items()}
+    arrays["job.0.weight"][0, 4] = arrays["job.2.weight"][0, 0] = 1.0  # the part of pairs that share no node
+    arrays["job.4.weight"][0, 0] = apart
+    save_speed_model(folder, SpeedModel(("test",), speeds=PooledSpeed(arrays, np.array([100.0]))))
+
+
+@pytest.mark.timeout(900)
+def test_tasks_move_to_another_node_where_it_pays_and_the_job_trains_on(loop, release, schedulers, tmp_path):
+    def of_kube(*words):
+        return dl2(*words, "--kube", "--namespace", release.namespace)
+
+    def nodes():
+        return {
+            role: {
+                pod["spec"].get("nodeName") for pod in loop.pods(role) if pod["metadata"]["name"] in loop.living(role)
+            }
+            for role in ("worker", "server")
+        }
+
+    model_of_speeds(tmp_path / "model", 3.0)
+    schedulers.serve(1, "--placement", f"local-search:{tmp_path}/model", "--move-tasks", "2")
+    schedulers.leads()
+    loop.apply()
+    loop.running(2, 2)
+    of_kube("hold", "loop")
+    of_kube("scale", "loop", "--workers", "1", "--servers", "1")
+    loop.running(1, 1)
+    of_kube("release", "loop")
+    loop.running(2, 2)  # it was scaled while it trained: what a join costs is known, and that its tasks may come and go
+    loop.trained(2)
+    before = nodes()
+    assert before["worker"].isdisjoint(before["server"])
+    assert "Moved" not in loop.events()
+    model_of_speeds(tmp_path / "model", -3.0)
+    until(lambda: "Moved" in loop.events(), "tasks move", 120, lambda: schedulers.log())
+    until(lambda: len(set().union(*nodes().values())) == 1, "they are together", 180, lambda: schedulers.log())
+    loop.running(2, 2)
+    assert "tasks move from node-" in of_kube("why", "loop")
+    assert "where it was moved to" in schedulers.log()
+    assert loop.events().count("NodeDied") == 0
+    loop.trained(2)
     loop.finish()
