@@ -1,6 +1,6 @@
 """This benchmark learns the graph scheduler's agents and compares them with rules and planners, on unseen sequences.
 
-    python -m benchmarks.placement_graph [--seeds 5] [--updates 0] [--sequences 10] [--settings ...] [--agents FOLDER ...]
+    python -m benchmarks.placement_graph [--seeds 5] [--sequences 10] [--settings ...] [--agents FOLDER ...]
 
 One set of weights is learnt in five small clusters (fat-trees oversubscribed 1 and 8 times, VL2, BCube, and servers of
 type ii), and judged in all settings of `benchmarks.placement_graph_headroom`, in the world of the paper's formulas.
