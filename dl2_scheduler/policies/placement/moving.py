@@ -161,9 +161,13 @@ class _Search:
         return _Gain(tasks, target, jobs, ratio, lasts, costs, gain * lasts - costs)
 
     def _near(self, jobs: Ints) -> NDArray[np.bool_]:
-        """Return which tasks decide about the speeds of some jobs: those in all groups where these have one."""
+        """Return which tasks decide about the speeds of some jobs: of all jobs that share a group with one of them.
+
+        All that these have, wherever: a model leaves a job out that lacks a role, and with it what others feel of it.
+        """
         placed = self._view.placed
-        near: NDArray[np.bool_] = np.isin(placed.group, placed.group[np.isin(placed.job, jobs)])
+        beside = np.isin(placed.group, placed.group[np.isin(placed.job, jobs)])
+        near: NDArray[np.bool_] = np.isin(placed.job, placed.job[beside])
         return near
 
     def _rates(self, group: Ints, tasks: NDArray[np.bool_], jobs: Ints) -> Floats:

@@ -140,6 +140,24 @@ def test_moves_of_too_many_tasks_or_without_room_are_refused():
         check_moves(replace(apart(), free=np.zeros((4, 2))), [move], FREE)
 
 
+def test_a_job_is_felt_of_which_only_one_role_is_near():
+    """On node-2 job 1's worker halves job 0's speed, whose other worker moves; job 1's server is on a far node."""
+
+    class Whole(Crowd):
+        """See `Crowd`: a job that lacks a role is as if it were not there."""
+
+        def rates(self, placements):
+            whole = (placements.counts(0) > 0) & (placements.counts(1) > 0)
+            return super().rates(placements.of_tasks(whole[placements.job]))
+
+    tasks = [(0, 0, 0), (0, 0, 2), (0, 1, 1), (1, 0, 2), (1, 1, 3), (2, 0, 0), (2, 1, 0)]
+    jobs = [job(n, "wlm", 2 - bool(n), samples=1000.0 + n) for n in range(3)]
+    terms = replace(FREE, most=1, still=frozenset((1, 2)))
+    (move,) = propose_moves(running(view_of(jobs, nodes=4, tasks=tasks), Whole()), Whole(), terms, NAMES)
+    assert (move.job, move.source) == (0, 0)
+    assert "its steps 33% shorter, those of 2 50% shorter" in move.why
+
+
 @st.composite
 def clusters(draw):
     """Jobs anywhere on four nodes, and a drawn model of speeds."""
