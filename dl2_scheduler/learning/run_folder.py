@@ -23,12 +23,16 @@ from torch.utils.tensorboard import SummaryWriter
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.plain import read_plain, write_plain
 from dl2_scheduler.live.single_process import alone
+from dl2_scheduler.policies.chic.weights import CHIC_FILE
 from dl2_scheduler.policies.learnt.dl2 import CHECKPOINT_FILE, POLICY_FILE, SETTINGS_FILE, interrupted, save
+from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE
 from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE
 from dl2_scheduler.policies.learnt.weights import Weights
 from elastic_ps.system.bounded_files import read_text
 from elastic_ps.system.terminal import say
 
+_OTHER_POLICIES = PLACER_FILE, AGENTS_FILE, CHIC_FILE
 _PACKAGES = ("elastic-ps", "numpy", "numba", "scipy", "torch")
 
 
@@ -62,16 +66,9 @@ class RunFolder:
         with alone(self.path / "lock", refusal):
             yield
 
-    def refuse_another(self, *files: str) -> None:
-        """Refuse a folder in which a policy lies, of any kind: it is not to be overwritten.
-
-        Args:
-            files: policies of other kinds than this module's, by their names.
-
-        Raises:
-            BadInput: one is there.
-        """
-        for name in (POLICY_FILE, CHECKPOINT_FILE, *files):
+    def refuse_another(self) -> None:
+        """Refuse a folder in which a policy lies, of any kind: it is not to be overwritten. Raises BadInput."""
+        for name in (POLICY_FILE, CHECKPOINT_FILE, *_OTHER_POLICIES):
             if (self.path / name).exists():
                 raise BadInput(f"{self.path} holds a run ({name}): name another folder")
 
@@ -98,6 +95,7 @@ class RunFolder:
         """
         if (self.path / SETTINGS_FILE).exists() and not interrupted(self.path):
             raise BadInput(f"{self.path} holds a run: name another folder, or go on with it by --resume")
+        self.refuse_another()
         self.path.mkdir(parents=True, exist_ok=True)
         self.write_settings(settings)
 

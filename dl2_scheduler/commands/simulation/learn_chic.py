@@ -20,7 +20,6 @@ from dl2_scheduler.commands.simulation.pool import (
 )
 from dl2_scheduler.commands.simulation.simulated import SpeedTable
 from dl2_scheduler.policies.chic.weights import CHIC_FILE, ChicWeights, save_chic
-from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE
 from dl2_scheduler.policies.learnt_names import CHIC
 from dl2_scheduler.sim.lanes import NO_COST
 
@@ -70,7 +69,7 @@ def learn_chic(
     settings = replace(settings, pairs=pairs, iterations=settings.iterations if iterations is None else iterations)
     folder = RunFolder(out)
     with folder.held():
-        folder.refuse_another(PLACER_FILE, CHIC_FILE)
+        folder.refuse_another()
         told = {"pool": pool.value, "speeds": str(speeds or ""), "rate": rate, "learner": learner.value}
         folder.write_settings({**told, "pairs": pairs, "iterations": settings.iterations, "seed": seed})
         with new_progress() as progress, folder.best_so_far(CHIC_FILE, f"{CHIC}{out}"):

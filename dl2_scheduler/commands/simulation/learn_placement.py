@@ -14,10 +14,15 @@ from dl2_scheduler.commands.progress import new_progress
 from dl2_scheduler.commands.simulation.compared import comparison_table
 from dl2_scheduler.commands.simulation.placed import compare_in_world
 from dl2_scheduler.commands.simulation.taught_jobs import TaughtJobs
-from dl2_scheduler.policies.chic.weights import CHIC_FILE
-from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE
+from dl2_scheduler.policies.learnt.dl2 import SETTINGS_FILE
+from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE, SPEEDS_FILE
 from dl2_scheduler.policies.placement.registry import LEARNT, local_search
-from dl2_scheduler.policies.placement.speed_model import SpeedModel, open_speed_model, save_speed_model
+from dl2_scheduler.policies.placement.speed_model import (
+    PROFILES_FILE,
+    SpeedModel,
+    open_speed_model,
+    save_speed_model,
+)
 from dl2_scheduler.sim.placed.scenario import Scenario
 from dl2_scheduler.sim.placed.worlds import WorldType
 from elastic_ps.system.option_groups import grouped
@@ -62,7 +67,8 @@ def learn_placement(
     told: dict[str, Any] = {**asdict(taught), "model": str(model or ""), "world": world or "", "samples": samples}
     folder = RunFolder(out)
     with folder.held():
-        folder.refuse_another(PLACER_FILE, CHIC_FILE)
+        folder.refuse_another()
+        _refuse_other_speeds(out, model)
         folder.write_settings({**told, "sequences": sequences, "updates": updates, "seed": seed})
         with new_progress() as progress, folder.best_so_far(PLACER_FILE, f"{LEARNT}:{out}"):
             if known is None:
@@ -73,6 +79,15 @@ def learn_placement(
         say(f"{load:g} jobs an interval, in clusters with the fitted speeds:")
         show(table)
     say(f"Of {len(_COMPARED)} sequences that it did not learn from. Use it as --placement {LEARNT}:{out}")
+
+
+def _refuse_other_speeds(out: Path, model: Path | None) -> None:
+    """Refuse a folder whose fitted speeds would be lost; those of an interrupted run may be. Raises BadInput."""
+    if (out / SETTINGS_FILE).exists() or (model is not None and out.resolve() == model.resolve()):
+        return
+    for name in (SPEEDS_FILE, PROFILES_FILE):
+        if (out / name).exists():
+            raise BadInput(f"{out} holds fitted speeds ({name}), which would be lost: name another folder")
 
 
 def _fitted(scenarios: Sequence[Scenario], samples: int, tell: "Tell") -> tuple[SpeedModel, list[Scenario]]:

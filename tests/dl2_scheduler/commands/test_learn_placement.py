@@ -113,9 +113,10 @@ def test_a_model_that_lacks_what_learning_takes_is_refused(lacks, model, tmp_pat
 def test_a_folder_of_another_run_or_that_cannot_be_written_is_refused(model, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
-    (run / "policy.npz").touch()
-    status, output = invoke(f"learn-placement --model {model} --out {run} {NODES}")
-    assert (status, "holds a run (policy.npz)" in output) == (2, True), output
+    for name in ("agents.npz", "policy.npz"):
+        (run / name).touch()
+        status, output = invoke(f"learn-placement --model {model} --out {run} {NODES}")
+        assert (status, f"holds a run ({name})" in output) == (2, True), output
     assert not (run / PLACER_FILE).exists()
     (tmp_path / "file").touch()
     status, output = invoke(f"learn-placement --model {model} --out {tmp_path / 'file'} {NODES}")
@@ -124,3 +125,15 @@ def test_a_folder_of_another_run_or_that_cannot_be_written_is_refused(model, tmp
         run.chmod(0o500)
         status, output = invoke(f"learn-placement --model {model} --out {run / 'in'} {NODES}")
         assert (status, "Permission denied" in output) == (1, True), output
+
+
+@pytest.mark.parametrize("lies", [SPEEDS_FILE, PROFILES_FILE])
+def test_fitted_speeds_of_another_folder_are_not_overwritten(lies, model, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / lies).write_bytes((model / lies).read_bytes())
+    for jobs in (f"--model {model}", "--world formula"):
+        status, output = invoke(f"learn-placement {jobs} --out {other} {NODES}")
+        assert (status, f"holds fitted speeds ({lies}), which would be lost" in output) == (2, True), output
+    assert (other / lies).read_bytes() == (model / lies).read_bytes()
+    assert not (other / "settings.json").exists()

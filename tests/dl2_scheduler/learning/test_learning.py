@@ -43,6 +43,17 @@ def taught(tmp_path_factory):
     return folder, times, told
 
 
+@pytest.mark.parametrize("policy", ["placer.npz", "agents.npz", "chic.npz"])
+def test_a_run_of_another_kind_is_not_begun_again(policy, tmp_path):
+    """Its settings alone look like those of a bootstrap that was interrupted."""
+    folder = RunFolder(tmp_path)
+    folder.write_settings({"world": "formula"})
+    (tmp_path / policy).touch()
+    with pytest.raises(BadInput, match=f"holds a run .{policy}.: name another folder"):
+        folder.begin({"teacher": "drf"})
+    assert folder.settings() == {"world": "formula"}
+
+
 @pytest.mark.slow
 def test_it_decides_as_its_teacher(taught):
     _, times, told = taught
