@@ -138,6 +138,10 @@ def test_moves_of_too_many_tasks_or_without_room_are_refused():
         check_moves(apart(), [move, move], FREE)
     with pytest.raises(BadInput, match="group 3 has no room"):
         check_moves(replace(apart(), free=np.zeros((4, 2))), [move], FREE)
+    free = np.zeros((4, 2))
+    free[3] = apart().demand[0, 0]  # of one worker: each of the two moves alone has room
+    with pytest.raises(BadInput, match="job 1: group 3 has no room"):
+        check_moves(replace(apart(), free=free), [move, replace(move, job=1)], FREE)
 
 
 def test_a_job_is_felt_of_which_only_one_role_is_near():
