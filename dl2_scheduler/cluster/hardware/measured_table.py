@@ -17,6 +17,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.measured import MeasuredPlacement
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile, check_profile
+from elastic_ps.system.bounded_files import read_text
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def read_row(line: str | bytes) -> MeasuredPlacement:
 def read_table(path: Path) -> MeasuredTable:
     """Read a table's file. Raises BadInput: it is none."""
     try:
-        head, *rows = path.read_text().splitlines()
+        head, *rows = read_text(path).splitlines()
         about = json.loads(head)
         groups, profiles = int(about.pop("groups")), _PROFILES.validate_python(about.pop("profiles"))
         if not (0 < groups <= MOST_GROUPS and profiles):

@@ -1,6 +1,7 @@
 """Measured placements: what is the same one, tables of them, and what LIF reads out of them."""
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,12 @@ def test_cores_that_cannot_be_used_are_refused(wrong: dict[str, Any], tmp_path: 
     path.write_text("\n".join(MeasuredTable((MeasuredPlacement((replace(one, **wrong),)),), PROFILES, 2).lines()))
     with pytest.raises(BadInput, match="is no table of measured placements"):
         read_table(path)
+
+
+def test_a_pipe_in_which_nobody_writes_is_refused(tmp_path: Path):
+    os.mkfifo(tmp_path / "table.jsonl")
+    with pytest.raises(BadInput, match="is no table of measured placements: not a file of data"):
+        read_table(tmp_path / "table.jsonl")
 
 
 def test_rows_of_unknown_models_and_groups_are_refused(tmp_path: Path):
