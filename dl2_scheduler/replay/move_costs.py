@@ -1,7 +1,5 @@
 """This module says what moving a task costs a cluster whose jobs join and leave, by what its own slots have shown."""
 
-from collections import deque
-
 from dl2_scheduler.cluster.durations import in_words
 from dl2_scheduler.cluster.snapshot import JobId
 from dl2_scheduler.cluster.task_moves import MoveCost
@@ -29,7 +27,7 @@ class MoveCosts:
         self._history = history
         self._seen = slot - _LATEST - 1
         self._scalings = Scalings({}, _JOINS)
-        self._scaled: deque[JobId] = deque(maxlen=_LATEST)
+        self._scaled: dict[JobId, None] = {}  # in the order in which they were
 
     def cost(self) -> MoveCost | None:
         """Return what a move costs; None: no join has been seen yet.
@@ -43,19 +41,19 @@ class MoveCosts:
         words = f" (a task joins in {in_words(join.seconds)} here, the mean of {join.count})"
         return MoveCost(2 * MEASURED.change, join.seconds, words)
 
-    def was_scaled(self, job: JobId) -> bool:
-        """Return whether a job of that name was given other counts while it trained, and has taken them."""
+    def scaled_jobs(self) -> frozenset[JobId]:
+        """Return the names of the jobs that were given other counts while they trained, and have taken them."""
         self._look()
-        return job in self._scaled
+        return frozenset(self._scaled)
 
     def _look(self) -> None:
         """Take what has happened since somebody looked last."""
         for slot in self._history.slots(self._seen):
             self._seen = slot.snapshot.slot
             self._scalings.observe(slot)
-            for job in _scaled_in(slot):
-                if job not in self._scaled:
-                    self._scaled.append(job)
+            self._scaled |= dict.fromkeys(_scaled_in(slot))
+        while len(self._scaled) > _LATEST:
+            del self._scaled[next(iter(self._scaled))]
 
 
 def _scaled_in(slot: RecordedSlot) -> list[JobId]:

@@ -161,4 +161,4 @@ def _settling(
     if driving.placement is None or not driving.most_moves:
         return lambda allocation: allocation
     mover = TaskMover(driving.placement, driving.most_moves, costs.cost)
-    return PodMover(view, writer, mover, binder.expected, costs.was_scaled).settle
+    return PodMover(view, writer, mover, binder.expected, costs.scaled_jobs).settle

@@ -15,12 +15,12 @@ def test_a_move_costs_what_joins_took_and_only_jobs_that_were_scaled_may_move(tm
         costs = MoveCosts(history, 0)
         assert costs.cost() is None
         for slot in Life([ONE, ONE, ONE, TWO], join=7.0).slots():
-            before = costs.was_scaled("a"), costs.cost() is None
+            before = "a" in costs.scaled_jobs(), costs.cost() is None
             history.decided(slot.at, slot.policy, slot.snapshot, slot.allocation)
             history.happened(slot.outcome)
             if slot.snapshot.slot <= 3:
                 assert before == (False, True)
-        assert (costs.was_scaled("a"), costs.was_scaled("b")) == (True, False)
+        assert costs.scaled_jobs() == {"a"}
         found = costs.cost()
         assert found.away == pytest.approx(7.0)
         assert found.stopped == 2 * MEASURED.change
@@ -35,5 +35,5 @@ def test_a_slot_that_was_cut_short_keeps_nobody_from_those_after_it(tmp_path):
             history.decided(slot.at, slot.policy, slot.snapshot, slot.allocation)
             if slot.snapshot.slot != 1:
                 history.happened(slot.outcome)
-            costs.was_scaled("a")
+            costs.scaled_jobs()
         assert costs.cost() is not None

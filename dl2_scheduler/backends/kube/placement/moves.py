@@ -11,7 +11,7 @@ and what a join costs here. A pod with volumes, or that asks about pods beside i
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -83,7 +83,7 @@ class PodMover:
         writer: acts.
         mover: says which tasks move.
         expected: takes where they go.
-        may_move: whether a job's tasks may come and go.
+        movable: returns the jobs whose tasks may come and go.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class PodMover:
         writer: PacedWriter,
         mover: TaskMover,
         expected: ExpectedPods,
-        may_move: Callable[[JobId], bool],
+        movable: Callable[[], Collection[JobId]],
     ):
         self._view, self._writer, self._mover = view, writer, mover
-        self._expected, self._may_move = expected, may_move
+        self._expected, self._movable = expected, movable
 
     def settle(self, allocation: Allocation) -> Allocation:
         """Move what pays, and return a decision with why; whatever fails, the slot goes on without it.
@@ -117,32 +117,31 @@ class PodMover:
         """Move what pays; return the jobs, each with why."""
         nodes, pods, jobs = self._view.nodes(), self._view.pods(), self._view.jobs()
         bound = [pod for pod in pods if pod.node]
-        steady = {job.key for job in jobs if _is_steady(job, pods, allocation)}
+        tasks: dict[tuple[str, str], list[PodInfo]] = {job.key: [] for job in jobs}
+        for pod in pods:
+            if pod.role in _ROLES and pod.key in tasks:
+                tasks[pod.key].append(pod)
+        steady = {job.key for job in jobs if _is_steady(job, tasks[job.key], allocation)}
         names = {name for job in jobs for role in (job.workers, job.servers) for name in role.requests}
         resources = FreeNodeResources(nodes, bound, sorted(names | seen_resources(nodes)), NodeRule.SPREAD)
         places = PolicyPlaces(self._mover.policy, nodes, bound, jobs, resources)
         view, here = places.running(steady)
-        still = [index for index, job in enumerate(here) if not self._is_movable(job, pods, allocation)]
+        movable = self._movable()
+        still = [index for index, job in enumerate(here) if not _is_movable(job, tasks[job.key], allocation, movable)]
         done: list[tuple[JobId, str]] = []
         for move in self._mover.moves(view, still, [node.name for node in nodes]):
             job, to = here[move.job], nodes[move.target].name
-            if self._carry_out(job, move, nodes[move.source].name, to, pods):
+            if self._carry_out(job, move, nodes[move.source].name, to, tasks[job.key]):
                 done.append((job.id, move.why))
         return done
 
-    def _is_movable(self, job: JobInfo, pods: Sequence[PodInfo], allocation: Allocation) -> bool:
-        """Return whether tasks of a job may move at all."""
-        own = [pod for pod in pods if pod.key == job.key and pod.role in _ROLES]
-        tied = any(pod.claims or pod.constraints.neighbours for pod in own)
-        return job.scaled and job.id in allocation.grants and not tied and self._may_move(job.id)
-
-    def _carry_out(self, job: JobInfo, move: TaskMove, source: str, target: str, pods: Sequence[PodInfo]) -> bool:
+    def _carry_out(self, job: JobInfo, move: TaskMove, source: str, target: str, own: Sequence[PodInfo]) -> bool:
         """Delete the newest pods of the roles that move; return whether one was."""
-        here = [pod for pod in pods if pod.key == job.key and pod.node == source]
+        here = [pod for pod in own if pod.node == source]
         moved = False
         for role in np.unique(move.roles).tolist():
-            own = sorted((pod for pod in here if pod.role == _ROLES[role]), key=lambda pod: (pod.created, pod.name))
-            for pod in own[-move.roles.count(role) :]:
+            alike = sorted((pod for pod in here if pod.role == _ROLES[role]), key=lambda pod: (pod.created, pod.name))
+            for pod in alike[-move.roles.count(role) :]:
                 self._expected.add(job.key, pod.role, target)
                 try:
                     self._writer.delete(pod)
@@ -164,9 +163,14 @@ class PodMover:
         return moved
 
 
-def _is_steady(job: JobInfo, pods: Sequence[PodInfo], allocation: Allocation) -> bool:
-    """Return whether a job trains, with as many pods as it has had and is to have, none of which comes or goes."""
-    own = [pod for pod in pods if pod.key == job.key and pod.role in _ROLES]
+def _is_steady(job: JobInfo, own: Sequence[PodInfo], allocation: Allocation) -> bool:
+    """Return whether a job trains, with as many pods as it has had and is to have, none of which comes or goes.
+
+    Args:
+        job: whose.
+        own: its workers and servers.
+        allocation: the decision of the slot.
+    """
     counts = tuple(sum(pod.role == role for pod in own) for role in _ROLES)
     grant = allocation.of(job.id) if job.scaled else None
     told = job.status
@@ -176,3 +180,16 @@ def _is_steady(job: JobInfo, pods: Sequence[PodInfo], allocation: Allocation) ->
         and (grant is None or counts == (grant.workers, grant.servers))
         and all(pod.node and not pod.deleting for pod in own)
     )
+
+
+def _is_movable(job: JobInfo, own: Sequence[PodInfo], allocation: Allocation, movable: Collection[JobId]) -> bool:
+    """Return whether tasks of a job may move at all.
+
+    Args:
+        job: whose.
+        own: its workers and servers.
+        allocation: the decision of the slot.
+        movable: jobs whose tasks may come and go.
+    """
+    tied = any(pod.claims or pod.constraints.neighbours for pod in own)
+    return job.scaled and job.id in allocation.grants and not tied and job.id in movable

@@ -43,7 +43,7 @@ class World:
 
     def mover(self, most=2, cost=COST):
         asked = TaskMover(self.policy, most, lambda: cost)
-        return PodMover(self.view, self.writer, asked, self.binder.expected, lambda name: name in self.scaled)
+        return PodMover(self.view, self.writer, asked, self.binder.expected, lambda: self.scaled)
 
     def pods(self):
         return {found.name: found.node for found in self.view.pods() if found.role != "coordinator"}
