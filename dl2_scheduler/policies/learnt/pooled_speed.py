@@ -36,7 +36,7 @@ class PooledSpeed:
         """See `TriedSpeed.tried`."""
         found = np.tile(self.rates(placements), (len(groups), 1))
         whole, kept = complete_jobs(placements)
-        if whole[job]:
+        if whole[job] and len(groups):
             own = int(whole[:job].sum())
             (tries, jobs), logarithms = tried_logarithms(PooledNetwork(self.arrays), pooled_inputs(kept), own, groups)
             found[tries, np.flatnonzero(whole)[jobs]] = np.exp(logarithms) * self.base[kept.model[jobs]]

@@ -59,11 +59,24 @@ class SpeedModel:
 
     def rates(self, placements: PlacementArrays) -> Floats:
         """See `PlacedSpeed.rates`; 0 also for a job of an unknown model, which others do not feel."""
+        return self._fitted().rates(self._seen(placements))
+
+    def tried(self, placements: PlacementArrays, job: int, groups: Ints) -> Floats:
+        """See `TriedSpeed.tried`, and `rates`."""
+        if placements.model[job] == _UNKNOWN:
+            return np.tile(self.rates(placements), (len(groups), 1))
+        return self._fitted().tried(self._seen(placements), job, groups)
+
+    def _fitted(self) -> PooledSpeed:
         if self.speeds is None:
             raise ValueError("the folder had no model of speeds")
+        return self.speeds
+
+    def _seen(self, placements: PlacementArrays) -> PlacementArrays:
+        """Return the placements without the tasks of unknown models."""
         known = placements.model != _UNKNOWN
         seen = placements.of_tasks(known[placements.job])
-        return self.speeds.rates(replace(seen, model=np.where(known, placements.model, 0)))
+        return replace(seen, model=np.where(known, placements.model, 0))
 
     def slowdown(self, placements: PlacementArrays) -> Floats:
         """See `Interference.slowdown`; 0 also for a task of an unknown model, which others do not feel."""

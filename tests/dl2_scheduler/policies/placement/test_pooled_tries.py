@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays, TriedSpeed
-from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_speeds
+from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_model, drawn_speeds
 from tests.sweeps import examples
 
 SPEEDS = drawn_speeds()
@@ -43,5 +43,19 @@ def test_each_try_is_rated_as_if_it_were_the_placement(seed: int, jobs: int, dat
         assert row == pytest.approx(SPEEDS.rates(replace(placements, group=there)), rel=1e-4)
 
 
-def test_planners_ask_the_model_for_many_places_at_once() -> None:
+def test_planners_ask_the_model_for_many_places_at_once_by_whatever_name() -> None:
     assert isinstance(SPEEDS, TriedSpeed)
+    assert isinstance(drawn_model(), TriedSpeed)
+
+
+@pytest.mark.parametrize("job", range(4))
+def test_jobs_of_unknown_models_neither_train_nor_are_felt(job: int) -> None:
+    placements = drawn(5, 4)
+    placements.model[1] = -1
+    own, model = placements.job == job, drawn_model()
+    there = np.array([[1] * int(own.sum()), [0] * int(own.sum())])
+    for row, groups in zip(model.tried(placements, job, there), there, strict=True):
+        moved = placements.group.copy()
+        moved[own] = groups
+        assert row == pytest.approx(model.rates(replace(placements, group=moved)), rel=1e-4)
+        assert row[1] == 0
