@@ -22,17 +22,21 @@ from dl2_scheduler.sim.placed.formula_fitted import fitted_formula
 from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
 from dl2_scheduler.sim.placed.scenario import Scenario
 
-SETTINGS: Mapping[str, tuple[NetworkType, ServerType, float]] = {
-    "fat-tree/1": (NetworkType.FAT_TREE, ServerType.DEFAULT, 1.0),
-    "fat-tree/4": (NetworkType.FAT_TREE, ServerType.DEFAULT, 4.0),
-    "fat-tree/8": (NetworkType.FAT_TREE, ServerType.DEFAULT, 8.0),
-    "vl2/1": (NetworkType.VL2, ServerType.DEFAULT, 1.0),
-    "bcube/1": (NetworkType.BCUBE, ServerType.DEFAULT, 1.0),
-    "servers i": (NetworkType.FAT_TREE, ServerType.WIDE, 1.0),
-    "servers ii": (NetworkType.FAT_TREE, ServerType.UNEVEN, 1.0),
-    "servers iii": (NetworkType.FAT_TREE, ServerType.MIXED, 1.0),
+RATE = 15.0
+"""Jobs of an interval for 100 servers, as the paper has them."""
+SETTINGS: Mapping[str, tuple[NetworkType, ServerType, float, float]] = {
+    "fat-tree/1": (NetworkType.FAT_TREE, ServerType.DEFAULT, 1.0, RATE),
+    "fat-tree/1, 1.5 times the rate": (NetworkType.FAT_TREE, ServerType.DEFAULT, 1.0, 1.5 * RATE),
+    "fat-tree/4": (NetworkType.FAT_TREE, ServerType.DEFAULT, 4.0, RATE),
+    "fat-tree/8": (NetworkType.FAT_TREE, ServerType.DEFAULT, 8.0, RATE),
+    "vl2/1": (NetworkType.VL2, ServerType.DEFAULT, 1.0, RATE),
+    "bcube/1": (NetworkType.BCUBE, ServerType.DEFAULT, 1.0, RATE),
+    "servers i": (NetworkType.FAT_TREE, ServerType.WIDE, 1.0, RATE),
+    "servers i, twice the rate": (NetworkType.FAT_TREE, ServerType.WIDE, 1.0, 2 * RATE),
+    "servers ii": (NetworkType.FAT_TREE, ServerType.UNEVEN, 1.0, RATE),
+    "servers iii": (NetworkType.FAT_TREE, ServerType.MIXED, 1.0, RATE),
 }
-"""By name: networks with their oversubscription, or a fat-tree's servers."""
+"""By name: networks with their oversubscription, or a fat-tree's servers; and jobs an interval for 100 servers."""
 
 
 def main() -> int:
@@ -54,8 +58,8 @@ def main() -> int:
 
 def graph_scenario(name: str) -> Scenario:
     """Return a setting's scenario."""
-    network, servers, oversubscription = SETTINGS[name]
-    return Scenario.graph(network, servers, small=True, oversubscription=oversubscription)
+    network, servers, oversubscription, rate = SETTINGS[name]
+    return Scenario.graph(network, servers, small=True, oversubscription=oversubscription, mean=rate)
 
 
 def graph_fitted(scenario: Scenario) -> PlacedSpeed:

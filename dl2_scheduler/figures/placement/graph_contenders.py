@@ -10,7 +10,7 @@ from dl2_scheduler.figures.placement.contenders import SHORTEST
 from dl2_scheduler.policies.placement.balance import BestFit, LoadBalancing, TetrisDot
 from dl2_scheduler.policies.placement.greedy_fill import GroupRule, JobOrder
 from dl2_scheduler.policies.placement.least_interference import LeastInterference
-from dl2_scheduler.policies.placement.local_search import Patience, progress_rate
+from dl2_scheduler.policies.placement.local_search import JobPatience, progress_rate
 from dl2_scheduler.policies.placement.pods import PodFill, PodSearch
 from dl2_scheduler.sim.placed.formula import Formula
 from dl2_scheduler.sim.placed.scenario import Scenario
@@ -18,7 +18,7 @@ from dl2_scheduler.sim.placed.scenario import Scenario
 GRAPH_PLANNERS = ("pod search", "pod search that waits", "patient pod search")
 """Names of the planners, before the speeds that they know."""
 PATIENCE = 0.75
-"""Of the last planner; see `Patience`."""
+"""Of the last planner; see `JobPatience`."""
 
 
 def graph_rules(scenario: Scenario) -> dict[str, GroupRule]:
@@ -59,7 +59,7 @@ def graph_planners(
         known = graph_rules(replace(scenario, world=speeds))  # LIF of these speeds, too
         starts = [known[each] for each in ("load balancing", "best fit", "LIF-true, own")]
         waits = PodSearch(speeds, starts, progress_rate, may_wait=True)
-        patience = Patience(PATIENCE, replace(scenario, world=speeds).speed_alone)
+        patience = JobPatience(PATIENCE, replace(scenario, world=speeds).speed_alone)
         every = PodSearch(speeds, starts), waits, replace(waits, patience=patience)
         found |= zip(graph_planner_names(name), every, strict=True)
     return {name: each for name, each in found.items() if name.split(", ")[0] in names}

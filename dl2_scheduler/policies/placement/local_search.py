@@ -37,8 +37,8 @@ def less_remaining(view: PlacementView, rates: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Patience:
-    """`Patience` lets a job wait for places that are nearly as good as those that it would have alone.
+class JobPatience:
+    """`JobPatience` lets a job wait for places that are nearly as good as those that it would have alone.
 
     Attributes:
         part: of its goal alone by which its places have to make the goal larger, at least.
@@ -69,7 +69,7 @@ class LocalSearch:
     order: JobOrder = JobOrder.SHORTEST
     skipping: bool = True
     may_wait: bool = False
-    patience: Patience | None = None
+    patience: JobPatience | None = None
 
     def place(self, view: PlacementView) -> Places:
         """See `PlacementPolicy.place`."""
@@ -172,7 +172,13 @@ class LocalSearch:
 
 
 def fitting(draft: Draft, job: int, changes: Iterable[Change]) -> Iterator[Change]:
-    """Yield those changes of a job's places, of one task or of a worker and a server, for which there is room."""
+    """Yield those changes of a job's places for which there is room.
+
+    Args:
+        draft: with its places.
+        job: index of the job.
+        changes: of one task, or of a worker and a server.
+    """
     worker, server = draft.view.demand[job]
     room = [(draft.free - each >= -SLACK).all(axis=1).tolist() for each in (worker, server)]
     for change in changes:

@@ -10,7 +10,7 @@ from dl2_scheduler.figures.placement.contenders import TRUE
 from dl2_scheduler.figures.placement.graph_contenders import graph_planners
 from dl2_scheduler.learning.placement.graph_net import GraphNet
 from dl2_scheduler.policies.learnt.graph.checked import CheckedAgents
-from dl2_scheduler.policies.placement.local_search import Patience
+from dl2_scheduler.policies.placement.local_search import JobPatience
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.placed.graph_clusters import NetworkType
 from dl2_scheduler.sim.placed.scenario import Scenario
@@ -95,6 +95,6 @@ def test_jobs_wait_where_the_model_finds_all_proposals_bad():
     """Agents that nobody taught propose places that cost others more than a job gains there."""
     scenario = Scenario.graph(small=True)
     view = crowded(scenario)
-    least = Patience(1.01, scenario.speed_alone)
+    least = JobPatience(1.01, scenario.speed_alone)
     assert checked(scenario, may_wait=False).place(view).groups
     assert not checked(scenario, patience=least).place(view).groups

@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.hardware.view import check_placement
 from dl2_scheduler.figures.placement.contenders import TRUE
 from dl2_scheduler.figures.placement.graph_contenders import graph_contenders, graph_rules
 from dl2_scheduler.policies.placement.draft import Draft
-from dl2_scheduler.policies.placement.local_search import Patience
+from dl2_scheduler.policies.placement.local_search import JobPatience
 from dl2_scheduler.policies.placement.pods import groups_of_pods, unlike
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.placed.formula import Formula
@@ -100,9 +100,9 @@ def test_a_patient_job_waits_for_places_that_are_as_good_as_alone():
     """The last of many jobs finds places that make the sum of progress larger, but not by what it would make alone."""
     planner, alone = POLICIES["pod search that waits, true"], SCENARIO.speed_alone
     view = next(view for view, _ in seen("load balancing", 60, 1) if len(view.placed.job) > 120)
-    at_once, patient = (replace(planner, patience=each).place(view).groups for each in (None, Patience(0.99, alone)))
+    at_once, patient = (replace(planner, patience=each).place(view).groups for each in (None, JobPatience(0.99, alone)))
     assert set(patient) < set(at_once)
-    hurried = replace(planner, patience=Patience(0.0, alone)).place(view)
+    hurried = replace(planner, patience=JobPatience(0.0, alone)).place(view)
     assert hurried.groups == at_once
 
 
