@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Node
 
 Cores = frozenset[int]
@@ -56,6 +57,24 @@ class CorePins:
         if self._pinned.get(pid) != cores:
             self._runtime.pin(pid, cores)
             self._pinned[pid] = cores
+
+
+def check_moves(nodes: Sequence[Node], cores: Cores, threads: Sequence[Cores] = ()) -> None:
+    """Refuse to move tasks between nodes that share all cores.
+
+    Args:
+        nodes: virtual.
+        cores: those that may be used.
+        threads: see `_shared_out`.
+
+    Raises:
+        BadInput: a move would change nothing but names.
+    """
+    if not _shared_out([node.name for node in nodes], cores, threads):
+        raise BadInput(
+            f"--move-tasks: {len(cores)} cores are too few for each of {len(nodes)} nodes to have its own, so that a "
+            "move changes nothing: give fewer nodes in --slots, or leave it out"
+        )
 
 
 def core_words(nodes: Sequence[Node], cores: Cores, threads: Sequence[Cores] = ()) -> str:

@@ -1,14 +1,17 @@
 """This part of `dl2 fit` fits a model of speeds at places to what jobs measured beside each other."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.measured import MeasuredPlacement, merged
 from dl2_scheduler.cluster.hardware.measured_table import MeasuredTable, read_table
 from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE
+from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE, read_named
 from dl2_scheduler.policies.placement.speed_model import save_speed_model
 from elastic_ps.system.terminal import say
 
@@ -24,7 +27,7 @@ def fit_places(slots: Sequence[RecordedSlot], table: Path | None, out: Path) -> 
         out: the folder.
 
     Raises:
-        BadInput: too little was measured, or the file is no table.
+        BadInput: too little was measured, the file is no table, or the folder's policy knows other models.
     """
     from dl2_scheduler.learning.placement.measured_fit import (  # torch takes seconds to import
         check_enough,
@@ -39,8 +42,9 @@ def fit_places(slots: Sequence[RecordedSlot], table: Path | None, out: Path) -> 
     groups = max([given.groups, *(len(slot.snapshot.nodes) for slot in slots)])
     rows = merged([*given.placements, *live])
     check_enough(rows)
-    out.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
     profiles = with_profiles(rows, given.profiles)
+    _check_same_models(out, profiles)
+    out.mkdir(parents=True, exist_ok=True)  # what cannot be written is told before the work
     fitted = fit_measured(rows, profiles, groups)
     (part, *_) = folds(rows, _FOLDS)
     tested = fit_measured(_without(rows, part), profiles, groups)
@@ -54,6 +58,21 @@ def fit_places(slots: Sequence[RecordedSlot], table: Path | None, out: Path) -> 
         f"error: at a {_FOLDS}th of the {len(rows)} placements, of a model fitted to the others; {len(live)} slots live"
     )
     say(f"dl2 serve --placement local-search:{out}" + (f", lif-own:{out}" if fitted.interference is not None else ""))
+
+
+def _check_same_models(out: Path, models: Collection[str]) -> None:
+    """Refuse to write speeds beside a policy that was learnt for other models. Raises BadInput.
+
+    Args:
+        out: folder that may hold a run.
+        models: of the speeds.
+    """
+    for file in (out / PLACER_FILE, out / AGENTS_FILE):
+        if file.exists() and set(known := read_named(file)[0]) != set(models):
+            raise BadInput(
+                f"{file} was learnt for {', '.join(known)}, and what was measured is of {', '.join(sorted(models))}: "
+                "give another folder"
+            )
 
 
 def _without(rows: Sequence[MeasuredPlacement], part: Sequence[MeasuredPlacement]) -> list[MeasuredPlacement]:

@@ -12,7 +12,7 @@ import typer
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
-from dl2_scheduler.backends.local.core_pins import core_threads, core_words
+from dl2_scheduler.backends.local.core_pins import check_moves, core_threads, core_words
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
@@ -118,6 +118,10 @@ def _serve_local(slots: str | None, length: float, driving: Driving, state: Path
     nodes = virtual_nodes(slots)
     clock = SystemClock()
     slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
+    cores = frozenset(os.sched_getaffinity(0))
+    threads = core_threads(cores)
+    if driving.most_moves:
+        check_moves(nodes, cores, threads)
     with (
         private_files() as umask,
         held(state, private=True),
@@ -126,8 +130,6 @@ def _serve_local(slots: str | None, length: float, driving: Driving, state: Path
         closing(History(state / HISTORY_FILE)) as history,
     ):
         runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)
-        cores = frozenset(os.sched_getaffinity(0))
-        threads = core_threads(cores)
         how = cores, driving.most_moves, threads
         placing = LocalPlacement(driving.placement, *how) if driving.placement else None
         cluster = LocalCluster(nodes, length, records, runtime, clock, driving.rule, placing)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.core_pins import core_threads, core_words
+from dl2_scheduler.backends.local.core_pins import check_moves, core_threads, core_words
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.settling import LocalPlacement
 from dl2_scheduler.cluster.errors import BadInput
@@ -293,6 +293,12 @@ def test_which_cores_nodes_have():
     )
     assert core_words(nodes[:2], frozenset((0, 5))) == "node-0 has core 0, node-1 has core 5"
     assert core_words(nodes, frozenset((0, 5))).startswith("2 cores are too few for each node to have its own")
+
+
+def test_moves_between_nodes_that_share_all_cores_are_refused():
+    check_moves(virtual_nodes("2x2"), frozenset((0, 5)))
+    with pytest.raises(BadInput, match=r"2 cores are too few for each of 3 nodes .* give fewer nodes in --slots"):
+        check_moves(virtual_nodes("3x2"), frozenset((0, 5)))
 
 
 def test_a_node_has_both_threads_of_a_core_where_cores_suffice(tmp_path):

@@ -8,6 +8,7 @@ from dl2_scheduler.cluster.hardware.measured import MeasuredJob, MeasuredPlaceme
 from dl2_scheduler.cluster.hardware.measured_table import MeasuredTable, arrays_of
 from dl2_scheduler.commands.cluster.fit_places import fit_places
 from dl2_scheduler.learning.placement.measured_fit import errors_of, fit_measured, folds, samples_of, with_profiles
+from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE, write_named
 from dl2_scheduler.policies.placement.speed_model import open_speed_model
 from dl2_scheduler.sim.placed.shipped_table import shipped_table
 
@@ -88,6 +89,16 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_fitted(tmp_path
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         fit_places([], written(tmp_path / "table", rows()), tmp_path / "file")
+
+
+def test_speeds_of_other_types_are_not_written_beside_a_policy(tmp_path, monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.learning.placement.measured_fit.fit_measured", None)
+    run = tmp_path / "run"
+    run.mkdir()
+    write_named(run / PLACER_FILE, ("lstm", "wide"), {})
+    with pytest.raises(BadInput, match=r"placer\.npz was learnt for lstm, wide, and what was measured is of .*: give an"):
+        fit_places([], written(tmp_path / "table", rows()), run)
+    assert [file.name for file in run.iterdir()] == [PLACER_FILE]
 
 
 def test_a_table_is_fitted_into_a_folder_that_planners_open(tmp_path, monkeypatch, capsys):
