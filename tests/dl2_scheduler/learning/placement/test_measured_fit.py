@@ -96,7 +96,7 @@ def test_speeds_of_other_types_are_not_written_beside_a_policy(tmp_path, monkeyp
     run = tmp_path / "run"
     run.mkdir()
     write_named(run / PLACER_FILE, ("lstm", "wide"), {})
-    with pytest.raises(BadInput, match=r"placer\.npz was learnt for lstm, wide, and what was measured is of .*: give an"):
+    with pytest.raises(BadInput, match=r"placer\.npz was learnt for lstm, wide, and what was measured is of .*: give"):
         fit_places([], written(tmp_path / "table", rows()), run)
     assert [file.name for file in run.iterdir()] == [PLACER_FILE]
 
