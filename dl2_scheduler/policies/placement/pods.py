@@ -11,11 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dl2_scheduler.cluster.hardware.machines import Ints, Machines
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.policies.placement.draft import Draft
 from dl2_scheduler.policies.placement.greedy_fill import GroupRule, JobOrder, fill, waiting
 from dl2_scheduler.policies.placement.local_search import LEAST_GAIN, Change, LocalSearch
+
+_DIGITS = 6  # of amounts that are the same, rounding apart
 
 
 def groups_of_pods(machines: Machines, topology: Topology) -> list[Ints]:
@@ -98,24 +101,30 @@ class PodSearch(LocalSearch):
 
     def _moves(self, draft: Draft, job: int) -> Iterator[Change]:
         pod = draft.within[job]
-        draft.within[job] = unlike(draft, pod)
+        draft.within[job] = unlike(draft, pod, job)
         yield from super()._moves(draft, job)
         draft.within[job] = pod
 
 
-def unlike(draft: Draft, groups: Ints) -> Ints:
+def unlike(draft: Draft, groups: Ints, job: int) -> Ints:
     """Return groups, of those alike the first: of like sockets, with the same beside them, behind the same switches.
+
+    They also have as much left, which on a live cluster others take, too, and the job's tasks may go to each of them.
 
     Args:
         draft: says what lies where.
         groups: of which.
+        job: whose tasks may go to some groups alone.
     """
     seen: dict[Hashable, int] = {}
-    machines, topology = draft.view.machines, draft.view.topology
+    view = draft.view
+    left = np.round(draft.free, _DIGITS).tolist()
+    may = [tuple(roles) for roles in np.stack([view.may(job, role) for role in (WORKER, SERVER)], axis=1).tolist()]
     for group in groups.tolist():
-        node = int(machines.node_of[group])
+        node = int(view.machines.node_of[group])
         beside = tuple(
-            (machines.sockets[other], other == group, tuple(draft.tasks[other])) for other in machines.groups_of[node]
+            (view.machines.sockets[other], other == group, tuple(draft.tasks[other]), tuple(left[other]), may[other])
+            for other in view.machines.groups_of[node]
         )
-        seen.setdefault((beside, topology.switches_of[node]), group)
+        seen.setdefault((beside, view.topology.switches_of[node]), group)
     return np.array(list(seen.values()), dtype=np.int64)

@@ -111,10 +111,24 @@ def test_groups_that_are_alike_are_tried_once():
     draft = Draft(view)
     pods = groups_of_pods(view.machines, view.topology)
     assert [len(pod) for pod in pods] == [40, 40]
-    assert len(unlike(draft, pods[0])) == 2 * 5  # an empty pod: both sockets of the first node of each rack
     job = int(view.missing.any(axis=1).nonzero()[0][0])
+    assert len(unlike(draft, pods[0], job)) == 2 * 5  # an empty pod: both sockets of the first node of each rack
     draft.put(job, 0, int(pods[0][3]))
-    assert len(unlike(draft, pods[0])) == 2 * 5 + 2
+    assert len(unlike(draft, pods[0], job)) == 2 * 5 + 2
+
+
+def test_groups_that_others_use_or_that_a_job_may_not_have_are_unlike_the_rest():
+    """On a live cluster pods of no job take room, and constraints keep a job's pods off nodes."""
+    view = seen("LIF-true, own", 4)[0][0]
+    job = int(view.missing.any(axis=1).nonzero()[0][0])
+    (pod, *_) = groups_of_pods(view.machines, view.topology)
+    view.free[pod[0], 0] -= 3.0
+    assert unlike(Draft(view), pod, job)[:4].tolist() == [0, 1, 2, 3]
+    allowed = np.ones((len(view.jobs), 2, len(view.free)), dtype=np.bool_)
+    allowed[job, 1, pod[2:4]] = False
+    seen_so = Draft(replace(view, allowed=allowed))
+    assert unlike(seen_so, pod, job)[:6].tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(unlike(seen_so, pod, job)) == 2 * 5 + 4
 
 
 def test_a_rule_with_interference_across_sockets_sums_what_each_try_alone_would_cost():
