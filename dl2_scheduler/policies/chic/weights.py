@@ -11,7 +11,7 @@ import numpy as np
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.policies.chic.network import Network
 from dl2_scheduler.policies.chic.phase import PhaseRules, actions_of, inputs_of
-from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models, read_arrays
+from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models, read_arrays, write_arrays
 
 CHIC_FILE = "chic.npz"
 """The policy, in the folder of its run."""
@@ -65,9 +65,7 @@ class ChicWeights:
 
 def save_chic(weights: ChicWeights, path: Path) -> None:
     """Write a policy, whole or not at all."""
-    partial = path.with_suffix(".partial.npz")
-    np.savez(partial, **{_FORM: np.array(json.dumps(asdict(weights.form)))}, **weights.network._asdict())
-    partial.replace(path)
+    write_arrays(path, {_FORM: np.array(json.dumps(asdict(weights.form))), **weights.network._asdict()})
 
 
 def load_chic(path: Path) -> ChicWeights:

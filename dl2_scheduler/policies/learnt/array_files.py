@@ -2,6 +2,7 @@
 
 import zipfile
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -37,6 +38,26 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
             with archive.open(entry) as file:
                 found[entry.filename.removesuffix(".npy")] = _array(file, entry.file_size)
         return found
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays into a file by name, whole or not at all.
+
+    Args:
+        path: of the file, which is made or replaced.
+        arrays: by name.
+
+    Raises:
+        OSError: it cannot be written; it names the file.
+    """
+    partial = path.with_suffix(".partial.npz")
+    try:
+        np.savez(partial, **arrays)
+        partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _array(file: IO[bytes], size: int) -> NDArray[Any]:

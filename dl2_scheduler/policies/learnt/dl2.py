@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.policies.learnt.actions import Ints
-from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_arrays, check_models, read_arrays
+from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_arrays, check_models, read_arrays, write_arrays
 from dl2_scheduler.policies.learnt.features import features, of_room
 from dl2_scheduler.policies.learnt.fill import filled
 from dl2_scheduler.policies.learnt.paper import PaperDl2
@@ -65,10 +65,8 @@ class Dl2:
 
 def save(weights: Weights | PaperWeights, path: Path) -> None:
     """Write a network, whole or not at all."""
-    partial = path.with_suffix(".partial.npz")
     own = {_MINIMUM: np.array(weights.minimum)} if isinstance(weights, PaperWeights) else {}
-    np.savez(partial, **{_MODELS: np.array(json.dumps(weights.models))}, **own, **weights.arrays)
-    partial.replace(path)
+    write_arrays(path, {_MODELS: np.array(json.dumps(weights.models)), **own, **weights.arrays})
 
 
 def interrupted(run: Path) -> str | None:

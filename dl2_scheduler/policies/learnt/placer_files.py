@@ -22,7 +22,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import PlacementArrays
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_arrays, check_models, read_arrays
+from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_arrays, check_models, read_arrays, write_arrays
 from dl2_scheduler.policies.learnt.dl2 import POLICY_FILE
 from dl2_scheduler.policies.learnt.placer import LearntPlacer, placer_shapes
 from dl2_scheduler.policies.learnt.pooled_network import speed_shapes
@@ -152,9 +152,7 @@ def write_named(file: Path, models: tuple[str, ...], arrays: Mapping[str, NDArra
         models: names, in the order of the arrays.
         arrays: by name.
     """
-    partial = file.with_suffix(".partial.npz")
-    np.savez(partial, **{_MODELS: np.array(json.dumps(models))}, **arrays)
-    partial.replace(file)
+    write_arrays(file, {_MODELS: np.array(json.dumps(models)), **arrays})
 
 
 def read_named(file: Path, what: str = "placement policy") -> tuple[tuple[str, ...], dict[str, NDArray[Any]]]:
