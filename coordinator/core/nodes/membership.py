@@ -262,9 +262,18 @@ def bury(context: StepContext, name: NodeId, why: str) -> None:
 
 
 def finish(context: StepContext) -> bool:
-    """End the job when every worker's script has ended."""
+    """End the job when every worker's script has ended.
+
+    Where workers have left by an armed plan, when those of the plan's target have: it may wait for a server's word for
+    as long as it likes.
+    """
     job = context.job
-    if job.configuration is None or not job.configuration.ranks.keys() <= job.finished:
+    if job.configuration is None:
+        return False
+    workers = job.configuration.ranks.keys()
+    left = workers - job.nodes.keys() - job.dead - job.finished
+    target = chain(job.plan, job.configuration)[-1].ranks.keys() if left else workers
+    if not workers - left <= job.finished or not target <= job.finished:
         return False
     if job.crashed:
         end(

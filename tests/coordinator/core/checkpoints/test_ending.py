@@ -90,6 +90,34 @@ def test_a_worker_whose_script_ends_while_others_train_leaves_them_alone(data):
     assert world.state.job.phase == "finished"
 
 
+@pytest.mark.parametrize("data", [DATA, ASYNC], ids=["sync", "async"])
+def test_a_job_has_finished_though_a_server_does_not_say_that_a_worker_may_have_left(data):
+    world = World(2, 2, data=data)
+    world.ask(ev.ScaleAsked, 1, 0)
+    world.until(Phase.ARMED)
+    for name in ("w0", "w1"):
+        world.node(name).switch()
+        world.speak(world.node(name))
+    world.kill(world.node("w1"), 0)
+    world.launcher()
+    assert not world.state.job.ended, "the other one trains on"
+    ended(world, "w0")
+    assert world.state.job.phase == "finished"
+    assert not world.state.job.voids
+
+
+def test_a_job_has_not_finished_where_who_comes_by_an_armed_plan_trains_on():
+    world = World(1, 1, data=ASYNC)
+    world.ask(ev.DrainAsked, "w0")
+    plan = world.until(Phase.ARMED)
+    assert [worker.id for worker in plan.target.workers] == ["w1"]
+    world.node("w0").switch()
+    world.speak(world.node("w0"))
+    world.kill(world.node("w0"), 0)
+    world.launcher()
+    assert not world.state.job.ended
+
+
 def test_the_batch_of_a_worker_whose_script_ends_early_goes_to_another():
     world = World(2, 1, data=ASYNC)
     world.turn()
