@@ -12,7 +12,8 @@ from dl2_scheduler.cli import app
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.policies.learnt.dl2 import load
-from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, speed_shapes
+from dl2_scheduler.policies.learnt.pooled_network import speed_shapes
+from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed
 from dl2_scheduler.policies.placement.speed_model import SpeedModel, save_speed_model
 from tests.kube.kube_cluster import until
 from tests.kube.scheduling import Schedulers
