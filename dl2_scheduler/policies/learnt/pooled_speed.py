@@ -11,6 +11,9 @@ from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.policies.learnt.pooled_network import F32, PooledNetwork, complete_jobs, pooled_inputs
 from dl2_scheduler.policies.learnt.pooled_tries import tried_logarithms
 
+_TRIES_AT_ONCE = 128
+"""Tries that are rated together: each holds numbers of all tasks, which take much memory in large clusters."""
+
 
 @dataclass(frozen=True)
 class PooledSpeed:
@@ -36,10 +39,12 @@ class PooledSpeed:
         """See `TriedSpeed.tried`."""
         found = np.tile(self.rates(placements), (len(groups), 1))
         whole, kept = complete_jobs(placements)
-        if whole[job] and len(groups):
-            own = int(whole[:job].sum())
-            (tries, jobs), logarithms = tried_logarithms(PooledNetwork(self.arrays), pooled_inputs(kept), own, groups)
-            found[tries, np.flatnonzero(whole)[jobs]] = np.exp(logarithms) * self.base[kept.model[jobs]]
+        if whole[job]:
+            own, numbers, inputs = int(whole[:job].sum()), np.flatnonzero(whole), pooled_inputs(kept)
+            for start in range(0, len(groups), _TRIES_AT_ONCE):
+                part = groups[start : start + _TRIES_AT_ONCE]
+                (tries, jobs), logarithms = tried_logarithms(PooledNetwork(self.arrays), inputs, own, part)
+                found[start + tries, numbers[jobs]] = np.exp(logarithms) * self.base[kept.model[jobs]]
         return found
 
 

@@ -43,6 +43,15 @@ def test_each_try_is_rated_as_if_it_were_the_placement(seed: int, jobs: int, dat
         assert row == pytest.approx(SPEEDS.rates(replace(placements, group=there)), rel=1e-4)
 
 
+def test_very_many_tries_are_rated_in_parts() -> None:
+    placements = drawn(3, 4)
+    tries = np.random.default_rng(0).integers(GROUPS, size=(300, int((placements.job == 1).sum())))
+    whole = SPEEDS.tried(placements, 1, tries)
+    assert whole.shape == (300, 4)
+    assert whole[257] == pytest.approx(SPEEDS.tried(placements, 1, tries[257:258])[0])
+    assert SPEEDS.tried(placements, 1, tries[:0]).shape == (0, 4)
+
+
 def test_planners_ask_the_model_for_many_places_at_once_by_whatever_name() -> None:
     assert isinstance(SPEEDS, TriedSpeed)
     assert isinstance(drawn_model(), TriedSpeed)
