@@ -112,6 +112,14 @@ def test_nothing_moves_beside_a_job_that_grows(serve):
     assert all("moves" not in grant.reason for grant in settled.grants.values())
 
 
+def test_nothing_moves_beside_a_task_whose_node_is_gone_as_it_has_measured_elsewhere(serve):
+    cluster = two_jobs(serve, moving())  # a restart with other --slots leaves places that are on no node
+    cluster._records.change(cluster._records.last("first").number, places=(("gone",), ("node-0",)))
+    settled, _ = slot(cluster, first=(1, 1), second=(1, 1))
+    assert places(cluster, "first") == (("node-1",), ("node-0",))
+    assert all("moves" not in grant.reason for grant in settled.grants.values())
+
+
 def test_a_job_that_is_held_keeps_its_places(serve):
     cluster = two_jobs(serve, moving())
     for name in ("first", "second"):
