@@ -118,7 +118,7 @@ class NodeLog:
     """A `NodeLog` is the log file of one process, whose lines go to the merged stream too.
 
     A disk that fails, or on which somebody has removed the logs, must not end a job: that a file cannot be made,
-    renamed or written is said once on the merged stream, which has the process's output all the same.
+    renamed or written is said once each on the merged stream, which has the process's output all the same.
 
     Args:
         folder: of the job's logs.
@@ -130,7 +130,7 @@ class NodeLog:
         self.path = folder / f"{name}.log"
         self.label = name
         self._merged = merged
-        self._complained = False
+        self._complained: set[str] = set()
         self._file: BinaryIO | None = None
         try:
             self._file = self.path.open("ab", buffering=0)
@@ -164,6 +164,6 @@ class NodeLog:
             self._file.close()
 
     def _complain(self, what: str, error: OSError) -> None:
-        if not self._complained:
-            self._complained = True
+        if what not in self._complained:  # that it has no name must not hide that it has no lines
+            self._complained.add(what)
             self._merged.line(self.label, f"elasticrun: cannot {what} {self.path}: {error.strerror}")

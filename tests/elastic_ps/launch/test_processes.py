@@ -72,6 +72,18 @@ def test_signals_to_what_has_ended_reach_nobody(log: NodeLog) -> None:
     process.kill()
 
 
+def test_a_log_without_its_name_still_says_that_it_lacks_lines(tmp_path: Path, stream: Shown) -> None:
+    (tmp_path / "lost.log").symlink_to("/dev/full")
+    log = NodeLog(tmp_path, "lost", stream.merged)
+    (tmp_path / "w3.log").mkdir()
+    log.rename("w3")
+    for _ in range(2):
+        log.line(b"said\n")
+    log.close()
+    assert stream.getvalue().count("cannot rename") == 1
+    assert stream.getvalue().count(f"cannot write {tmp_path}/lost.log: No space left on device") == 1
+
+
 def test_the_log_takes_the_nodes_name(log: NodeLog, stream: Shown, tmp_path: Path) -> None:
     log.line(b"before\n")
     log.rename("w3")
