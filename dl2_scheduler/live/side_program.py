@@ -25,7 +25,7 @@ class SideProgram:
     """A `SideProgram` is told lines on its stdin and says lines on its stdout. It ends where its stdin does.
 
     It is started when there is something to tell it, and so again after it has ended; ever less often where it always
-    ends soon.
+    ends soon, or before it has said anything.
 
     Args:
         name: for logs.
@@ -44,6 +44,7 @@ class SideProgram:
             0  # lines since its start; soon ends in a row; lines until it is started
         )
         self._heard: deque[str] = deque(maxlen=_MOST_HEARD)
+        self._spoke = False  # since its start
 
     def tell(self, line: str) -> None:
         """Say something; nothing happens where it does not listen."""
@@ -81,7 +82,7 @@ class SideProgram:
     def _running(self) -> "subprocess.Popen[str] | None":
         if self._process is not None and (status := self._process.poll()) is not None:
             self.trouble = f"it ended with status {status}; {self._output} says why"
-            self._deaths = 0 if self._told >= _LONG else self._deaths + 1
+            self._deaths = 0 if self._told >= _LONG and self._spoke else self._deaths + 1
             self._rest = 2 ** min(max(self._deaths - 1, 0), _MOST_DOUBLINGS) - 1
             log.error("%s: %s; it is started again after %d slots", self._name, self.trouble, self._rest)
             if self._process.stdin is not None:
@@ -91,7 +92,7 @@ class SideProgram:
             self._rest -= 1
         elif self._process is None:
             try:
-                self._process, self._told = self._started(), 0
+                self._process, self._told, self._spoke = self._started(), 0, False
             except OSError as error:
                 self.trouble = f"it cannot be started: {error}"
                 log.error("%s: %s", self._name, self.trouble)  # noqa: TRY400  # for operators
@@ -118,6 +119,7 @@ class SideProgram:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
+                self._spoke = True
                 self._heard.append(line.rstrip("\n"))
 
 

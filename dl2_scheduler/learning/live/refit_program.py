@@ -23,7 +23,7 @@ from dl2_scheduler.cluster.hardware.measured import MeasuredPlacement, merged
 from dl2_scheduler.learning.placement.refitting import LEAST_NEW, MOST_ROWS, known_rows, refitted
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side_program import be_nice, told
-from dl2_scheduler.policies.learnt.placer_files import save_speeds
+from dl2_scheduler.policies.learnt.placer_files import SPEEDS_FILE, save_speeds
 from dl2_scheduler.policies.placement.speed_model import open_speed_model
 from elastic_ps.system.bounded_files import read_text
 from elastic_ps.system.printable import LogLines, log_to_stderr
@@ -67,11 +67,15 @@ class LiveRefitter:
             self._slot = slot.snapshot.slot
             if slot.outcome.placed is not None:
                 (self._old if self._slot <= self._fitted else self._new).append(slot.outcome.placed)
+        opened = self._stamp()
         known = open_speed_model(self._model)
         new = known_rows(self._new, known.models)
         if known.speeds is None or len(merged(new)) < LEAST_NEW:
             return None
         found = refitted(known, known_rows(self._old, known.models), new, seed=self._slot)
+        if self._stamp() != opened:
+            log.info("%s was written by others meanwhile: the next slot fits anew", self._model)
+            return None
         if found.pays:
             save_speeds(self._model, known.models, found.speeds)
         self._old.extend(self._new)
@@ -80,6 +84,11 @@ class LiveRefitter:
         self._write()
         numbers = {"error": found.error, "before": found.before, "held_out": found.held_out, "rows": found.rows}
         return {"slot": self._slot, "written": found.pays, **numbers}
+
+    def _stamp(self) -> tuple[int, int]:
+        """Return what becomes another when others write the model."""
+        told = (self._model / SPEEDS_FILE).stat()
+        return told.st_ino, told.st_mtime_ns
 
     def _read(self) -> int:
         try:

@@ -60,6 +60,24 @@ def test_a_program_that_always_dies_is_started_ever_less_often(tmp_path):
     side.close()
 
 
+def test_a_program_that_dies_before_it_says_anything_has_not_run_long(tmp_path):
+    """As one whose work takes more than it may: it is told much while it works."""
+    silent = "import sys\nfor line in sys.stdin:\n    if 'end' in line: sys.exit(1)"
+    side, starts = SideProgram("silent", [sys.executable, "-c", silent], tmp_path / "log"), []
+    for line in range(12):
+        before = side._process
+        side.tell(str(line))
+        if side._process is None or side._process is before:
+            continue
+        starts.append(line)
+        for _ in range(20):
+            side.tell("on")
+        side.tell("end")
+        side._process.wait(SECONDS)
+    assert starts == [0, 1, 3, 7]
+    side.close()
+
+
 def test_a_program_that_cannot_be_started(tmp_path):
     side = SideProgram("none", [str(tmp_path / "none")], tmp_path / "log")
     side.tell("one")

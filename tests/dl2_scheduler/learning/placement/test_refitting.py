@@ -16,7 +16,7 @@ from dl2_scheduler.learning.live import refit_program
 from dl2_scheduler.learning.live.refit import Refitter, model_to_refit
 from dl2_scheduler.learning.live.refit_program import LiveRefitter
 from dl2_scheduler.learning.placement import refitting
-from dl2_scheduler.learning.placement.refitting import LEAST_NEW, known_rows, refitted
+from dl2_scheduler.learning.placement.refitting import LEAST_NEW, Refit, known_rows, refitted
 from dl2_scheduler.live.history import History
 from dl2_scheduler.policies.placement.speed_model import open_speed_model, save_speed_model
 from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_model
@@ -69,6 +69,25 @@ def test_what_is_worse_is_not_kept(monkeypatch, tmp_path, pays):
         assert refitter.look() is None  # nothing is new
     with closing(History.of_folder(tmp_path)) as history:
         assert LiveRefitter(tmp_path / "model", tmp_path, history).look() is None  # nor after a restart
+
+
+def test_a_model_that_others_write_meanwhile_is_theirs(monkeypatch, tmp_path):
+    model = tmp_path / "model"
+    save_speed_model(model, drawn_model())
+    other = drawn_model(seed=1)
+
+    def overtaken(*known, seed):
+        save_speed_model(model, other)  # as `dl2 fit --places` does, or another `dl2 serve`
+        return Refit(drawn_model(seed=2).speeds, 0.0, 1.0, 1, 1)
+
+    monkeypatch.setattr(refit_program, "refitted", overtaken)
+    with closing(history_of(tmp_path, Truth(drawn_model()).rows(2 * LEAST_NEW))) as history:
+        refitter = LiveRefitter(model, tmp_path, history)
+        assert refitter.look() is None
+        theirs, kept = other.speeds.arrays, open_speed_model(model).speeds.arrays
+        assert all((kept[name] == theirs[name]).all() for name in theirs)
+        monkeypatch.setattr(refit_program, "refitted", lambda *known, seed: Refit(other.speeds, 0.0, 1.0, 1, 1))
+        assert refitter.look()["written"]  # the next slot fits to theirs
 
 
 def history_of(folder, rows):
