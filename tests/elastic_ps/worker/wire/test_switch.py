@@ -99,8 +99,10 @@ def test_at_the_clock_a_worker_switches_between_two_steps(play):
     running = play.exchange()
     s0.answer(1, S0, ONE)
     s1.answer(1, S1, ONE)
+    moved_before = play.node.inbox.moved
     assert running.result() is True
     assert play.session.await_answer(pb.SWITCHED, TWO).version == 1
+    assert play.node.inbox.moved > moved_before, "its values lie where no old owner gives them back"
     running = play.exchange()
     s1.await_push(ALL, TWO)
     s1.answer(2, ALL, TWO)
