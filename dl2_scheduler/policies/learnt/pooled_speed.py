@@ -8,7 +8,7 @@ import numpy as np
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile
-from dl2_scheduler.policies.learnt.pooled_network import F32, PooledNetwork, complete_jobs, pooled_inputs
+from dl2_scheduler.policies.learnt.pooled_network import F32, PooledInputs, PooledNetwork, complete_jobs, pooled_inputs
 from dl2_scheduler.policies.learnt.pooled_tries import tried_logarithms
 
 _TRIES_AT_ONCE = 128
@@ -32,19 +32,27 @@ class PooledSpeed:
         whole, kept = complete_jobs(placements)
         rates = np.zeros(len(placements.model))
         if whole.any():
-            rates[whole] = np.exp(PooledNetwork(self.arrays).logarithms(pooled_inputs(kept))) * self.base[kept.model]
+            rates[whole] = self._rates(kept, pooled_inputs(kept))
         return rates
 
     def tried(self, placements: PlacementArrays, job: int, groups: Ints) -> Floats:
         """See `TriedSpeed.tried`."""
-        found = np.tile(self.rates(placements), (len(groups), 1))
         whole, kept = complete_jobs(placements)
-        if whole[job]:
-            own, numbers, inputs = int(whole[:job].sum()), np.flatnonzero(whole), pooled_inputs(kept)
-            for start in range(0, len(groups), _TRIES_AT_ONCE):
-                part = groups[start : start + _TRIES_AT_ONCE]
-                (tries, jobs), logarithms = tried_logarithms(PooledNetwork(self.arrays), inputs, own, part)
-                found[start + tries, numbers[jobs]] = np.exp(logarithms) * self.base[kept.model[jobs]]
+        found = np.zeros((len(groups), len(placements.model)))
+        if not whole.any():
+            return found
+        inputs, numbers = pooled_inputs(kept), np.flatnonzero(whole)
+        found[:, whole] = self._rates(kept, inputs)
+        own = int(whole[:job].sum())
+        for start in range(0, len(groups) if whole[job] else 0, _TRIES_AT_ONCE):
+            part = groups[start : start + _TRIES_AT_ONCE]
+            (tries, jobs), logarithms = tried_logarithms(PooledNetwork(self.arrays), inputs, own, part)
+            found[start + tries, numbers[jobs]] = np.exp(logarithms) * self.base[kept.model[jobs]]
+        return found
+
+    def _rates(self, placements: PlacementArrays, inputs: PooledInputs) -> Floats:
+        """Return the rates of jobs that all have both roles, (jobs,)."""
+        found: Floats = np.exp(PooledNetwork(self.arrays).logarithms(inputs)) * self.base[placements.model]
         return found
 
 
