@@ -94,6 +94,18 @@ def awaited_copies(state: State, plan: Plan) -> frozenset[NodeId]:
     return awaited_arrivals(state, plan) | awaited_followers(state, plan)
 
 
+def awaited_steps(state: State, plan: Plan) -> frozenset[NodeId]:
+    """Return the workers that have not made a step behind the switch: till then what old owners hold is in use.
+
+    A script reads the values of the version that it switched at there, its worker makes the next ones of them where
+    only some rows change, and sends gradients of that version again.
+    """
+    if plan.clock is None or plan.target is None:
+        return frozenset()
+    past = {name for name, vitals in state.vitals.items() if vitals.version > plan.clock}
+    return frozenset(plan.target.ranks.keys() - state.job.finished - past)
+
+
 def has_handed_over(state: State, name: NodeId) -> bool:
     """Return whether a node that leaves by the armed plan has done its part: who takes over its blocks holds them.
 

@@ -198,7 +198,9 @@ def _on_switched(context: StepContext, event: na.Switched) -> None:
         _amend(context, event)
         return
     context.note_answers(
-        switched=context.answers.switched | {event.node}, unheard=context.answers.unheard - {event.node}
+        switched=context.answers.switched | {event.node},
+        reached=max(context.answers.reached, event.version),
+        unheard=context.answers.unheard - {event.node},
     )
     if not plan.times.first_switched:
         context.replan(times=replace(plan.times, first_switched=context.now))

@@ -115,6 +115,7 @@ class PlanAnswers:
     `unheard`: after a restart from ARMED, who has not yet said which configuration it is in; nobody is armed before all
     have, or `until` (0: nobody is asked).
     `late`: a version past the clock.
+    `reached`: the latest version at which a node has switched: beyond the clock where it was adopted.
     `holdings`: after a server's death, what each survivor has of which blocks.
     """
 
@@ -126,6 +127,7 @@ class PlanAnswers:
     followed: frozenset[NodeId] = frozenset()
     holdings: Holdings = field(default_factory=dict)
     late: int | None = None
+    reached: int = 0
     unheard: frozenset[NodeId] = frozenset()
     until: float = 0.0
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from coordinator.core.batches import async_batches, barriers
-from coordinator.core.directives import awaited_arrivals, awaited_followers, landed, unextended
+from coordinator.core.directives import awaited_arrivals, awaited_followers, awaited_steps, landed, unextended
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import State
 from elastic_ps.core.configuration import NodeId, Role
@@ -92,10 +92,9 @@ def _switch(state: State) -> Iterator[Delay]:
     elif behind:
         why, names = "has blocks that their new followers do not hold yet", [name for name in needed if name in behind]
     else:
-        why, names = (
-            "has made no step yet in the new configuration",
-            _at_work(state, plan.target.ranks if plan.target else ()),
-        )
+        stepless = awaited_steps(state, plan)
+        why = "has made no step yet in the new configuration"
+        names = _at_work(state, [name for name in needed if name in stepless])
     for name in names:
         yield Delay(name, f"{why} (plan {plan.id})", since)
 

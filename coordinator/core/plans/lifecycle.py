@@ -6,7 +6,7 @@ answers arrive does not matter, and a restart needs no rules of its own.
 
 from dataclasses import replace
 
-from coordinator.core.directives import awaited_copies, awaited_to_sync, landed, unextended
+from coordinator.core.directives import awaited_copies, awaited_steps, awaited_to_sync, landed, unextended
 from coordinator.core.job import JobPhase
 from coordinator.core.nodes.failure_detection import severed
 from coordinator.core.plans.cancelling import cancel, dismiss_waiting, give_up, refuse
@@ -249,7 +249,8 @@ def land(context: StepContext) -> bool:
         return False
     assert plan.target is not None
     first = plan.times.first_switched or context.now
-    context.replan(times=replace(plan.times, first_switched=first, last_switched=context.now))
+    clock = plan.clock if plan.clock is None else max(plan.clock, context.answers.reached)
+    context.replan(clock=clock, times=replace(plan.times, first_switched=first, last_switched=context.now))
     goal = context.job.goal
     context.durable(
         configuration=plan.target,
@@ -274,14 +275,11 @@ def _say_if_alone(context: StepContext, plan: Plan) -> None:
 
 
 def commit(context: StepContext) -> bool:
-    """Commit a plan once the first step of its configuration is done, so that frozen copies may go."""
-    plan = context.job.plan
-    if plan is None or not landed(context.state) or awaited_copies(context.state, plan):
+    """Commit a plan once all have made the first step of its configuration, so that frozen copies may go."""
+    plan, state = context.job.plan, context.state
+    if plan is None or not landed(state) or awaited_copies(state, plan) or awaited_steps(state, plan):
         return False
     assert plan.target is not None
-    done = max((context.state.vitals[w].version for w in plan.target.ranks if w in context.state.vitals), default=0)
-    if plan.clock is not None and done <= plan.clock:
-        return False
     for name in plan.audience:
         if name not in plan.target.members:
             context.node(name, left=True)

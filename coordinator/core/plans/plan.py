@@ -71,7 +71,7 @@ class Plan:
         leavers: are in `base` and not in `target`, and alive.
         dead: a death plan's reason.
         missing: who was expected and has not come: for people.
-        clock: version at which `target` takes effect; None: none set.
+        clock: version at which `target` takes effect; once it has, the latest at which a node switched; None: none set.
         decided: somebody has switched, or it needs no clock: `target` is adopted at once.
         rearms: how often the clock was set anew.
         restore: URL of the manifest that servers load their blocks from.

@@ -38,7 +38,7 @@ TRANSITIONS = (
         Phase.ARMED,
         Trigger.SWITCHED,
         Phase.COMMITTED,
-        "all have switched; a worker is past the clock, or new owners have all blocks",
+        "all have switched, new owners have all blocks, and the workers made a step since (sync)",
     ),
     *(
         Transition(phase, Trigger.CANCEL, Phase.CANCELLED, "an operator, a death, new tensors, a restart")

@@ -194,7 +194,7 @@ class ServerState:
     def release(self, blocks: Sequence[int]) -> None:
         """Forget blocks; their memory goes back to the system bit by bit.
 
-        Nobody waits for them any more: a plan is committed when a worker is past its clock, so when every push of that
+        Nobody reads them any more: a plan is committed when all workers are past its clock, so when every push of that
         version has been applied. In async and ssp there is none to tell it: what workers have pushed stays.
         """
         self.store.release(blocks, self.unused)

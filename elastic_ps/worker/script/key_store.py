@@ -292,17 +292,8 @@ class WorkerKeyStore:
                     )
 
     def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:
-        """Write the job's values of keys to arrays; again where these have come to lie elsewhere meanwhile."""
+        """Write the job's values of keys to arrays."""
         listed = [(key, target) for key, targets in wanted for target in targets]
-        inbox = self._job.node.inbox
-        moved = -1
-        while moved != inbox.moved:
-            moved = inbox.moved
-            self._write_once(listed)
-            with exits():
-                self._job.node.check_values()
-
-    def _write_once(self, listed: Sequence[tuple[str, Array]]) -> None:
         settle((target for _, target in listed), to_write=True)
         left = list(compress(listed, ~write_at_once(self._job.node, self._number, listed)))
         held = self._job.parts(self._number, {key for key, _ in left})
@@ -319,3 +310,5 @@ class WorkerKeyStore:
                 flat = memory.reshape(-1)
                 copies += [(flat, parts[0])] if len(parts) == 1 else cut(flat, parts)
         copy_all(copies)
+        with exits():
+            self._job.node.check_values()

@@ -286,8 +286,6 @@ class Membership:
             paused = state.standing.paused
             was_member = old is not None and state.session.node in old.members
             leaving = was_member and not state.is_member
-            if paused and old is not None and old.blocks_of != state.configuration.blocks_of:
-                state.inbox.keep()  # the script reads after Resume; old owners may have given back their memory by then
             self._overtaken = started if paused and reached is None and was_member and not leaving else None
             suspension = (time.monotonic() - started) * 1000
             self._acknowledge(pb.SWITCHED, number, 0.0 if paused else suspension)

@@ -56,10 +56,6 @@ class _Arrivals:
             self.marks.append(mark.view(np.int64))
         return len(self.shared)
 
-    def is_overwritten(self, version: int) -> bool:
-        """Return whether a server may have written over what lies in its memory, which is of this version."""
-        return self.spoilt or any(int(mark[0]) > version + 1 for mark in self.marks)
-
     def image(self, number: int) -> Slab:
         return self.received.array if number == _RECEIVED else self.shared[number - 1]
 
@@ -72,7 +68,6 @@ class ParameterInbox:
     def __init__(self, model: Model):
         self.model = model
         self.version: int | None = None
-        self.moved = 0  # how often what is installed has come to lie elsewhere
         self._spare: list[Image] = []
         self._kept = Image()  # blocks of which only changed rows arrive
         self._installed = self._arrivals()
@@ -161,7 +156,7 @@ class ParameterInbox:
         new = self._later.pop(version)
         for run, rows in new.changed:
             self._change(new, run, rows)
-        new.spoilt |= bool(new.changed) and self.is_overwritten()
+        new.spoilt = bool(new.changed) and self.is_overwritten()
         self._spare.append(self._installed.received)
         self._installed = new
         self.version = version
@@ -187,29 +182,8 @@ class ParameterInbox:
 
     def is_overwritten(self) -> bool:
         """Return whether a server may have written over what is installed: no server waits for this worker any more."""
-        return self._installed.is_overwritten(self.version or 0)
-
-    def keep(self) -> None:
-        """Copy what lies in servers' memory into this worker's own: where blocks move, old owners give theirs back.
-
-        Who reads the installed values meanwhile reads them once more: see `moved`.
-        """
-        for version, arrivals in (*self._later.items(), (self.version or 0, self._installed)):
-            if lent := [number for number in range(1, len(arrivals.shared) + 1) if not self._is_kept(arrivals, number)]:
-                arrivals.received.grow(self.model.slab_bytes)
-                for number in lent:
-                    for run in runs((arrivals.where == number).nonzero()[0].tolist()):
-                        span = self.model.span(run)
-                        arrivals.received.array[span] = arrivals.image(number)[span]
-                arrivals.spoilt |= arrivals.is_overwritten(version)
-                arrivals.where[np.isin(arrivals.where, lent)] = _RECEIVED
-                arrivals.marks.clear()
-        self.moved += 1
-
-    def _is_kept(self, arrivals: _Arrivals, number: int) -> bool:
-        """Return whether an image is the memory that is kept for changed rows, no server's."""
-        kept = self._kept.array
-        return bool(len(kept)) and np.may_share_memory(arrivals.image(number), kept)
+        installed, most = self._installed, (self.version or 0) + 1
+        return installed.spoilt or any(int(mark[0]) > most for mark in installed.marks)
 
     def begin(self, version: int) -> None:
         """Start at `version` with nothing installed: a job whose model is still empty."""

@@ -91,6 +91,28 @@ def test_where_workers_are_past_the_clock_committed_waits_for_the_new_owner():
         ("s1", f"does not hold its new blocks yet (plan {plan.id})")
     ]
     world.post(na.Arrived(world.now, "s1", plan.number))
+    assert world.plan is not None, (
+        "the script may read the version at which it has switched, and its old owner holds it"
+    )
+    world.post(ev.Reported(world.now, "w0", plan.clock + 2))
+    assert world.plan is None
+
+
+def test_committed_waits_for_the_first_step_of_each_worker_whose_script_goes_on():
+    """Who has not made it yet may still take rows over from values that old owners hold."""
+    world = World(3, 1)
+    world.ask(ev.ScaleAsked, 3, 2)
+    plan = world.until(Phase.ARMED)
+    for name in ("w0", "w1", "w2", "s0", "s1"):
+        world.post(na.Switched(world.now, name, plan.number, plan.clock))
+    world.post(na.Arrived(world.now, "s1", plan.number))
+    world.post(ev.Reported(world.now, "w0", plan.clock + 1))
+    assert [(delay.node, delay.why) for delay in delays(world.state, world.now)] == [
+        (name, f"has made no step yet in the new configuration (plan {plan.id})") for name in ("w1", "w2")
+    ]
+    world.post(ev.Reported(world.now, "w1", plan.clock, finished=True))
+    assert world.plan is not None
+    world.post(ev.Reported(world.now, "w2", plan.clock + 1))
     assert world.plan is None
 
 
@@ -122,7 +144,8 @@ def test_pause_mode_resumes_workers_when_every_block_has_arrived():
     assert len(world.sent(ef.Resume, "w0")) == len(world.sent(ef.Resume, "w1")) == 1
     assert not world.sent(ef.Resume, "s0")
     world.post(na.Switched(world.now, "w0", plan.number, plan.clock, 12.5))
-    world.post(ev.Reported(world.now, "w0", plan.clock + 1))
+    for name in ("w0", "w1"):
+        world.post(ev.Reported(world.now, name, plan.clock + 1))
     assert world.plan is None
     world.post(na.Switched(world.now, "w1", plan.number, plan.clock + 1, 13.5))
     assert world.records[-1].suspension == {"w0": 12.5, "w1": 13.5}, "a figure that comes late is not lost"

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from elastic_ps.core.errors import JobEnded
-from elastic_ps.worker.script.key_store import WorkerKeyStore
 from tests.elastic_ps.waiting import until
 from tests.elastic_ps.worker.worker_harness import ONE
 
@@ -33,29 +32,3 @@ def test_a_script_does_not_see_what_was_written_over(scripted, begun, ends):
     else:
         for server, blocks in scripted.owned():
             server.await_pushes(2, len(blocks))
-
-
-def test_values_that_come_to_lie_elsewhere_while_they_are_read_are_read_again(scripted, monkeypatch):
-    once, read = WorkerKeyStore._write_once, []
-
-    def observed(store, listed):
-        once(store, listed)
-        read.append(scripted.node.version)
-        if read.count(1) == 1 == read[-1]:
-            with scripted.node.changed:
-                scripted.node.inbox.keep()
-
-    monkeypatch.setattr(WorkerKeyStore, "_write_once", observed)
-    scripted.samples = 24
-    running = scripted.run()
-    for version in (1, 2):
-        for server, blocks in scripted.owned():
-            server.await_pushes(version - 1, len(blocks))
-        for server, blocks in scripted.owned():
-            server.answer(version, blocks, ONE)
-    for server, blocks in scripted.owned():
-        server.await_pushes(2, len(blocks))
-    assert read.count(1) == read.count(2) + 1
-    scripted.node.end(JobEnded("over", 1))
-    with pytest.raises(SystemExit):
-        running.result()

@@ -113,41 +113,6 @@ def test_values_in_a_servers_memory_hold_until_it_begins_the_version_after_the_n
     assert not inbox.is_overwritten(), "nothing of it lies there any more"
 
 
-def test_what_is_kept_outlives_the_memory_that_servers_give_back():
-    """Of the installed version, and of the next one, of which not all has come."""
-    model = Model((Tensor(0, "i:0", (8,), "float32"), Tensor(0, "i:1", (8,), "float32")))
-    inbox, mark = ParameterInbox(model), np.zeros(1, np.int64)
-    images = [np.full(model.slab_bytes // 4, value, np.float32).view(np.uint8) for value in (1, 2)]
-    inbox.begin(0)
-    inbox.arrived(1, [(0, 2)], image=images[0], mark=mark.view(np.uint8))
-    inbox.install(1)
-    inbox.arrived(2, [(0, 1)], image=images[1], mark=mark.view(np.uint8))
-    mark[0] = 2
-    before = inbox.moved
-    inbox.keep()
-    assert inbox.moved != before
-    mark[0] = 4
-    for image in images:
-        image[:] = 0
-    assert not inbox.is_overwritten()
-    assert [inbox.tensor(index).tolist() for index in (0, 1)] == [[1.0] * 8] * 2
-    receive(inbox, 2, 1, 3)
-    inbox.install(2)
-    assert not inbox.is_overwritten()
-    assert [inbox.tensor(index)[0] for index in (0, 1)] == [2, 3]
-
-
-def test_what_was_written_over_before_it_was_kept_is_known():
-    model = Model((Tensor(0, "i:0", (8,), "float32"),))
-    inbox, image, mark = ParameterInbox(model), np.zeros(model.slab_bytes, np.uint8), np.zeros(1, np.int64)
-    inbox.begin(0)
-    inbox.arrived(1, [(0, 1)], image=image, mark=mark.view(np.uint8))
-    inbox.install(1)
-    mark[0] = 3
-    inbox.keep()
-    assert inbox.is_overwritten()
-
-
 @pytest.mark.parametrize(("begun", "overwritten"), [(2, False), (3, True)])
 def test_rows_that_change_values_which_a_server_has_written_over_make_none(begun, overwritten):
     model = Model((Tensor(0, "i:0", (8, 2), "float32"),))

@@ -96,13 +96,11 @@ def test_at_the_clock_a_worker_switches_between_two_steps(play):
     play.prepare(moved)
     play.arm(moved, clock=1)
     play.session.await_answer(pb.ARMED, TWO)
-    moved_before = play.node.inbox.moved
     running = play.exchange()
     s0.answer(1, S0, ONE)
     s1.answer(1, S1, ONE)
     assert running.result() is True
     assert play.session.await_answer(pb.SWITCHED, TWO).version == 1
-    assert play.node.inbox.moved == moved_before, "a live plan copies no model while the script waits"
     running = play.exchange()
     s1.await_push(ALL, TWO)
     s1.answer(2, ALL, TWO)
@@ -129,13 +127,11 @@ def test_in_pause_mode_a_worker_waits_for_resume(play):
     moved = play.configuration(2, [1] * 6)
     play.prepare(moved, mode=pb.PAUSE)
     play.arm(moved, clock=1)
-    moved_before = play.node.inbox.moved
     running = play.exchange()
     s0.answer(1, S0, ONE)
     s1.answer(1, S1, ONE)
     play.session.await_answer(pb.SWITCHED, TWO)
     s0.await_frames(Kind.NOTICE, number=TWO)
-    assert play.node.inbox.moved > moved_before, "its values lie where no old owner gives them back"
     assert not running.ended
     play.direct(resume=pb.Resume(configuration=pb.ConfigId(term=1, number=2)))
     assert running.result() is True
