@@ -22,7 +22,7 @@ from benchmarks.support.report import BenchmarkGoal, machine
 from tests.chaos import network
 from tests.chaos.draw import Fault, JobDraw, draw
 from tests.chaos.run import Run
-from tests.chaos.table import GOOD, TIMES, summary, table, times
+from tests.chaos.table import GOOD, TIMES, failures, summary, table, times
 
 FOLDER = Path("build/chaos")
 
@@ -80,6 +80,8 @@ def main() -> int:
     )
     for which in TIMES:
         console.print(f"{which}: {times(results, which)}")
+    for line in failures(results):
+        console.print(line)
     for goal in goals:
         console.print(f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.value:g} (goal: {goal.goal})")
     console.print(f"{seconds} s; written to {FOLDER / 'summary.json'}; folders of failed jobs beside it")

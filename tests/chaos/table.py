@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,8 @@ GOOD = "recovered"
 
 TIMES = ("trained", "stood", "whole", "planned")
 """Of a result, that are summed up."""
+
+_WHY_LETTERS = 2000
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -48,6 +50,14 @@ def times(results: Sequence[Result], which: str) -> dict[str, float]:
     """Median and longest of one of the times of results that have it; empty where none has."""
     found = [value for result in results if (value := getattr(result, which)) is not None]
     return {"median": round(statistics.median(found), 2), "max": round(max(found), 2)} if found else {}
+
+
+def failures(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a line for each fault that its job did not come back from: of a long log often the end alone is kept."""
+    for result in results:
+        if result.outcome != GOOD:
+            why = " ".join(result.why.split())
+            yield f"FAILED  {result.outcome}: {result.fault} ({result.met}), job {result.job}: {why[:_WHY_LETTERS]}"
 
 
 def summary(results: Sequence[Result], goals: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from tests.chaos.draw import draw
 from tests.chaos.result import blank
-from tests.chaos.table import summary, table
+from tests.chaos.table import failures, summary, table
 from tests.chaos.together import lines, results_of
 
 
@@ -35,6 +35,13 @@ def test_a_field_says_how_many_came_back_and_how_soon(results):
     text = console.export_text()
     assert "2/3: 2.0 3.0" in text
     assert "1: 0.0 0.0" in text
+
+
+def test_each_failure_is_told_once_more_with_its_reason(results):
+    results[2] = replace(results[2], why="not whole\n78 s after the fault")
+    assert list(failures(results)) == [
+        f"FAILED  hung: {results[2].fault} (), job {results[2].job}: not whole 78 s after the fault"
+    ]
 
 
 def test_a_summary_counts_by_outcome_and_kind(results):
