@@ -78,6 +78,7 @@ class FollowSource:
         link: the connection to the follower.
         streams: how many streams this server feeds at the same time.
         written: returns what this server's ledger has of a segment and the coordinator does not: number, entry, blocks.
+        caught_up: called before the follower is told that a plan's stream has caught up.
 
     Attributes:
         bytes_moved: payload of the plan under way that is sent, or waiting to be; not what is followed anyway.
@@ -92,6 +93,7 @@ class FollowSource:
         link: Link,
         streams: int = 1,
         written: Callable[[Run], Sequence[tuple[int, pb.LedgerEntry, Mask]]] = lambda _segment: (),
+        caught_up: Callable[[], None] = lambda: None,
     ):
         self.link = link
         self.bytes_moved = self.ledger_kept = 0
@@ -100,6 +102,7 @@ class FollowSource:
         self._store = store
         self._streams = streams
         self._written = written
+        self._caught_up = caught_up
         self._number = self._plan = NO_CONFIGURATION
         self._live = False
         self._announced = True
@@ -203,6 +206,7 @@ class FollowSource:
             self._snapshot(piece, copy=True)
         elif self._live and not self._announced and self.link.is_idle:
             self._announced = True
+            self._caught_up()
             self._send(RecordMeta(caught_up=True), number=self._plan)
 
     def send_rest(self, blocks: NDArray[np.int64]) -> None:
@@ -230,7 +234,7 @@ class FollowSource:
 
     def again(self, link: Link) -> "FollowSource":
         """Return the same stream on another connection, from its beginning: what was under way here may be lost."""
-        source = FollowSource(self._store, link, self._streams, self._written)
+        source = FollowSource(self._store, link, self._streams, self._written, self._caught_up)
         source.wants(self._standing, self._number)
         source.begin_plan(self._planned, self._plan, self._live, self._plan != NO_CONFIGURATION)
         source.bytes_moved, source.fell_back = self.bytes_moved, self.fell_back

@@ -38,6 +38,8 @@ class FollowSources:
         self._needed: set[NodeId] = set()  # by the plan: servers to whom a stream has to be open
         self._planned: dict[NodeId, Mask] = {}
         self._plan: Configuration | None = None
+        self._named: list[NodeId | None] = []  # by block: its follower by the configuration in force
+        self._guarding: dict[NodeId, Mask] = {}  # by server: of which blocks the plan's copies have caught up there
         self._live = False
         self._leaving: dict[NodeId, Frozen] = {}  # by new owner: what waits for its next follower
         self._frozen: dict[NodeId, Frozen] = {}  # by new owner: what was handed over, until it is committed
@@ -74,7 +76,8 @@ class FollowSources:
             state.sources[target] = state.sources[target].again(link)
         else:
             streams = len(self._wanted.keys() | self._needed)
-            source = state.sources[target] = FollowSource(state.store, link, streams, self._written)
+            caught_up = partial(self._guard, target)
+            source = state.sources[target] = FollowSource(state.store, link, streams, self._written, caught_up)
             self._want(target)
             if self._plan is not None:
                 self._begin_plan(source, target, self._plan.id)
@@ -140,6 +143,28 @@ class FollowSources:
         self._plan, self._planned, self._needed = None, {}, set()
         for source in self._state.sources.values():
             source.end_plan()
+        if self._guarding:
+            self._guarding = {}
+            self._require()
+            self._state.write_told()
+            self._state.tell()
+
+    def _guard(self, target: NodeId) -> None:
+        """Wait for a plan's copies, which have caught up, where a block has no follower yet.
+
+        Should the owner die once the plan is armed, they go on, and lack nothing that anybody has been told.
+        """
+        if self._plan is not None and self._plan.followers:
+            self._guarding[target] = self._planned[target]
+            self._require()
+
+    def _require(self) -> None:
+        new = len(self._state.store.status) - len(self._named)
+        followers = [*self._named, *[None] * new]
+        for target, planned in self._guarding.items():
+            for block in np.flatnonzero(planned).tolist():
+                followers[block] = followers[block] or target
+        self._state.acknowledged.require(followers)
 
     def close_unused(self) -> None:
         """Close the streams that nobody wants."""
@@ -168,7 +193,8 @@ class FollowSources:
                 wanted = wanted & ~self._grown(mask) if mask is not None else wanted
             if current.followers:
                 state.acknowledged.forget(target, np.flatnonzero(wanted))
-        state.acknowledged.require(followers)
+        self._named = followers
+        self._require()
         for target in state.sources:
             self._want(target)
 

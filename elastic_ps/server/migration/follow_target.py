@@ -222,7 +222,8 @@ class FollowTarget:
         if not (record.runs or record.absent):
             if record.written is None and self._number == frame.configuration:
                 self._caught_up.add(sender)
-                self._fell_back |= record.pause
+                if record.pause:
+                    self._fall_back(sender)
                 self.answer_synced()
             return
         store = self._state.store
@@ -244,6 +245,14 @@ class FollowTarget:
             for segment in store.segments(run, store.counts, store.status, store.versions):
                 if store.status[segment[0]] == BlockStatus.FOLLOWER and store.versions[segment[0]] == frame.version:
                     self._update(segment, run, record, part)
+
+    def _fall_back(self, sender: NodeId) -> None:
+        """Take note that an owner sends its blocks at the switch: what has come of them is no copy, and grows old."""
+        state, current = self._state, self._state.standing.current
+        self._fell_back = True
+        owned = current.blocks_of.get(sender, ()) if current is not None else ()
+        copies = [block for block in owned if state.store.status[block] == BlockStatus.FOLLOWER]
+        state.store.versions[[block for block in copies if not state.is_named(block)]] = NOTHING
 
     def _update(self, segment: Run, run: Run, record: RecordMeta, data: Rows | Raw | None) -> None:
         store = self._state.store

@@ -12,9 +12,20 @@ from elastic_ps.transport.base import Transport
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.followed_job import ALL, BLOCKS, OTHERS, OWNERS, PLANS, Hold, three
+from tests.elastic_ps.server.migration.followed_job import (
+    ALL,
+    BLOCKS,
+    OTHERS,
+    OWNERS,
+    PLANS,
+    FollowedJob,
+    Hold,
+    three,
+)
 from tests.elastic_ps.server.server_harness import TOKEN, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
+from tests.elastic_ps.server.server_reference import ADAM, TENSORS
+from tests.elastic_ps.waiting import until
 from tests.sweeps import sweep
 
 
@@ -107,3 +118,36 @@ def test_what_a_follower_has_said_of_a_plan_that_is_cancelled_counts_for_no_othe
         job.controls[server].await_answer(pb.FOLLOWED, number=new.id)
     job.check_step(2)
     job.check_copies(new)
+
+
+@pytest.mark.parametrize("ends", ["adopted", "cancelled"])
+def test_where_a_block_has_no_follower_yet_nobody_is_told_what_a_plans_copy_lacks(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Should the owner die once the plan is armed, the copy goes on, with the ledger that the coordinator has."""
+    job = jobs.begin(FollowedJob(TENSORS, ADAM, transport=TcpTransport(TOKEN)), servers=2, assignment=OWNERS)
+    job.check_step(0)
+    new = job.prepare_plan(OWNERS, OTHERS, ("s0", "s1"))
+    job.controls["s0"].report_soon()
+    told = len(job.controls["s0"].ledger)
+    hold = Hold(monkeypatch, owner="s0")
+    slabs = job.push_all(1)
+    mine, theirs = job.configuration.blocks_of["s0"], job.configuration.blocks_of["s1"]
+    job.workers["w0"].await_version(2, theirs)
+    assert hold.held.wait(TIMEOUT)
+    until(lambda: (job.servers["s0"].state.store.versions[list(mine)] == 2).all())
+    job.controls["s0"].report_soon()
+    assert len(job.controls["s0"].ledger) == told
+    assert not set(job.workers["w0"].values.get(2, {})) & set(mine)
+    assert [one.peer for one in job.servers["s0"].seen().awaited] == ["s1"]
+    if ends == "cancelled":
+        for name in ("s0", "s1"):
+            job.direct(name, cancel=pb.CancelPlan(configuration=config_id_to_pb(new.id)))
+    else:
+        hold.gate.set()
+        job.adopt(new, ["s0", "s1"])
+    job.check_settled(1, slabs)
+    hold.gate.set()
+    job.check_step(2)
+    job.controls["s0"].report_soon()
+    assert [entry.version for entry in job.controls["s0"].ledger[told:]] == [1, 2]
