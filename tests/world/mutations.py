@@ -214,6 +214,12 @@ MUTATIONS = {
     "synced_unawaited": Mutation(
         "a plan is armed before copies of its blocks are there", directives, "awaited_to_sync", _always(frozenset())
     ),
+    "copies_unawaited": Mutation(
+        "where a block has no follower yet, it is told without a plan's copy",
+        follow_sources.FollowSources,
+        "_guard",
+        _always(None),
+    ),
     "arrived_unawaited": Mutation(
         "a plan is committed while hand-overs are under way", directives, "awaited_arrivals", _always(frozenset())
     ),
