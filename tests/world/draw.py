@@ -43,6 +43,7 @@ class Fault:
         choice: decides among those whom it may meet.
         workers: that are wanted, of a scaling.
         servers: that are wanted, of a scaling.
+        deep: in which phase of its own the plan of a death, or of first followers, is then; "": in any.
     """
 
     number: int
@@ -54,11 +55,13 @@ class Fault:
     choice: int = 0
     workers: int = 0
     servers: int = 0
+    deep: str = ""
 
     def __str__(self) -> str:
         lasting = "" if not self.lasts else " for ever" if self.lasts == FOR_EVER else f" for {self.lasts:.2f} s"
         goal = f" to {self.workers} workers, {self.servers} servers" if self.kind == SCALE else ""
-        return f"{self.number}: {self.kind} {self.role}{goal} at {self.phase} after {self.after:.2f} s{lasting}"
+        phase = f"{self.phase}, {self.deep}" if self.deep else self.phase
+        return f"{self.number}: {self.kind} {self.role}{goal} at {phase} after {self.after:.2f} s{lasting}"
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,11 @@ _SHARING_SEEDS = 300
 _MOVERS_SEEDS = 10_000
 """From this seed on connections between servers are met more often where they are rare."""
 
+_DEEP_SEEDS = 20_000
+"""From this seed on faults also come late in plans of deaths and of first followers, which are over soon."""
+
+_DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
+
 
 def drawn(seed: int, faults: int = 10) -> JobDraw:
     """Return what a seed draws.
@@ -148,7 +156,14 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         apart=apart,
         faults=tuple(_faults(random, faults, lease, partial(_phases, seed, bool(replicas), apart), replicas)),
     )
+    if seed >= _DEEP_SEEDS:
+        draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
+
+
+def _deep(draw: JobDraw, random: Random) -> JobDraw:
+    faults = [replace(fault, deep=random.choice(_DEPTHS.get(fault.phase, ("",)))) for fault in draw.faults]
+    return replace(draw, faults=tuple(faults))
 
 
 def _sharing(draw: JobDraw, random: Random) -> JobDraw:

@@ -60,6 +60,7 @@ class Injector:
         self.late = False  # something has come about after a script's end
         self._drained: set[Process] = set()  # whom a second SIGTERM kills
         self.phase = REST
+        self._depth = ""  # the phase of its own that the plan under way is in
         self.last = 0.0  # when the last one came, or ended
         self.hits: list[tuple[str, str, str]] = []  # role, phase, kind of those that came about
 
@@ -71,11 +72,15 @@ class Injector:
             self.late |= self._is_cut_off()
         self._rebuilding &= not state.rebuilt
         self._guarantee.saw(job)
-        phase = _phase_of(job)
+        phase, depth = _phase_of(job), str(job.plan.phase) if job.plan is not None else ""
         if phase != self.phase:
-            self.phase = phase
+            self.phase, self._depth = phase, depth
             self.provoker.changed(phase)
             self._look_soon(self._network.random.random() * 0.004)
+        elif depth != self._depth:
+            self._depth = depth
+            if self._coming and self._coming[0].deep == depth:
+                self._look_soon(self._network.random.random() * 0.004)
         if not self._not_before and job.checkpoints:
             self._not_before = self._scheduler.now + 0.001
             self._next()
@@ -140,7 +145,8 @@ class Injector:
 
     def _is_met(self, fault: Fault) -> bool:
         """Return whether the job is in a fault's phase, and has the connection that it is to meet."""
-        return fault.phase == self.phase and (fault.role not in kinds.LINKS or self._link(fault) is not None)
+        is_here = fault.phase == self.phase and fault.deep in ("", self._depth)
+        return is_here and (fault.role not in kinds.LINKS or self._link(fault) is not None)
 
     def _strike(self, fault: Fault) -> None:
         acts: dict[str, Callable[[Fault], str]] = {

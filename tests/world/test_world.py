@@ -107,6 +107,19 @@ def test_a_fault_of_a_connection_waits_for_one():
     assert result.hits == ((kinds.MOVERS, kinds.RESTORE, kinds.DROP),)
 
 
+def test_a_copy_that_goes_on_lacks_nothing_that_its_owner_has_told():
+    """A server dies, first followers are made for its blocks, and their owner is cut off from them."""
+    cut = Fault(0, kinds.DROP, kinds.MOVERS, kinds.FILLING, lasts=9.0, choice=9, deep="ARMED")
+    quick = {"pace": (0.001, 0.01), "latency": (0.0005, 0.02), "checkpoint_interval": 0.3, "lease": 2.0}
+    job = JobDraw(9, workers=2, servers=3, replicas=1, tensors=3, epochs=24, faults=(cut,), **quick)
+    assert results.play(job).failures == ()
+    seeds = (9, 16, 22, 24, *range(60, 70))
+    jobs = (replace(job, seed=seed, faults=(replace(cut, choice=seed),)) for seed in seeds)
+    with planted("copies_unawaited"):
+        found = next(filter(None, (results.play(each).failures for each in jobs)))
+    assert "the ledger has sample" in found[0]
+
+
 def test_gradients_that_a_late_push_overwrites_in_shared_memory_are_found():
     """Owners change while steps are shorter than the way of a push: some come when their worker is a step further."""
     asked = tuple(
