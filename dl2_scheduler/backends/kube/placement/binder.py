@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
+from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
 from dl2_scheduler.backends.kube.placement.binding import decide, to_bind
-from dl2_scheduler.backends.kube.placement.moves import ExpectedPods
+from dl2_scheduler.backends.kube.placement.expected_pods import ExpectedPods
 from dl2_scheduler.backends.kube.placement.pod_decisions import NodeChoice, PodBinding, PodDecisions, PodReturn, PodWait
 from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey
@@ -124,6 +124,7 @@ class Binder:
     def step(self) -> float | None:
         """Decide and act once; return the seconds until it has to be done again by time alone; None: it need not."""
         now = self._now()
+        kept_until = self._give_up()
         pods = self._known(now)
         volumes, failed = self._volumes.of(to_bind(pods, self._namespaces))
         decided = self._decide(pods, now, volumes)
@@ -132,14 +133,22 @@ class Binder:
         failed |= self._give_back(decided.returns)
         later = self._tell(decided.waits, now)
         times = [_AFTER_FAILURE] * failed + ([later] if later is not None else [])
-        if decided.again_at is not None:
-            times.append(max(0.0, decided.again_at - now))
+        times += [max(0.0, at - now) for at in (decided.again_at, kept_until) if at is not None]
         return min(times, default=None)
+
+    def _give_up(self) -> float | None:
+        """Keep no room any more for moved tasks that have not come; return until when it is kept for the next."""
+        jobs = {job.key: job for job in self._view.jobs()} if (late := self.expected.given_up()) else {}
+        for each in late:
+            if (job := jobs.get(each.job)) is not None and job.wants_pods:
+                self._why[each.job] = "; ".join(filter(None, (self._why.get(each.job), each.why_not)))
+                self._tell_job(job, "MoveGivenUp", each.why_not)
+        return min((each.until for each in self.expected.all()), default=None)
 
     def _decide(self, pods: Sequence[PodInfo], now: float, volumes: Mapping[ClaimKey, ClaimedVolume]) -> PodDecisions:
         """Decide about pods. Gangs that the decision breaks on wait and say so; others are decided without them."""
 
-        how = self._rule, self._namespaces, volumes, self._policy, self.expected.nodes()
+        how = self._rule, self._namespaces, volumes, self._policy, self.expected.all()
 
         def about(some: Sequence[PodInfo]) -> PodDecisions:
             return decide(self._view.nodes(), some, self._view.jobs(), now, *how)
@@ -223,13 +232,17 @@ class Binder:
             if key not in why or key not in jobs:
                 continue
             self._why[key] = why[key]
-            log.info("%s: %s", jobs[key].id, why[key])
-            try:
-                self._writer.tell_job(jobs[key], "Placed", why[key], warning=False)
-            except NotLeading:
-                raise
-            except ApiError as error:
-                log.warning("why %s was placed so could not be written: %s", jobs[key].id, error)
+            self._tell_job(jobs[key], "Placed", why[key])
+
+    def _tell_job(self, job: JobInfo, event: str, why: str) -> None:
+        """Tell a job something about its places."""
+        log.info("%s: %s", job.id, why)
+        try:
+            self._writer.tell_job(job, event, why, warning=False)
+        except NotLeading:
+            raise
+        except ApiError as error:
+            log.warning("%s: the event %s could not be written: %s", job.id, event, error)
 
     def _choose(self, choices: Sequence[NodeChoice], volumes: Mapping[ClaimKey, ClaimedVolume], now: float) -> bool:
         """Choose the node of each claim once, the first pod's; return whether one failed."""

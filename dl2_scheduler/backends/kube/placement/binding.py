@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.placement.backfill import Backfill, starving, waited
+from dl2_scheduler.backends.kube.placement.expected_pods import ExpectedPod, TargetRoom
 from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, TaskPlacement
 from dl2_scheduler.backends.kube.placement.gang_placement import GangTask, claim_all, claim_chosen, missing, why_not
 from dl2_scheduler.backends.kube.placement.gangs import Gang, Groups, group, unknown
@@ -17,7 +18,7 @@ from dl2_scheduler.backends.kube.placement.pod_decisions import (
     PodWait,
     Reservation,
 )
-from dl2_scheduler.backends.kube.placement.policy_places import NONE_EXPECTED, Expected, PolicyPlaces, seen_resources
+from dl2_scheduler.backends.kube.placement.policy_places import PolicyPlaces, seen_resources
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey, with_volumes
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
@@ -37,7 +38,7 @@ def decide(
     namespaces: Container[str] | None = None,
     volumes: Mapping[ClaimKey, ClaimedVolume] = NO_VOLUMES,
     policy: GuardedPlacement | None = None,
-    expected: Expected = NONE_EXPECTED,
+    expected: Sequence[ExpectedPod] = (),
 ) -> PodDecisions:
     """Place what is not bound; `_place` says in which order.
 
@@ -50,7 +51,7 @@ def decide(
         namespaces: whose pods this scheduler binds; None: all.
         volumes: of the claims that pods name which it is to bind.
         policy: says where workers and servers go, instead of the rule; None: the rule does.
-        expected: nodes to which tasks are being moved.
+        expected: pods that are to come where tasks are being moved to: their room is kept.
     """
     decided = PodDecisions()
     bound = [pod for pod in pods if pod.node]
@@ -64,8 +65,9 @@ def decide(
         names = _resources(ours, found.gangs) | (seen_resources(nodes) if policy else set())
         resources = FreeNodeResources(nodes, bound, sorted(names), rule, neighbours)
         backfill = partial(Backfill, nodes, bound, {job.key for job in jobs}, resources)
-        places = PolicyPlaces(policy, nodes, bound, jobs, resources, expected) if policy else None
-        _place(found, _Placing(resources, decided, places), backfill, now)
+        places = PolicyPlaces(policy, nodes, bound, jobs, resources) if policy else None
+        targets = TargetRoom(resources, jobs, bound, expected)
+        _place(found, _Placing(resources, decided, targets, places), backfill, now)
         ends = [gang.late_at for gang in found.gangs if gang.late_at is not None and gang.late_at > now]
         decided.again_at = min(ends, default=None)
     return decided
@@ -126,17 +128,19 @@ class _Placing:
     Args:
         resources: what is free on the nodes.
         decided: takes what is decided.
+        targets: where tasks are being moved to.
         places: of the policy; None: the rule decides.
 
     Attributes:
         beyond: pods beyond the minimum of gangs that have theirs, to be placed when all have.
     """
 
-    def __init__(self, resources: FreeNodeResources, decided: PodDecisions, places: PolicyPlaces | None = None):
+    def __init__(
+        self, resources: FreeNodeResources, decided: PodDecisions, targets: TargetRoom, places: PolicyPlaces | None
+    ):
         self.resources = resources
         self.beyond: list[PodInfo] = []
-        self._decided = decided
-        self._places = places
+        self._decided, self._targets, self._places = decided, targets, places
         self._said: set[tuple[str, str]] = set()  # jobs whose gangs are placed, or told why not
         self._reasons: dict[tuple[str, str], list[str]] = {}  # of jobs' places
 
@@ -152,8 +156,7 @@ class _Placing:
             if self.place(gang, may_wait=False):
                 continue
             claims = backfill.room(gang)
-            tasks = missing(gang)
-            reason = why_not(gang, tasks, self.resources)
+            tasks, reason = missing(gang), self._why_not(gang)
             if claims is None:
                 self._wait(gang, f"{reason}; it would not fit if all other jobs ended, so nothing is kept for it")
                 continue
@@ -181,10 +184,14 @@ class _Placing:
             self._wait(gang, refusal)
             return True
         tasks = missing(gang)
-        claims = claim_all(tasks, self.resources)
+        moved = self._targets.give(gang.job.key, tasks)
+        claims = claim_chosen(tasks, self.resources, moved) if moved else None
         if claims is None:
+            moved, claims = {}, claim_all(tasks, self.resources)
+        if claims is None:
+            self._targets.keep_again()
             return False
-        if self._places is not None and (claims := self._chosen(gang, tasks, claims, may_wait)) is None:
+        if self._places is not None and (claims := self._chosen(gang, tasks, claims, moved, may_wait)) is None:
             self._wait(gang, f"{gang.job.id} fits, and the placement policy {self._places.name} lets it wait")
             return True
         self._said.add(gang.job.key)
@@ -199,33 +206,52 @@ class _Placing:
         return True
 
     def _chosen(
-        self, gang: Gang, tasks: Sequence[GangTask], claims: list[TaskPlacement], may_wait: bool
+        self,
+        gang: Gang,
+        tasks: Sequence[GangTask],
+        claims: list[TaskPlacement],
+        moved: Mapping[int, int],
+        may_wait: bool,
     ) -> list[TaskPlacement] | None:
         """Return the places that the policy chooses for tasks, or the rule's; None: the policy lets them wait.
 
         Args:
             gang: whose.
             tasks: all that it misses.
-            claims: the places that the rule has given them.
+            claims: the places that they have, by the rule or as they are moved.
+            moved: the node that a task is moved to, by its index: the policy is asked about the others.
             may_wait: see `place`.
         """
         assert self._places is not None
-        for claim in claims:
-            self.resources.give_back(claim)
-        chosen = self._places.choose(gang.job, tasks)
-        if chosen is None and may_wait and not gang.begun:
+        for number in moved:
+            self._moved(gang.job, tasks[number].role, claims[number].node)
+        rest = [number for number in range(len(tasks)) if number not in moved]
+        left = [tasks[number] for number in rest]
+        for number in rest:
+            self.resources.give_back(claims[number])
+        chosen = self._places.choose(gang.job, left)
+        if chosen is None and may_wait and not gang.begun and not moved:
             return None
-        found = claim_chosen(tasks, self.resources, chosen.nodes) if chosen else None
+        found = claim_chosen(left, self.resources, chosen.nodes) if chosen else None
         if found is None:
             why = "its choice does not fit what else the pods ask for" if chosen else "it would let it wait"
             self._say(gang.job.key, f"placed without {self._places.name}: {why}")
-            before = {number: claim.node for number, claim in enumerate(claims)}
-            found = claim_chosen(tasks, self.resources, before) or claim_all(tasks, self.resources)
+            before = {number: claims[each].node for number, each in enumerate(rest)}
+            found = claim_chosen(left, self.resources, before) or claim_all(left, self.resources)
         elif chosen:
             self._say(gang.job.key, chosen.reason)
-        for task, claim in zip(tasks, found or (), strict=False):
-            self._places.put(gang.job.key, task.role, claim.node)
-        return found
+        if found is None:
+            return None
+        for number, claim in zip(rest, found, strict=True):
+            self._places.put(gang.job.key, tasks[number].role, claim.node)
+            claims[number] = claim
+        return claims
+
+    def _moved(self, job: JobInfo, role: str, node: int) -> None:
+        """Note and say that a task goes where it is moved to."""
+        assert self._places is not None
+        self._places.put(job.key, role, node)
+        self._say(job.key, f"{self.resources.nodes[node].name}, where it was moved to")
 
     def _say(self, job: tuple[str, str], reason: str) -> None:
         """Say why tasks of a job are where they are; of many sentences the first ones."""
@@ -238,7 +264,15 @@ class _Placing:
     def wait(self, gang: Gang) -> None:
         """Say why a gang is not placed, if that has not been said."""
         if gang.job.key not in self._said:
-            self._wait(gang, why_not(gang, missing(gang), self.resources))
+            self._wait(gang, self._why_not(gang))
+
+    def _why_not(self, gang: Gang) -> str:
+        """Return why a gang finds no place, for people: what is kept for its own tasks is not the reason."""
+        tasks = missing(gang)
+        self._targets.give(gang.job.key, tasks)
+        reason = why_not(gang, tasks, self.resources)
+        self._targets.keep_again()
+        return reason
 
     def give_back(self, gang: Gang) -> None:
         """Delete what is bound of a gang that was not whole in time."""
@@ -260,11 +294,16 @@ class _Placing:
                 self._decided.waits.append(PodWait(pod, self.resources.why_not(pod)))
 
     def _claim(self, pod: PodInfo) -> TaskPlacement | None:
-        """Put a pod on the node that the policy chooses, where it grows a job; else where the rule wants it."""
+        """Put a pod on the node that it was moved to or that the policy chooses; else where the rule wants it."""
         job = self._places.job_of(pod) if self._places is not None else None
-        if self._places is None or job is None or not self.resources.fitting(pod).any():
+        if self._places is None or job is None:
             return self.resources.claim(pod)
         task = GangTask(pod.role, pod.requests, pod.constraints, pod.namespace, pod.labels, pod)
+        if moved := self._targets.give(job.key, [task]):
+            self._moved(job, pod.role, moved[0])
+            return self.resources.claim_on(pod, moved[0])
+        if not self.resources.fitting(pod).any():
+            return None
         chosen = self._places.choose(job, [task])
         claim = self.resources.claim_on(pod, chosen.nodes[0]) if chosen else None
         if claim is not None and chosen is not None:

@@ -83,7 +83,7 @@ class FreeNodeResources:
         places = [(pod, self._index[pod.node]) for pod in here] if neighbours else []
         self._neighbours = Neighbours(nodes, places) if neighbours else None
         self._kept = np.zeros_like(self._whole)
-        self._kept_for = ""
+        self._kept_for: dict[int, str] = {}  # by the node's index
 
     def may(self, constraints: Constraints) -> NDArray[np.bool_]:
         """Return the nodes that a pod may go to, full or not, (nodes,)."""
@@ -156,10 +156,33 @@ class FreeNodeResources:
         """
         for claim in claims:
             self._take(claim.node, claim.demand)
-            self._kept[claim.node] += claim.demand
+            self._keep(claim, words)
             if self._neighbours is not None:
                 self._neighbours.keep(claim.task, claim.node)
-        self._kept_for = words
+
+    def keep_on(self, task: PlaceableTask, node: str, words: str) -> TaskPlacement | None:
+        """Keep room on a node for a task that is on its way; return None where that node is not there.
+
+        Args:
+            task: counts as being there, also for its neighbours.
+            node: its name.
+            words: whose the room is, for people.
+        """
+        index = self._index.get(node)
+        if index is None:
+            return None
+        claim = self._claim(task, index, self._vector(task.requests))
+        self._keep(claim, words)
+        return claim
+
+    def release(self, claim: TaskPlacement) -> None:
+        """Undo `keep_on`."""
+        self.give_back(claim)
+        self._kept[claim.node] -= claim.demand
+
+    def _keep(self, claim: TaskPlacement, words: str) -> None:
+        self._kept[claim.node] += claim.demand
+        self._kept_for[claim.node] = words
 
     def why_not(self, task: PlaceableTask) -> str:
         """Return why a task fits nowhere, for people, as kube-scheduler words it."""
@@ -182,8 +205,9 @@ class FreeNodeResources:
                 most = max(0.0, float(self.free[may, number].max()))
                 reasons[f"short of {name}: it takes {task.requests.get(name, 0):g}, at most {most:g} free"] = count
         found = [f"{count} {reason}" for reason, count in sorted(reasons.items(), key=lambda each: -each[1])]
-        if kept.any():
-            found.append(f"room on {self.names_of(np.flatnonzero(kept))} is kept for {self._kept_for}")
+        for words in dict.fromkeys(self._kept_for.values()):
+            if where := [node for node in np.flatnonzero(kept).tolist() if self._kept_for.get(node) == words]:
+                found.append(f"room on {self.names_of(where)} is kept for {words}")
         return f"0/{len(self.nodes)} nodes are available: {'; '.join(found)}"
 
     def names_of(self, numbers: Iterable[int]) -> str:

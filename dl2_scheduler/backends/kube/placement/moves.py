@@ -2,15 +2,15 @@
 
 A pod that is deleted in order is drained: its worker or server hands over what it has, and leaves by a plan of its
 job's coordinator. The operator makes another pod, as the job is to have as many as before, and the binder gives it the
-node that the move was for (`ExpectedPods`). If that node is full by then, or refuses the pod, it goes where any other
-would. So a job has a task less from the leaving to the joining; the last of its role leaves when the other has joined.
+node that the move was for, where it has kept the room meanwhile (`expected_pods`). If that node is gone by then, or
+refuses the pod, or none came in time, it goes where any other would. So a job has a task less from the leaving to the
+joining; the last of its role leaves when the other has joined.
 
 Only jobs that were scaled while they trained here are moved: of them it is known that their workers may come and go,
 and what a join costs here. A pod with volumes, or that asks about pods beside it, stays.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -18,8 +18,9 @@ import numpy as np
 
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
+from dl2_scheduler.backends.kube.placement.expected_pods import ExpectedPods, TargetRoom
 from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources
-from dl2_scheduler.backends.kube.placement.policy_places import Expected, PolicyPlaces, seen_resources
+from dl2_scheduler.backends.kube.placement.policy_places import PolicyPlaces, seen_resources
 from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, JobId
@@ -31,48 +32,6 @@ from k8s.foundation.names import SERVER, WORKER
 log = logging.getLogger(__name__)
 
 _ROLES = (WORKER, SERVER)
-_EXPECTED_SECONDS = 300.0
-"""After which a pod that was expected on a node is no longer."""
-
-
-class ExpectedPods:
-    """`ExpectedPods` are those that are to be bound to a node, as a task was moved there. Safe from several threads.
-
-    Args:
-        now: unix seconds.
-    """
-
-    def __init__(self, now: Callable[[], float]):
-        self._now = now
-        self._lock = threading.Lock()
-        self._all: list[tuple[tuple[str, str], str, str, float]] = []  # job, role, node, until when
-
-    def add(self, job: tuple[str, str], role: str, node: str) -> None:
-        """Expect a pod.
-
-        Args:
-            job: namespace and name.
-            role: of the pod.
-            node: where it is to go.
-        """
-        with self._lock:
-            self._all.append((job, role, node, self._now() + _EXPECTED_SECONDS))
-
-    def bound(self, pod: PodInfo, node: str) -> None:
-        """Expect a pod of that job and role no more on this node, or, where it went elsewhere, on the first one."""
-        with self._lock:
-            own = [each for each in self._all if each[:2] == (pod.key, pod.role)]
-            if own:
-                self._all.remove(next((each for each in own if each[2] == node), own[0]))
-
-    def nodes(self) -> Expected:
-        """Return the nodes on which pods are expected, by job and role."""
-        with self._lock:
-            self._all = [each for each in self._all if each[3] > self._now()]
-            found: dict[tuple[tuple[str, str], str], list[str]] = {}
-            for job, role, node, _ in self._all:
-                found.setdefault((job, role), []).append(node)
-            return {key: tuple(nodes) for key, nodes in found.items()}
 
 
 class PodMover:
@@ -124,6 +83,7 @@ class PodMover:
         steady = {job.key for job in jobs if _is_steady(job, tasks[job.key], allocation)}
         names = {name for job in jobs for role in (job.workers, job.servers) for name in role.requests}
         resources = FreeNodeResources(nodes, bound, sorted(names | seen_resources(nodes)), NodeRule.SPREAD)
+        TargetRoom(resources, jobs, bound, self._expected.all())  # of moves that are not over
         places = PolicyPlaces(self._mover.policy, nodes, bound, jobs, resources)
         view, here = places.running(steady)
         movable = self._movable()
@@ -142,13 +102,14 @@ class PodMover:
         for role in np.unique(move.roles).tolist():
             alike = sorted((pod for pod in here if pod.role == _ROLES[role]), key=lambda pod: (pod.created, pod.name))
             for pod in alike[-move.roles.count(role) :]:
-                self._expected.add(job.key, pod.role, target)
+                self._expected.add(pod, target)
                 try:
                     self._writer.delete(pod)
                 except NotLeading:
+                    self._expected.stays(pod)
                     raise
                 except ApiError as error:
-                    self._expected.bound(pod, target)
+                    self._expected.stays(pod)
                     log.warning("%s/%s could not be moved: %s", pod.namespace, pod.name, error)
                     continue
                 moved = True

@@ -6,7 +6,6 @@ A node is one group: a pod is bound to a node, and which socket it runs on is th
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -26,11 +25,6 @@ _GPU_ENDING = "/gpu"
 """Of the resources that are GPUs, as in nvidia.com/gpu."""
 
 Key = tuple[str, str]
-
-Expected = Mapping[tuple[Key, str], Sequence[str]]
-"""Names of the nodes that tasks which are being moved go to, by their job and role."""
-
-NONE_EXPECTED: Expected = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,6 @@ class PolicyPlaces:
         bound: pods that have a node, whosever they are.
         jobs: that this scheduler serves.
         resources: what is free on the nodes.
-        expected: where tasks go that are being moved.
     """
 
     def __init__(
@@ -72,10 +65,8 @@ class PolicyPlaces:
         bound: Sequence[PodInfo],
         jobs: Sequence[JobInfo],
         resources: FreeNodeResources,
-        expected: Expected = NONE_EXPECTED,
     ):
         self._policy, self._resources = policy, resources
-        self._expected = {key: list(names) for key, names in expected.items()}
         self._names = tuple(node.name for node in nodes)
         amounts = [_amounts(node.allocatable) for node in nodes]
         self._machines = Machines(tuple(plain_hardware(math.ceil(cpus), gpus) for cpus, gpus in amounts))
@@ -116,8 +107,6 @@ class PolicyPlaces:
         missing = {role: [number for number, task in enumerate(tasks) if task.role == role] for role in _ROLES}
         if not any(missing.values()):
             return NodesChosen({}, "")
-        if (moved := self._moved(job.key, missing)) is not None:
-            return moved
         view, index = self._view(job, tasks, missing)
         answer = self._policy.place(view, self._names)
         if index not in answer.places.groups:
@@ -129,23 +118,6 @@ class PolicyPlaces:
             for number, node in zip(missing[role], of_role, strict=True)
         }
         return NodesChosen(nodes, answer.reasons[index])
-
-    def _moved(self, job: Key, missing: Mapping[str, Sequence[int]]) -> NodesChosen | None:
-        """Return the nodes that a job's tasks are being moved to; None: not all that it misses are, or a node is gone.
-
-        Args:
-            job: namespace and name.
-            missing: indices of tasks, by role.
-        """
-        wanted = {role: self._expected.get((job, role), [])[: len(missing[role])] for role in _ROLES}
-        known = all(name in self._names for names in wanted.values() for name in names)
-        if not known or any(len(wanted[role]) < len(missing[role]) for role in _ROLES):
-            return None
-        for role in _ROLES:
-            del self._expected.get((job, role), [])[: len(missing[role])]
-        pairs = [pair for role in _ROLES for pair in zip(missing[role], wanted[role], strict=True)]
-        to = " ".join(dict.fromkeys(name for _, name in pairs))
-        return NodesChosen({number: self._names.index(name) for number, name in pairs}, f"{to}, where it was moved to")
 
     def running(self, steady: Collection[Key]) -> tuple[PlacementView, list[JobInfo]]:
         """Return what a policy sees of the tasks that run, and the jobs in its order: none misses anything.

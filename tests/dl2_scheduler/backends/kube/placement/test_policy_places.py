@@ -5,6 +5,7 @@ import pytest
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.placement.binding import decide
+from dl2_scheduler.backends.kube.placement.expected_pods import ExpectedPod
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import Places
@@ -17,9 +18,9 @@ def guarded(policy) -> GuardedPlacement:
     return GuardedPlacement(named, spread_placement())
 
 
-def decided(nodes, pods, jobs=(), policy="best-fit", now=NOW):
+def decided(nodes, pods, jobs=(), policy="best-fit", now=NOW, expected=()):
     read = [node_of(each) for each in nodes], [pod_of(each) for each in pods], [job_of(each) for each in jobs]
-    return decide(*read, now, NodeRule.SPREAD, policy=guarded(policy))
+    return decide(*read, now, NodeRule.SPREAD, policy=guarded(policy), expected=expected)
 
 
 def where(found):
@@ -155,6 +156,23 @@ def test_pods_beyond_the_minimum_are_placed_one_by_one():
     assert found.placed == {("default", "one"): "b by mine"}
     web = decided(nodes, [pod("web", cpu="1")], (), Watching(waits))  # no job's: the rule decides
     assert where(web) == {"web": "a"}
+
+
+def test_room_that_a_task_beyond_the_minimum_moves_to_is_kept_and_others_hear_for_whom():
+    """Its job has two of three workers; a pod of nobody, which is older, would fill the target."""
+    there = ("one-coordinator", "one-server-0", "one-worker-0", "one-worker-1")
+    pods = gang("one", 2, 1, least="1,1", nodes=dict.fromkeys(there, "a"))
+    nodes, jobs = [node("a", cpu="3.1"), node("b", cpu="1")], [job("one", allocation=(3, 1))]
+    expected = [ExpectedPod(("default", "one"), "worker", "b", "uid of one that went", NOW + 60)]
+    web = pod("web", created=-9)
+    early = decided(nodes, [*pods, web], jobs, on(0), expected=expected)
+    assert not early.bindings
+    assert "room on b is kept for one, of which a worker moves there" in early.waits[0].reason
+    late = decided(nodes, [*pods, web, pod("one-worker-2", job="one", role="worker")], jobs, on(0), expected=expected)
+    assert where(late) == {"one-worker-2": "b"}
+    assert late.placed == {("default", "one"): "b, where it was moved to"}
+    assert where(decided(nodes, [*pods, web], [job("one", allocation=(2, 1))], expected=expected)) == {"web": "b"}
+    assert where(decided(nodes, [*pods, web], expected=expected)) == {"web": "b"}
 
 
 def test_gpus_are_told_from_cpus():
