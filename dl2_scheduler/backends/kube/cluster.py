@@ -10,9 +10,11 @@ from dl2_scheduler.backends.kube import views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
+from dl2_scheduler.backends.kube.placed_jobs import placed_jobs
 from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.readonly_view import Onlookers
 from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
+from dl2_scheduler.backends.slot_samples import SlotSamples
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot
 from k8s.foundation.api_server import ApiError, ApiServer, Conflict, NotFound, job_path
@@ -64,6 +66,9 @@ class KubernetesCluster:
         self._began_slot = clock.now()
         self._slot = memory.slot
         self._before: list[JobInfo] = []
+        self._epochs: dict[str, float] = {}  # at the slot's start, of all jobs, by uid
+        self._nodes: list[str] = []  # of the snapshot
+        self._samples = SlotSamples()
         self._granted: dict[str, Grant] = {}
         self._written: dict[str, JobInfo] = {}  # by uid, as written in this slot: the watch may be behind
         self._failed: dict[str, str] = {}
@@ -82,11 +87,13 @@ class KubernetesCluster:
     def snapshot(self) -> Snapshot:
         """See `Cluster.snapshot`."""
         self._began_slot = self._clock.now()
-        self._before = views.scaled([self._latest(job) for job in self._view.jobs()])
+        jobs = self._view.jobs()
+        self._epochs = {job.uid: job.status.epoch for job in jobs}
+        self._before = views.scaled([self._latest(job) for job in jobs])
         told = [job.allotment.slot + 1 for job in self._before if job.allotment]  # where the folder has been lost
         self._slot = max([self._memory.slot, *told])
         self._granted, self._failed = {}, {}
-        return views.snapshot_of(
+        seen = views.snapshot_of(
             self._slot,
             self._slot_seconds,
             self._view.nodes(),
@@ -95,6 +102,8 @@ class KubernetesCluster:
             self._memory.began,
             self._memory.slots_run,
         )
+        self._nodes = [node.name for node in seen.nodes]
+        return seen
 
     def apply(self, allocation: Allocation) -> None:
         """See `Cluster.apply`. Jobs that shrink are written first, so that their room is free the sooner."""
@@ -167,9 +176,9 @@ class KubernetesCluster:
         return bool(now - known) or bool({uid for uid, grant in self._granted.items() if grant.workers} - now)
 
     def _measure(self) -> SlotOutcome:
-        now = {job.uid: job for job in self._view.jobs()}
+        now, there = {job.uid: job for job in self._view.jobs()}, self._view.pods()
         pods: dict[tuple[str, str], list[PodInfo]] = {}
-        for pod in self._view.pods():
+        for pod in there:
             pods.setdefault(pod.key, []).append(pod)
         at, outcomes, ran, notes = self._clock.now(), [], {}, {}
         for before in self._before:
@@ -191,7 +200,9 @@ class KubernetesCluster:
         self._memory.ran(runs, most)
         self._notes = notes
         speeds = tuple(views.speeds(views.scaled(list(now.values()))))
-        return SlotOutcome(self._slot, outcomes, speeds, self._began_slot - self._memory.began, at - self._memory.began)
+        placed = self._samples.at_end_of_slot(placed_jobs(list(now.values()), there, self._epochs), self._nodes)
+        began = self._memory.began
+        return SlotOutcome(self._slot, outcomes, speeds, self._began_slot - began, at - began, placed)
 
 
 def _more(job: JobInfo, grant: Grant) -> int:

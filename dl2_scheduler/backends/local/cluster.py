@@ -17,7 +17,7 @@ from dl2_scheduler.backends.local.placing import place
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime, LauncherEnding
 from dl2_scheduler.backends.local.seating import seated
 from dl2_scheduler.backends.local.settling import NOWHERE, LocalPlacement, Settling
-from dl2_scheduler.backends.local.slot_samples import SlotSamples
+from dl2_scheduler.backends.slot_samples import SlotSamples
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
@@ -65,7 +65,7 @@ class LocalCluster:
         self._rule = rule
         self._settling = Settling(self._nodes, placing.policy, records.began, placing.most_moves) if placing else None
         self._pins = CorePins(self._nodes, placing.cores, runtime, placing.threads) if placing else None
-        self._samples = SlotSamples(self._nodes)
+        self._samples = SlotSamples()
         self._places: Mapping[int, NodePlaces] = {}
         self._actions = Actions(records, runtime, clock)
         self._coordinators = Coordinators(runtime)
@@ -259,7 +259,8 @@ class LocalCluster:
         told = [record for record in self._records.active() if record.number in self._reports]
         speeds = map(views.speed_of, told)  # of held jobs too: they tell about their types
         self._speeds = tuple(speed for speed in speeds if speed is not None)
-        placed = self._samples.at_end_of_slot(self._records.active(), self._reports)
+        there = views.placed_jobs(self._records.active(), self._reports)
+        placed = self._samples.at_end_of_slot(there, [node.name for node in self._nodes])
         ended = self._clock.now() - began
         return SlotOutcome(self._slot, outcomes, self._speeds, self._began_slot - began, ended, placed)
 

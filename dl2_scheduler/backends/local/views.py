@@ -1,6 +1,6 @@
 """This module shows records of jobs as policies, the loop and operators see them. It is pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from dl2_scheduler.backends.local import decide, holding
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import JobReport
+from dl2_scheduler.backends.slot_samples import PlacedJob
 from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
@@ -39,6 +40,23 @@ def speed_of(record: JobRecord) -> SpeedReport | None:
     if not (record.samples_per_second > 0 and record.workers and record.servers):
         return None
     return SpeedReport(record.name, record.document.model, record.servers, record.workers, record.samples_per_second)
+
+
+def placed_jobs(records: Sequence[JobRecord], heard: Collection[int]) -> list[PlacedJob]:
+    """Return the jobs that have tasks, with where these are.
+
+    Args:
+        records: of all jobs that have not ended.
+        heard: numbers of those that have just told how they are.
+    """
+    found = []
+    for record in records:
+        whole = tuple(map(len, record.places)) == (record.workers, record.servers)
+        tells = record.number in heard and record.phase is LiveJobPhase.RUNNING and whole
+        speed = record.samples_per_second if tells else 0.0
+        if record.phase.has_processes:
+            found.append(PlacedJob(record.number, record.document.model, *record.places, speed))
+    return found
 
 
 def outcome_of(before: JobRecord, now: JobRecord, grant: Grant, note: str, began: float) -> JobOutcome:

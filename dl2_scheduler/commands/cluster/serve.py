@@ -93,18 +93,16 @@ def serve(
     driving = Driving(policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model)
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
-        _refuse_options_of_this_machine(slots, isolation, refit)
+        _refuse_options_of_this_machine(slots, isolation)
         _serve_kube(length, driving, state, namespace or (), context, pages.probes)
     else:
         _refuse_options_of_kubernetes({"--namespace": namespace, "--context": context, "--probes": pages.probes})
         _serve_local(slots, length, driving, state, isolation)
 
 
-def _refuse_options_of_this_machine(slots: str | None, isolation: IsolationMode, refit: bool) -> None:
+def _refuse_options_of_this_machine(slots: str | None, isolation: IsolationMode) -> None:
     if slots is not None or isolation is not IsolationMode.AUTO:
         raise BadInput("--slots and --isolation are of a cluster of this machine: leave them out with --kube")
-    if refit:
-        raise BadInput("--refit: slots of Kubernetes do not tell how fast jobs train at which places: leave it out")
 
 
 def _refuse_options_of_kubernetes(options: Mapping[str, object]) -> None:

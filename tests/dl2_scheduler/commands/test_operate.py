@@ -16,10 +16,8 @@ from dl2_scheduler.live.history import History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.service import ClusterService, serving
 from dl2_scheduler.live.slot_loop import SlotLoop
-from dl2_scheduler.policies.placement.speed_model import save_speed_model
 from dl2_scheduler.policies.registry import make_live_policy
 from tests.dl2_scheduler.played_cluster import document
-from tests.dl2_scheduler.policies.placement.fitted import drawn_model
 
 
 @pytest.fixture
@@ -173,14 +171,11 @@ def test_an_option_of_kubernetes_alone_is_told(tmp_path, option):
         (("--slots", "2x8", "--refit"), "--refit: spread has no model of speeds to fit anew"),
         (("--slots", "2x8", "--move-tasks", "1"), "spread knows no speeds by which a move could be costed"),
         (("--slots", "2x8", "--move-tasks", "-1"), "--move-tasks is -1: give how many tasks"),
-        (("--kube", "--placement", "local-search:{model}", "--refit"), "--refit: slots of Kubernetes do not tell"),
     ],
 )
 def test_what_a_placement_policy_cannot_do_is_refused_before_anything_begins(tmp_path, options, told):
-    save_speed_model(tmp_path / "model", drawn_model())
     folder = tmp_path / "state"
-    given = [option.format(model=tmp_path / "model") for option in options]
-    result = CliRunner().invoke(app, ["serve", *given, "--folder", str(folder)])
+    result = CliRunner().invoke(app, ["serve", *options, "--folder", str(folder)])
     assert result.exit_code == 2
     assert told in result.output
     assert not folder.exists()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from dl2_scheduler.backends.local.slot_samples import SlotSamples
+from dl2_scheduler.backends.slot_samples import SlotSamples
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.measured import MeasuredJob, MeasuredPlacement
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
@@ -53,7 +53,7 @@ def test_a_cluster_that_only_counts_tasks_says_nothing(serve):
 
 
 def test_without_jobs_there_is_nothing_to_say():
-    assert SlotSamples(()).at_end_of_slot([], ()) is None
+    assert SlotSamples().at_end_of_slot([], ()) is None
 
 
 PLACED = MeasuredPlacement((MeasuredJob("m", (0,), (1, 1), (33.5,)),))
