@@ -3,12 +3,16 @@
 What it does or dies of cannot touch the decisions.
 """
 
+import array
+import fcntl
 import logging
 import os
 import subprocess
+import termios
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -17,7 +21,10 @@ _NICENESS = 10
 _CHUNK = 1 << 16
 _MOST_HEARD = 1000
 _PATIENCE = 5.0
+FROZEN_SECONDS = 120.0
+"""In which a program that has lines to read did nothing at all: it is stopped, or stuck."""
 _LONG = 10  # lines that a program has to be told before its end is none of a row
+_USER_TIME = 11  # of the fields behind the name in /proc/PID/stat, as proc(5) counts from 3 on
 _MOST_DOUBLINGS = 6  # of the lines between two starts
 
 
@@ -25,19 +32,23 @@ class SideProgram:
     """A `SideProgram` is told lines on its stdin and says lines on its stdout. It ends where its stdin does.
 
     It is started when there is something to tell it, and so again after it has ended; ever less often where it always
-    ends soon, or before it has said anything.
+    ends soon, or before it has said anything. One that leaves lines unread and does not run meanwhile is ended.
 
     Args:
         name: for logs.
         command: the command of the program.
         output: file that takes its stderr.
+        now: seconds, of a clock that never goes back.
 
     Attributes:
         trouble: how it ended, the last time that it did though nobody asked; "": it has not.
     """
 
-    def __init__(self, name: str, command: Sequence[str], output: Path):
+    def __init__(self, name: str, command: Sequence[str], output: Path, now: Callable[[], float] = time.monotonic):
         self.trouble = ""
+        self._now = now
+        self._ran = 0.0, 0  # the time at which it was seen to go on, and its processor time then
+        self._frozen = ""  # what is said of its end
         self._name, self._command, self._output = name, tuple(command), output
         self._process: subprocess.Popen[str] | None = None
         self._told = self._deaths = self._rest = (
@@ -48,6 +59,7 @@ class SideProgram:
 
     def tell(self, line: str) -> None:
         """Say something; nothing happens where it does not listen."""
+        self._end_if_frozen()
         process = self._running()
         if process is None or process.stdin is None:
             return
@@ -79,9 +91,23 @@ class SideProgram:
             process.kill()
             process.wait()
 
+    def _end_if_frozen(self) -> None:
+        """End it where it has not run for long, though there is something to read for it."""
+        process, now = self._process, self._now()
+        if process is None or process.stdin is None or process.poll() is not None:
+            return
+        ticks = _ticks(process.pid)
+        if ticks != self._ran[1] or not _unread(process.stdin.fileno()):
+            self._ran = now, ticks
+        elif now - self._ran[0] >= FROZEN_SECONDS:
+            self._frozen = f"it did nothing for {now - self._ran[0]:.0f} s, though it was told of slots, and was ended"
+            process.kill()
+            process.wait()
+
     def _running(self) -> "subprocess.Popen[str] | None":
         if self._process is not None and (status := self._process.poll()) is not None:
-            self.trouble = f"it ended with status {status}; {self._output} says why"
+            self.trouble = self._frozen or f"it ended with status {status}; {self._output} says why"
+            self._frozen = ""
             self._deaths = 0 if self._told >= _LONG and self._spoke else self._deaths + 1
             self._rest = 2 ** min(max(self._deaths - 1, 0), _MOST_DOUBLINGS) - 1
             log.error("%s: %s; it is started again after %d slots", self._name, self.trouble, self._rest)
@@ -93,6 +119,7 @@ class SideProgram:
         elif self._process is None:
             try:
                 self._process, self._told, self._spoke = self._started(), 0, False
+                self._ran = self._now(), 0
             except OSError as error:
                 self.trouble = f"it cannot be started: {error}"
                 log.error("%s: %s", self._name, self.trouble)  # noqa: TRY400  # for operators
@@ -121,6 +148,22 @@ class SideProgram:
             for line in process.stdout:
                 self._spoke = True
                 self._heard.append(line.rstrip("\n"))
+
+
+def _ticks(pid: int) -> int:
+    """Return the processor time that a process has used, in the kernel's ticks; -1: it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return -1
+    return int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])
+
+
+def _unread(descriptor: int) -> int:
+    """Return the bytes in a pipe that nobody has read yet."""
+    found = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, found)
+    return found[0]
 
 
 def told(descriptor: int = 0) -> Iterator[str]:

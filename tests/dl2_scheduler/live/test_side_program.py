@@ -1,9 +1,12 @@
 """Programs beside the loop: told of the latest only, started again, ended with it."""
 
 import os
+import signal
 import sys
 
-from dl2_scheduler.live.side_program import SideProgram, told
+import pytest
+
+from dl2_scheduler.live.side_program import FROZEN_SECONDS, SideProgram, told
 from tests.dl2_scheduler.hearing import listen
 
 SECONDS = 60.0
@@ -83,3 +86,68 @@ def test_a_program_that_cannot_be_started(tmp_path):
     side.tell("one")
     assert side.trouble.startswith("it cannot be started: ")
     side.close()
+
+
+class FrozenAt:
+    """A program that answers, and is stopped then."""
+
+    def __init__(self, folder):
+        self.time = 0.0
+        self.side = SideProgram("echo", [sys.executable, "-c", ECHO], folder / "log", now=lambda: self.time)
+        self.heard = listen(self.side)
+        self.side.tell("one")
+        self.heard.wait()
+        self.process = self.side._process
+        os.kill(self.process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    def tell(self, at):
+        self.time = at
+        self.side.tell(f"at {at}")
+
+
+@pytest.fixture
+def frozen(tmp_path):
+    made = FrozenAt(tmp_path)
+    yield made
+    os.kill(made.process.pid, signal.SIGCONT) if made.process.poll() is None else None
+    made.side.close()
+
+
+def test_a_frozen_program_is_ended_after_a_while_said_once_and_started_again(frozen, caplog):
+    for at in (1.0, 2.0, FROZEN_SECONDS):
+        frozen.tell(at)
+        assert frozen.process.poll() is None
+    frozen.tell(1.0 + FROZEN_SECONDS)
+    assert frozen.process.poll() == -signal.SIGKILL
+    assert frozen.side._process is not frozen.process
+    frozen.heard.wait()
+    assert frozen.side.heard()[-1] == f"AT {1.0 + FROZEN_SECONDS}"
+    assert "it did nothing for 12" in frozen.side.trouble
+    frozen.tell(3.0 + FROZEN_SECONDS)
+    assert sum("it did nothing" in record.message for record in caplog.records) == 1
+
+
+def test_a_program_that_has_nothing_to_read_is_not_frozen(tmp_path):
+    """As one whose slots are long: it waits, and takes no time."""
+    time = [0.0]
+    side = SideProgram("echo", [sys.executable, "-c", ECHO], tmp_path / "log", now=lambda: time[0])
+    heard = listen(side)
+    for line in range(3):
+        time[0] += 2 * FROZEN_SECONDS
+        side.tell(str(line))
+        heard.wait()
+        process = side._process
+        assert process is not None
+        assert process.poll() is None
+    assert side.heard() == ["0", "1", "2"]
+    side.close()
+    assert side.trouble == ""
+
+
+def test_a_program_that_goes_on_is_not_frozen_by_the_clock_alone(frozen):
+    frozen.tell(1.0)
+    os.kill(frozen.process.pid, signal.SIGCONT)
+    frozen.heard.wait()
+    frozen.tell(1.0 + 2 * FROZEN_SECONDS)
+    assert frozen.process.poll() is None
