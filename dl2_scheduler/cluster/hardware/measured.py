@@ -10,6 +10,10 @@ MOST_PERMUTED = 4
 """Groups up to which placements that differ only in the groups' numbers are recognised as the same."""
 
 
+PlacementKey = tuple[Any, ...]
+"""What all placements have that differ only in the order of jobs and the numbers of groups."""
+
+
 @dataclass(frozen=True)
 class MeasuredJob:
     """A `MeasuredJob` is one job of a placement.
@@ -47,14 +51,14 @@ class MeasuredPlacement:
     others: tuple[float, ...] = ()
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> PlacementKey:
         """Return what all placements have that differ only in the order of jobs and the numbers of groups."""
         return placement_key([(job.model, job.workers, job.servers) for job in self.jobs])
 
 
 def merged(rows: Iterable[MeasuredPlacement]) -> tuple[MeasuredPlacement, ...]:
     """Return rows of which no two have the same placement: what was measured several times is one row."""
-    found: dict[tuple[Any, ...], list[MeasuredPlacement]] = {}
+    found: dict[PlacementKey, list[MeasuredPlacement]] = {}
     for row in rows:
         found.setdefault(row.key, []).append(_ordered(row))
     return tuple(_joined(same) for same in found.values())
@@ -83,12 +87,12 @@ Places = tuple[str, tuple[int, ...], tuple[int, ...]]
 """A job's model, and the groups of its workers and its servers."""
 
 
-def placement_key(jobs: Sequence[Places]) -> tuple[Any, ...]:
+def placement_key(jobs: Sequence[Places]) -> PlacementKey:
     """Return what all placements have that differ only in the order of jobs and the numbers of groups."""
     return canonical(jobs)[0]
 
 
-def canonical(jobs: Sequence[Places]) -> tuple[tuple[Any, ...], Mapping[int, int]]:
+def canonical(jobs: Sequence[Places]) -> tuple[PlacementKey, Mapping[int, int]]:
     """Return the least form of a placement over all numberings of its groups, and that numbering.
 
     The form has the jobs in an order of their own, each as `Places` with sorted groups.

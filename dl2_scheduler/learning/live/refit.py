@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from dl2_scheduler.policies.learnt.placer_files import SPEEDS_FILE
 from dl2_scheduler.policies.placement.registry import folder_of
 
 log = logging.getLogger(__name__)
+
+
+_KEPT = "kept, as a new fit is not surely better"
+_BACK = "set back to the first one, as fits had made it worse"
 
 
 class Refitter:
@@ -35,10 +40,11 @@ class Refitter:
                 self._said = said["trouble"]
                 log.error("refitting: slot %d: %s", slot, self._said)
                 continue
-            what = "fitted anew" if said["written"] else "kept, as a new fit would be worse"
+            what = "fitted anew" if said["written"] else _BACK if said["back"] else _KEPT
             self._said = (
-                f"{what} after slot {said['slot']}: {said['error']:.1%} off {said['held_out']} placements that it was "
-                f"not fitted to, {said['before']:.1%} before; {said['rows']} placements of live slots"
+                f"{what} after slot {said['slot']}: a new fit is {said['error']:.1%} off {said['held_out']} placements "
+                f"that nothing was fitted to, the one before {said['before']:.1%}, the first {said['first']:.1%}; "
+                f"{said['rows']} placements of live slots"
             )
             log.info("refitting: %s %s", self._model, self._said)
 
@@ -61,13 +67,15 @@ def model_to_refit(placement: str) -> Path:
     """Return the folder of the model of speeds that a placement policy has.
 
     Raises:
-        BadInput: it has none, or torch is not installed.
+        BadInput: it has none, it cannot be written, or torch is not installed.
     """
     folder = folder_of(placement)
     if folder is None or not (folder / SPEEDS_FILE).exists():
         raise BadInput(
             f"--refit: {placement} has no model of speeds to fit anew: give local-search:MODEL or learnt:RUN"
         )
+    if not os.access(folder, os.W_OK):
+        raise BadInput(f"--refit: {folder} cannot be written: give a folder that can, or leave it out")
     if importlib.util.find_spec("torch") is None:
         raise BadInput("--refit needs torch, which is not installed here: install the extra learning, or leave it out")
     return folder.absolute()

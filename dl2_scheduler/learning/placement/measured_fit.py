@@ -107,10 +107,19 @@ def errors_of(speeds: PlacedSpeed, rows: Sequence[MeasuredPlacement], models: Se
     """
     found: dict[str, list[float]] = {model: [] for model in models}
     for row in rows:
-        predicted: Floats = speeds.rates(arrays_of(row, models))
-        for job, speed in zip(row.jobs, predicted.tolist(), strict=True):
-            found[job.model].append(abs(speed - job.speed) / job.speed)
+        for job, error in zip(row.jobs, _errors_at(speeds, row, models), strict=True):
+            found[job.model].append(error)
     return found
+
+
+def mean_error(speeds: PlacedSpeed, row: MeasuredPlacement, models: Sequence[str]) -> float:
+    """Return the mean of |predicted - measured| / measured of the jobs of one placement; see `errors_of`."""
+    return float(np.mean(_errors_at(speeds, row, models)))
+
+
+def _errors_at(speeds: PlacedSpeed, row: MeasuredPlacement, models: Sequence[str]) -> list[float]:
+    predicted: Floats = speeds.rates(arrays_of(row, models))
+    return [abs(speed - job.speed) / job.speed for job, speed in zip(row.jobs, predicted.tolist(), strict=True)]
 
 
 def folds(rows: Sequence[MeasuredPlacement], count: int, seed: int = 0) -> list[list[MeasuredPlacement]]:
