@@ -7,7 +7,9 @@ so that one that hangs keeps nobody; it is not asked again until that thread has
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -19,7 +21,7 @@ from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove, check_moves
 log = logging.getLogger(__name__)
 
 SECONDS = 30.0
-"""Within which a policy has to answer, by default."""
+"""Within which a policy has to answer and say why, by default; and whatever it is asked while a slot waits for it."""
 
 Answer = TypeVar("Answer")
 
@@ -78,11 +80,19 @@ class GuardedPlacement:
     Args:
         policy: is asked.
         fallback: is trusted.
-        seconds: within which the policy has to answer.
+        seconds: within which the policy has to answer, and say why.
+        now: seconds, of a clock that never goes back.
     """
 
-    def __init__(self, policy: ExplainedPlacement, fallback: ExplainedPlacement, seconds: float = SECONDS):
-        self._policy, self._fallback, self._seconds = policy, fallback, seconds
+    def __init__(
+        self,
+        policy: ExplainedPlacement,
+        fallback: ExplainedPlacement,
+        seconds: float = SECONDS,
+        now: Callable[[], float] = time.monotonic,
+    ):
+        self._policy, self._fallback, self._seconds, self._now = policy, fallback, seconds, now
+        self._slot_ends = self._ends = float("inf")
         self._one_at_a_time = threading.Lock()
         self._asked: threading.Thread | None = None
         self._told: set[str] = set()
@@ -92,6 +102,15 @@ class GuardedPlacement:
     def name(self) -> str:
         """The name of the policy."""
         return self._policy.name
+
+    @contextmanager
+    def one_slot(self) -> Iterator[None]:
+        """Let all that is asked in this context together take no longer than one answer may: a slot waits for it."""
+        self._slot_ends = self._now() + self._seconds
+        try:
+            yield
+        finally:
+            self._slot_ends = float("inf")
 
     def place(self, view: PlacementView, nodes: Sequence[str]) -> PlacementAnswer:
         """Return a placement that can be done.
@@ -103,6 +122,7 @@ class GuardedPlacement:
         if not view.missing.any():
             return PlacementAnswer(Places())
         with self._one_at_a_time:
+            self._ends = self._now() + self._seconds
             self._tell_unknown(view.models)
 
             def ask() -> Places:
@@ -133,13 +153,21 @@ class GuardedPlacement:
             check_moves(view, moves, terms)
             return moves
 
-        with self._one_at_a_time:
+        if not self._one_at_a_time.acquire(timeout=self._seconds):
+            return self._not_moved(f"it has been asked to place for {self._seconds:g} s")
+        try:
+            self._ends = self._now() + self._seconds
             found = self._tried(ask)
-            fault = found if isinstance(found, str) else ""
-            if fault and fault != self._unmoved:
-                log.error("placement: no task is moved: %s: %s", self.name, fault)
-            self._unmoved = fault
-            return () if isinstance(found, str) else found
+            return self._not_moved(found) if isinstance(found, str) else self._not_moved("") or found
+        finally:
+            self._one_at_a_time.release()
+
+    def _not_moved(self, fault: str) -> tuple[TaskMove, ...]:
+        """Return no moves; log why when that changes."""
+        if fault and fault != self._unmoved:
+            log.error("placement: no task is moved: %s: %s", self.name, fault)
+        self._unmoved = fault
+        return ()
 
     def _tried(self, ask: Callable[[], Answer]) -> Answer | str:
         """Return what a call answers, or what is wrong with it."""
@@ -158,6 +186,9 @@ class GuardedPlacement:
         """Ask the policy in a thread. Raises TimeoutError, BadInput where it says so, else _Raised."""
         if self._asked is not None and self._asked.is_alive():
             raise TimeoutError("it has not answered since it was asked before")
+        left = min(self._ends, self._slot_ends) - self._now()
+        if left <= 0:
+            raise TimeoutError(f"what it was asked before took the {self._seconds:g} s that it has")
         answers: queue.SimpleQueue[tuple[Answer] | BaseException] = queue.SimpleQueue()
 
         def ask() -> None:
@@ -169,7 +200,7 @@ class GuardedPlacement:
         self._asked = threading.Thread(target=ask, name="placement", daemon=True)
         self._asked.start()
         try:
-            found = answers.get(timeout=self._seconds)
+            found = answers.get(timeout=left)
         except queue.Empty:
             raise TimeoutError(f"it has not answered within {self._seconds:g} s") from None
         self._asked = None  # it has answered, though its thread may live on for a moment

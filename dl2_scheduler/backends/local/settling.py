@@ -80,13 +80,17 @@ class Settling:
         self._mover = TaskMover(placement, most_moves, lambda: PIN_COST)
 
     def settle(self, records: Sequence[JobRecord], allocation: Allocation, now: float) -> Settled:
-        """Give places to what is granted.
+        """Give places to what is granted: the slot waits for it, so that all questions have one bound.
 
         Args:
             records: of all jobs that go on, by submission.
             allocation: what was decided; jobs that are not in it are left alone, and keep what their owners want.
             now: unix seconds.
         """
+        with self._placement.one_slot():
+            return self._settle(records, allocation, now)
+
+    def _settle(self, records: Sequence[JobRecord], allocation: Allocation, now: float) -> Settled:
         free = self._capacity.copy()
         each = [_Job(record, _grant(record, allocation)) for record in records]
         for job in each:
