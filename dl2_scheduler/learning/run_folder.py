@@ -56,9 +56,13 @@ class RunFolder:
         """Make the folder where there is none, and keep other processes from learning in it meanwhile.
 
         Raises:
+            BadInput: it is no folder, and none can be made there.
             ClusterRefused: another one does.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{self.path} cannot be the folder of a run ({error.strerror}): name another") from error
         refusal = (
             f"another process (dl2 bootstrap, dl2 learn, or dl2 serve --learn) learns in {self.path}: wait until it "
             "ends, name another folder, or learn in a copy of this one"

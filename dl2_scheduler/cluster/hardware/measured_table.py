@@ -79,10 +79,10 @@ def read_table(path: Path) -> MeasuredTable:
     try:
         head, *rows = read_text(path).splitlines()
         about = json.loads(head)
-        groups, profiles = int(about.pop("groups")), _PROFILES.validate_python(about.pop("profiles"))
-        if not (0 < groups <= MOST_GROUPS and profiles):
+        groups, profiles = about.pop("groups"), _PROFILES.validate_python(about.pop("profiles"))
+        if not (type(groups) is int and 0 < groups <= MOST_GROUPS and profiles):
             raise ValueError(
-                f"{groups} groups and {len(profiles)} profiles: give 1 to {MOST_GROUPS} groups, and a profile"
+                f"{groups!r} groups and {len(profiles)} profiles: give 1 to {MOST_GROUPS} groups, and a profile"
             )
         for profile in profiles.values():
             check_profile(profile)

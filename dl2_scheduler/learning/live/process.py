@@ -10,6 +10,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side_program import SideProgram
+from dl2_scheduler.policies.learnt.dl2 import interrupted
 from dl2_scheduler.policies.learnt_names import DL2
 from elastic_ps.system.bounded_files import read_text
 
@@ -94,6 +95,8 @@ def check_learns(run: Path) -> None:
         BadInput: it is no run's folder, or of the paper's network; or torch is not installed, as in the image that only
             decides.
     """
+    if why := interrupted(run):
+        raise BadInput(f"{run} is no run that can learn: {why}")
     try:
         told = dict(json.loads(read_text(run / "settings.json"))["settings"])
         checkpoint = (run / "checkpoint.pt").exists()

@@ -70,8 +70,17 @@ def save(weights: Weights | PaperWeights, path: Path) -> None:
 
 
 def interrupted(run: Path) -> str | None:
-    """Return that a run has written neither a checkpoint nor a policy yet, and what to do; None: it has, or is none."""
-    if not (run / SETTINGS_FILE).exists() or any((run / name).exists() for name in (CHECKPOINT_FILE, POLICY_FILE)):
+    """Return why a run has neither a checkpoint nor a policy, and what to do; None: it has, or is none.
+
+    Its bootstrap may not have come so far; or it is of another kind.
+    """
+    from dl2_scheduler.policies.learnt.run_kinds import other_kind  # those kinds import this one
+
+    if any((run / name).exists() for name in (CHECKPOINT_FILE, POLICY_FILE)):
+        return None
+    if kind := other_kind(run):
+        return kind
+    if not (run / SETTINGS_FILE).exists():
         return None
     return f"its bootstrap was interrupted, or still runs: if none runs, `dl2 bootstrap --out {run}` begins it again"
 

@@ -43,10 +43,11 @@ class PooledSpeed:
             return found
         inputs, numbers = pooled_inputs(kept), np.flatnonzero(whole)
         found[:, whole] = self._rates(kept, inputs)
-        own = int(whole[:job].sum())
+        own, network = int(whole[:job].sum()), PooledNetwork(self.arrays)
+        outputs = network.tasks(inputs)
         for start in range(0, len(groups) if whole[job] else 0, _TRIES_AT_ONCE):
             part = groups[start : start + _TRIES_AT_ONCE]
-            (tries, jobs), logarithms = tried_logarithms(PooledNetwork(self.arrays), inputs, own, part)
+            (tries, jobs), logarithms = tried_logarithms(network, inputs, outputs, own, part)
             found[start + tries, numbers[jobs]] = np.exp(logarithms) * self.base[kept.model[jobs]]
         return found
 

@@ -16,16 +16,19 @@ Where = tuple[Ints, Ints]
 """A try and a job, of each of some rows."""
 
 
-def tried_logarithms(network: PooledNetwork, inputs: PooledInputs, job: int, groups: Ints) -> tuple[Where, Floats]:
+def tried_logarithms(
+    network: PooledNetwork, inputs: PooledInputs, outputs: F32, job: int, groups: Ints
+) -> tuple[Where, Floats]:
     """Return the logarithms of the speeds that tries change, and whose they are.
 
     Args:
         network: that predicts.
         inputs: of all tasks, as they lie before.
+        outputs: what the network makes of each of them, (tasks, units).
         job: whose tasks lie elsewhere.
         groups: its tasks' groups in each try, in the order of its tasks, (tries, its tasks).
     """
-    return _Tries(network, inputs, job, groups).logarithms()
+    return _Tries(network, inputs, outputs, job, groups).logarithms()
 
 
 class _Tries:
@@ -34,12 +37,14 @@ class _Tries:
     Args:
         network: see `tried_logarithms`, and so the others.
         inputs: see there.
+        outputs: see there.
         job: see there.
         groups: see there.
     """
 
-    def __init__(self, network: PooledNetwork, inputs: PooledInputs, job: int, groups: Ints):
+    def __init__(self, network: PooledNetwork, inputs: PooledInputs, outputs: F32, job: int, groups: Ints):
         self._network, self._inputs, self._job, self._groups = network, inputs, job, groups
+        self._before = outputs
         self._mine = np.flatnonzero(self._inputs.job == job)
         self._embedded = network.arrays["kind.weight"][self._inputs.kind]
         tries, count = len(groups), int(max(self._inputs.group.max(), groups.max())) + 1
@@ -80,11 +85,10 @@ class _Tries:
             tries: of the tasks that are read anew.
             tasks: these.
         """
-        before = self._network.tasks(self._inputs)
         own = self._embedded[tasks]
         of_own, group = self._own_sums()[tries, tasks], self._places()[tries, tasks]
         around = np.concatenate([own, of_own - own, self._sums[tries, group] - of_own], axis=1)
-        units = np.repeat(before[None], len(self._groups), axis=0)
+        units = np.repeat(self._before[None], len(self._groups), axis=0)
         units[tries, tasks] = np.maximum(self._network.layers("task", around, 2), 0)
         return units
 

@@ -120,11 +120,40 @@ def test_a_folder_of_another_run_or_that_cannot_be_written_is_refused(model, tmp
     assert not (run / PLACER_FILE).exists()
     (tmp_path / "file").touch()
     status, output = invoke(f"learn-placement --model {model} --out {tmp_path / 'file'} {NODES}")
-    assert (status, f"{tmp_path / 'file'}: " in output) == (1, True), output
+    assert (status, f"{tmp_path / 'file'} cannot be the folder of a run (File exists)" in output) == (2, True), output
     if os.geteuid():
         run.chmod(0o500)
         status, output = invoke(f"learn-placement --model {model} --out {run / 'in'} {NODES}")
-        assert (status, "Permission denied" in output) == (1, True), output
+        assert (status, "Permission denied" in output) == (2, True), output
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        (
+            "placer.npz",
+            "a placement policy, which says where tasks run: give it as --placement learnt:{run} (placer.npz)",
+        ),
+        ("agents.npz", "agents that place, which say where tasks run: give them as --placement agents:{run}"),
+        ("chic.npz", "a policy of Chic: give it as --policy chic:{run} to dl2 simulate or evaluate, with --pool"),
+        ("speeds.npz", "a model of speeds, for a planner that says where tasks run: --placement local-search:{run}"),
+    ],
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "learn --from {run}",
+        "serve --slots 2x8 --policy dl2:{run} --folder {run}-state",
+        "serve --slots 2x8 --policy dl2:{run} --learn --folder {run}-state",
+    ],
+)
+def test_a_folder_of_another_kind_is_named_where_counts_are_learnt(line, file, told, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / file).touch()
+    (run / "settings.json").write_text('{"settings": {"world": "formula"}}')
+    status, output = invoke(line.format(run=run))
+    assert (status, f"it holds {told.format(run=run)}" in output, "bootstrap" in output) == (2, True, False), output
 
 
 @pytest.mark.parametrize("lies", [SPEEDS_FILE, PROFILES_FILE])

@@ -1,5 +1,6 @@
 """Measured placements: what is the same one, tables of them, and what LIF reads out of them."""
 
+import json
 import math
 import os
 from dataclasses import replace
@@ -96,6 +97,17 @@ def test_profiles_that_cannot_be_are_refused(wrong: dict[str, Any], tmp_path: Pa
     path = tmp_path / "table.jsonl"
     path.write_text("\n".join(MeasuredTable((), profiles, 2).lines()))
     with pytest.raises(BadInput, match="is no table of measured placements"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("groups", ["2.9", "true", '"2"', "NaN"])
+def test_groups_are_counted_in_whole_numbers(groups, tmp_path: Path):
+    (head,) = MeasuredTable((), PROFILES, 2).lines()
+    path = tmp_path / "table.jsonl"
+    path.write_text(head)
+    assert read_table(path).groups == 2
+    path.write_text(json.dumps(json.loads(head) | {"groups": json.loads(groups)}))
+    with pytest.raises(BadInput, match=r"groups and .* profiles: give 1 to 10000 groups"):
         read_table(path)
 
 

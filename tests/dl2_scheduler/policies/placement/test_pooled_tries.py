@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays, TriedSpeed
+from dl2_scheduler.policies.learnt.pooled_network import F32, PooledInputs, PooledNetwork
 from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_model, drawn_speeds
 from tests.sweeps import examples
 
@@ -68,3 +69,19 @@ def test_jobs_of_unknown_models_neither_train_nor_are_felt(job: int) -> None:
         moved[own] = groups
         assert row == pytest.approx(model.rates(replace(placements, group=moved)), rel=1e-4)
         assert row[1] == 0
+
+
+def test_what_lies_before_is_read_once_for_all_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, tasks = [], PooledNetwork.tasks
+
+    def counted(network: PooledNetwork, inputs: PooledInputs) -> F32:
+        asked.append(inputs)
+        return tasks(network, inputs)
+
+    monkeypatch.setattr(PooledNetwork, "tasks", counted)
+    placements, counts = drawn(3, 4), []
+    for tries in (1, 300):  # more than are rated at once
+        asked.clear()
+        SPEEDS.tried(placements, 1, np.zeros((tries, int((placements.job == 1).sum())), dtype=np.int64))
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
