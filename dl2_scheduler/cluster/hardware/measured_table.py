@@ -77,23 +77,51 @@ def read_row(line: str | bytes) -> MeasuredPlacement:
 def read_table(path: Path) -> MeasuredTable:
     """Read a table's file. Raises BadInput: it is none."""
     try:
-        head, *rows = read_text(path).splitlines()
-        about = json.loads(head)
-        groups, profiles = about.pop("groups"), _PROFILES.validate_python(about.pop("profiles"))
-        if not (type(groups) is int and 0 < groups <= MOST_GROUPS and profiles):
-            raise ValueError(
-                f"{groups!r} groups and {len(profiles)} profiles: give 1 to {MOST_GROUPS} groups, and a profile"
-            )
-        for profile in profiles.values():
-            check_profile(profile)
-        table = MeasuredTable(tuple(read_row(row) for row in rows), profiles, groups, about)
+        lines = read_text(path).splitlines()
     except _WRONG as error:
         raise BadInput(f"{path} is no table of measured placements: {error}") from error
-    for number, row in enumerate(table.placements, 2):
-        for job in row.jobs:
-            if job.model not in profiles or not all(0 <= group < groups for group in (*job.workers, *job.servers)):
-                raise BadInput(f"{path}, line {number}: {job.model} has no profile there, or lies in no group")
-    return table
+    at = 1
+    try:
+        about, groups, profiles = _read_head(lines[0] if lines else "")
+        rows = []
+        for at, line in enumerate(lines[1:], 2):  # noqa: B007  # which line is wrong is told
+            rows.append(_row_of(line, profiles, groups))
+    except _WRONG as error:
+        raise BadInput(f"{path} is no table of measured placements: line {at}: {_words(error)}") from error
+    return MeasuredTable(tuple(rows), profiles, groups, about)
+
+
+def _read_head(line: str) -> tuple[dict[str, Any], int, dict[str, Profile]]:
+    """Return what the first line says: what is to be known, the number of groups, and profiles. Raises ValueError."""
+    about = json.loads(line) if line else None
+    if not isinstance(about, dict) or not {"groups", "profiles"} <= about.keys():
+        raise ValueError("it is no JSON object with groups and profiles")
+    groups, profiles = about.pop("groups"), _PROFILES.validate_python(about.pop("profiles"))
+    if not (type(groups) is int and 0 < groups <= MOST_GROUPS and profiles):
+        raise ValueError(
+            f"{groups!r} groups and {len(profiles)} profiles: give 1 to {MOST_GROUPS} groups, and a profile"
+        )
+    for profile in profiles.values():
+        check_profile(profile)
+    return about, groups, profiles
+
+
+def _row_of(line: str, profiles: Mapping[str, Profile], groups: int) -> MeasuredPlacement:
+    """Read a row of a table with these profiles and groups. Raises ValueError."""
+    row = read_row(line)
+    for job in row.jobs:
+        if job.model not in profiles or not all(0 <= group < groups for group in (*job.workers, *job.servers)):
+            raise ValueError(f"{job.model} has no profile there, or lies in no group")
+    return row
+
+
+def _words(error: Exception) -> str:
+    """Return what is wrong in one sentence: of a validation the first thing."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
 
 
 def arrays_of(row: MeasuredPlacement, models: Sequence[str]) -> PlacementArrays:

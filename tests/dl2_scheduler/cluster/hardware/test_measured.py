@@ -20,6 +20,8 @@ from dl2_scheduler.cluster.hardware.profiles import PUBLISHED
 from dl2_scheduler.learning.placement.measured_fit import fit_load
 
 PROFILES = {model: PUBLISHED[model] for model in ("ctc", "wlm")}
+(HEAD,) = MeasuredTable((), PROFILES, 2).lines()
+ROW = '{"jobs":[{"model":"ctc","workers":[0],"servers":[1],"speeds":[3.5]}]}'
 
 
 def row(*jobs: tuple[str, tuple[int, ...], tuple[int, ...], tuple[float, ...]]) -> MeasuredPlacement:
@@ -100,13 +102,38 @@ def test_profiles_that_cannot_be_are_refused(wrong: dict[str, Any], tmp_path: Pa
         read_table(path)
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([], "line 1: it is no JSON object with groups and profiles"),
+        (["[1, 2]"], "line 1: it is no JSON object with groups and profiles"),
+        (['{"groups": 2}'], "line 1: it is no JSON object with groups and profiles"),
+        (["model,servers,workers"], "line 1: Expecting value"),
+        (
+            ['{"groups": 2, "profiles": {"ctc": 3}}'],
+            "line 1: ctc: Input should be a dictionary or an instance of Profile",
+        ),
+        ([HEAD, '{"jobs": [{"model": "ctc", "workers": [0]'], "line 2: Invalid JSON"),
+        ([HEAD, ROW, ROW.replace("0", "0.5", 1)], "line 3: jobs.0.workers.0: Input should be a valid integer"),
+        ([HEAD, ROW, ROW.replace("ctc", "odd")], "line 3: odd has no profile there, or lies in no group"),
+        ([HEAD, ROW.replace("3.5", "-3.5")], "line 2: a speed is no positive number"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_told_in_one_line_with_where(lines, told, tmp_path: Path):
+    path = tmp_path / "table.jsonl"
+    path.write_text("\n".join(lines))
+    with pytest.raises(BadInput) as raised:
+        read_table(path)
+    assert str(raised.value).startswith(f"{path} is no table of measured placements: {told}")
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("groups", ["2.9", "true", '"2"', "NaN"])
 def test_groups_are_counted_in_whole_numbers(groups, tmp_path: Path):
-    (head,) = MeasuredTable((), PROFILES, 2).lines()
     path = tmp_path / "table.jsonl"
-    path.write_text(head)
+    path.write_text(HEAD)
     assert read_table(path).groups == 2
-    path.write_text(json.dumps(json.loads(head) | {"groups": json.loads(groups)}))
+    path.write_text(json.dumps(json.loads(HEAD) | {"groups": json.loads(groups)}))
     with pytest.raises(BadInput, match=r"groups and .* profiles: give 1 to 10000 groups"):
         read_table(path)
 
