@@ -113,7 +113,13 @@ def errors_of(speeds: PlacedSpeed, rows: Sequence[MeasuredPlacement], models: Se
 
 
 def mean_error(speeds: PlacedSpeed, row: MeasuredPlacement, models: Sequence[str]) -> float:
-    """Return the mean of |predicted - measured| / measured of the jobs of one placement; see `errors_of`."""
+    """Return the mean of |predicted - measured| / measured of the jobs of one placement.
+
+    Args:
+        speeds: what is fitted.
+        row: measured.
+        models: in the order of arrays' indices.
+    """
     return float(np.mean(_errors_at(speeds, row, models)))
 
 
