@@ -31,8 +31,8 @@ from dl2_scheduler.figures.placement.graph_contenders import (
     graph_planner_names,
 )
 from dl2_scheduler.figures.placement.graph_lab import LEARNT_IN, checked, lesson_clusters
-from dl2_scheduler.learning.placement.graph_lessons import first_lessons
-from dl2_scheduler.learning.placement.graph_run import GraphSettings, learn_agents
+from dl2_scheduler.learning.placement.graph.lessons import first_lessons
+from dl2_scheduler.learning.placement.graph.run import GraphSettings, learn_agents
 from dl2_scheduler.policies.learnt.graph.agent_files import open_agents, save_agents
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents
 from dl2_scheduler.policies.placement.balance import BestFit
@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--agents", type=Path, nargs="*", default=[], help="folders of earlier runs: nothing is learnt")
     arguments = parser.parse_args()
     began = time.monotonic()
-    learnt = [open_agents(run).agents for run in arguments.agents] or list(_learnt(arguments))
+    learnt = [_opened(run) for run in arguments.agents] or list(_learnt(arguments))
     minutes = (time.monotonic() - began) / 60 / len(learnt)
     rows: list[dict[str, Any]] = []
     goals: list[BenchmarkGoal] = []
@@ -83,12 +83,25 @@ def main() -> int:
 def _learnt(arguments: argparse.Namespace) -> Iterator[GraphAgents]:
     """Yield the agents of each seed, and write them into folders that `agents:` opens."""
     settings = GraphSettings(taught=arguments.taught, updates=arguments.updates)
-    seen, planners = lesson_clusters(LEARNT_IN)
+    seen, planners = lesson_clusters([each.scenario() for each in LEARNT_IN])
     lessons = first_lessons(seen, FixedDemand(), planners, settings.taught, settings.disturbed)
     for seed in range(arguments.seeds):
-        agents = learn_agents(seen, FixedDemand(), planners, lessons, settings, seed, print)
+        agents = learn_agents(seen, FixedDemand(), planners, lessons, settings, seed, _judged)
         save_agents(FOLDER / f"graph_agents_{seed}", agents, seen[0].profiles)
         yield agents
+
+
+def _opened(run: Path) -> GraphAgents:
+    found = open_agents(run).agents
+    if not isinstance(found, GraphAgents):
+        raise SystemExit(
+            f"--agents {run}: as in the paper, for one cluster alone: give agents that share their weights"
+        )
+    return found
+
+
+def _judged(updates: int, excess: float) -> None:
+    print(f"{updates} updates: {excess:+.1%} over the planner", flush=True)
 
 
 def _compared(setting: str, learnt: Sequence[GraphAgents], arguments: argparse.Namespace) -> PlacementComparison:
@@ -130,7 +143,7 @@ class _Timed:
 
 def decision_seconds() -> float:
     """Return the seconds that 20 agents, one after another on one core, take for 300 jobs that nobody lets wait."""
-    from dl2_scheduler.learning.placement.graph_net import GraphNet  # torch, which judging does not need
+    from dl2_scheduler.learning.placement.graph.net import GraphNet  # torch, which judging does not need
 
     scenario = Scenario.graph()
     never = dict(GraphNet(len(scenario.profiles)).policy().arrays.items())

@@ -26,6 +26,7 @@ _PLACES = {
     "fit": "cluster.fit:fit",
     "learn": "simulation.learn:learn",
     "learn-chic": "simulation.learn_chic:learn_chic",
+    "learn-agents": "simulation.learn_agents:learn_graph_agents",
     "learn-placement": "simulation.learn_placement:learn_placement",
     "serve": "cluster.serve:serve",
     "submit": "cluster.submit:submit",

@@ -45,6 +45,7 @@ LINES = {
     "dl2 fit": "--out table.csv --folder {cluster}",
     "dl2 learn": "--from {run} --out learnt --updates 1",
     "dl2 learn-placement": "--model {nothing} --out learnt",
+    "dl2 learn-agents": "--sequences 0 --out learnt",
     "dl2 learn-chic": "--pool table --speeds {speeds} --rate 0 --out learnt",
     "dl2 serve": "--slots 1x1 --policy nobody --isolation none --folder served",
     "dl2 submit": f"{{document}} {LIVE}",

@@ -2,13 +2,13 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dl2_scheduler.commands.progress import new_progress
+from dl2_scheduler.commands.simulation.learners import Learner
 from dl2_scheduler.commands.simulation.pool import (
     USUAL_RATE,
     PoolQuestion,
@@ -30,22 +30,14 @@ _COMPARED = range(10)
 """Seeds of the sequences on which the policy is compared in the end: none of those that it saw while it was made."""
 
 
-class ChicLearner(StrEnum):
-    """A `ChicLearner` says how Chic learns."""
-
-    TAUGHT = "taught"
-    MENDED = "mended"
-    PAPER = "paper"
-
-
 def learn_chic(
     out: Annotated[Path, typer.Option(metavar="RUN", help="Folder of the run, for --policy chic:RUN.")],
     pool: Annotated[PoolType, typer.Option(help="Where jobs train.")] = PoolType.FORMULA,
     speeds: SpeedTable = None,
     rate: Rate = USUAL_RATE,
     learner: Annotated[
-        ChicLearner, typer.Option(help="By a planner's lessons first; from nothing, mended; as in the paper.")
-    ] = ChicLearner.TAUGHT,
+        Learner, typer.Option(help="By a planner's lessons first; from nothing, mended; as in the paper.")
+    ] = Learner.TAUGHT,
     pairs: Annotated[bool, typer.Option("--pairs", help="Chic-Pair: a worker and a server come together.")] = False,
     iterations: Annotated[
         int | None,
@@ -65,7 +57,7 @@ def learn_chic(
 
     check_rate(rate)
     world = pool_world(pool, speeds)
-    settings = {ChicLearner.TAUGHT: TAUGHT, ChicLearner.MENDED: MENDED, ChicLearner.PAPER: PAPER}[learner]
+    settings = {Learner.TAUGHT: TAUGHT, Learner.MENDED: MENDED, Learner.PAPER: PAPER}[learner]
     settings = replace(settings, pairs=pairs, iterations=settings.iterations if iterations is None else iterations)
     folder = RunFolder(out)
     with folder.held():

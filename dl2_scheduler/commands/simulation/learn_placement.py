@@ -68,7 +68,7 @@ def learn_placement(
     folder = RunFolder(out)
     with folder.held():
         folder.refuse_another()
-        _refuse_other_speeds(out, model)
+        refuse_other_speeds(out, model)
         folder.write_settings({**told, "sequences": sequences, "updates": updates, "seed": seed})
         with new_progress() as progress, folder.best_so_far(PLACER_FILE, f"{LEARNT}:{out}"):
             if known is None:
@@ -81,7 +81,7 @@ def learn_placement(
     say(f"Of {len(_COMPARED)} sequences that it did not learn from. Use it as --placement {LEARNT}:{out}")
 
 
-def _refuse_other_speeds(out: Path, model: Path | None) -> None:
+def refuse_other_speeds(out: Path, model: Path | None) -> None:
     """Refuse a folder whose fitted speeds would be lost; those of an interrupted run may be. Raises BadInput."""
     if (out / SETTINGS_FILE).exists() or (model is not None and out.resolve() == model.resolve()):
         return

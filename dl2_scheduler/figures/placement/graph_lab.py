@@ -8,13 +8,14 @@ from typing import NamedTuple
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.figures.placement.contenders import FITTED, PlacementComparison, compare_placements
 from dl2_scheduler.figures.placement.graph_contenders import GRAPH_PLANNERS, graph_contenders, graph_planners
-from dl2_scheduler.learning.placement.graph_lessons import first_lessons
-from dl2_scheduler.learning.placement.graph_run import GraphSettings, learn_agents
+from dl2_scheduler.learning.placement.graph.lessons import first_lessons
+from dl2_scheduler.learning.placement.graph.run import GraphSettings, learn_agents
 from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE, open_agents, save_agents
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents
 from dl2_scheduler.policies.learnt.graph.checked import CheckedAgents
 from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
+from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.metrics import Estimate, estimate
 from dl2_scheduler.sim.placed.formula import Formula
 from dl2_scheduler.sim.placed.formula_fitted import fitted_formula
@@ -43,9 +44,15 @@ class GraphCluster(NamedTuple):
     servers: ServerType = ServerType.DEFAULT
     oversubscription: float = 1.0
 
-    def scenario(self) -> Scenario:
-        """Return it with its jobs."""
-        return Scenario.graph(self.network, self.servers, small=True, oversubscription=self.oversubscription)
+    def scenario(self, mean: float = 15.0, pattern: str = Pattern.UNIFORM) -> Scenario:
+        """Return it with its jobs.
+
+        Args:
+            mean: see `Scenario.graph`.
+            pattern: see `Workload`.
+        """
+        where = self.network, self.servers
+        return Scenario.graph(*where, small=True, oversubscription=self.oversubscription, mean=mean, pattern=pattern)
 
 
 LEARNT_IN = (
@@ -58,9 +65,9 @@ LEARNT_IN = (
 """Where agents learn: they are judged in others, too."""
 
 
-def lesson_clusters(clusters: Sequence[GraphCluster]) -> tuple[list[Scenario], list[PodSearch]]:
+def lesson_clusters(scenarios: Sequence[Scenario]) -> tuple[list[Scenario], list[PodSearch]]:
     """Return clusters as a fitted model shows them, and the patient planner of each, which knows no more."""
-    seen = [replace(each, world=_fitted(each)) for each in (cluster.scenario() for cluster in clusters)]
+    seen = [replace(each, world=_fitted(each)) for each in scenarios]
     planners = [graph_planners(each, {FITTED: each.world}, [TEACHER])[f"{TEACHER}, {FITTED}"] for each in seen]
     return seen, planners
 
@@ -124,11 +131,16 @@ class GraphLab:
         """Return the agents; they are learnt if they never were."""
         if not (self._run / AGENTS_FILE).exists():
             settings = self.scale.settings
-            seen, planners = lesson_clusters(self.scale.learnt_in)
+            seen, planners = lesson_clusters([each.scenario() for each in self.scale.learnt_in])
             lessons = first_lessons(seen, FixedDemand(), planners, settings.taught, settings.disturbed)
-            learnt = learn_agents(seen, FixedDemand(), planners, lessons, settings, self.seed, self._tell)
+            learnt = learn_agents(seen, FixedDemand(), planners, lessons, settings, self.seed, self._judged)
             save_agents(self._run, learnt, seen[0].profiles)
-        return open_agents(self._run).agents
+        found = open_agents(self._run).agents
+        assert isinstance(found, GraphAgents)  # which were learnt above
+        return found
+
+    def _judged(self, updates: int, excess: float) -> None:
+        self._tell(f"agents, {updates} updates: {excess:+.1%} over the planner")
 
     def compared(self, scenario: Scenario) -> Sequence[PolicyBar]:
         """Return the agents, the planner and the rules in one setting, each rule in its better order."""

@@ -58,8 +58,8 @@ def test_the_help_lists_every_command_in_its_order() -> None:
     listed = [line for line in output.partition("Commands:")[2].splitlines() if re.match(r"  \w", line)]
     assert status == 0
     assert " ".join(line.split()[0] for line in listed) == (
-        "simulate evaluate bootstrap figure fit learn learn-chic learn-placement serve submit jobs status why top logs "
-        "hold release scale stop trace policy"
+        "simulate evaluate bootstrap figure fit learn learn-chic learn-agents learn-placement serve submit jobs status "
+        "why top logs hold release scale stop trace policy"
     )
     assert "torch" not in modules
 

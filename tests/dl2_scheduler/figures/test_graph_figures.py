@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.figures.placement.graph_lab import AGENTS, SHOWN, GraphCluster, GraphLab, GraphScale, PolicyBar
 from dl2_scheduler.figures.placement.graph_registry import GRAPH_FIGURES, draw_graph
-from dl2_scheduler.learning.placement.graph_run import GraphSettings
+from dl2_scheduler.learning.placement.graph.run import GraphSettings
 from dl2_scheduler.sim.metrics import Estimate
 
 SHORT = GraphScale(1, (GraphCluster(),), GraphSettings(taught=1, led=(), epochs=1, selected=1))

@@ -1,10 +1,10 @@
 """This module keeps the graph scheduler's agents in a run's folder, and opens it.
 
-agents.npz       the network that all agents share, with the names of the models that it knows
+agents.npz       the network that all agents share, or those of the paper's agents, with the names of the models
 profiles.json    what the models' tasks need alone (`policies.placement.speed_model`); a folder may lack it
 
-Models are known by their names, so that a run decides in any cluster. A job of another model is placed by what else is
-known of it, and others do not feel it.
+Models are known by their names, so that a run decides in any cluster; one of the paper's agents in its own cluster
+alone. A job of another model is placed by what else is known of it, and others do not feel it.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.policies.learnt.array_files import Shape, length_of
 from dl2_scheduler.policies.learnt.graph.agent_inputs import NEAR, task_width, vertex_width
 from dl2_scheduler.policies.learnt.graph.agents import BETWEEN, INNER, GraphAgents
+from dl2_scheduler.policies.learnt.graph.paper_agents import PaperAgents, agents_in, paper_agent_shapes
 from dl2_scheduler.policies.learnt.graph.pod_graphs import NUMBERS
 from dl2_scheduler.policies.learnt.placer_files import checked_arrays, read_named, shapes_of, write_named
 from dl2_scheduler.policies.placement.speed_model import SpeedModel, save_speed_model
@@ -32,10 +33,10 @@ class AgentsRun:
     """
 
     models: tuple[str, ...]
-    agents: GraphAgents
+    agents: GraphAgents | PaperAgents
 
 
-def save_agents(run: Path, agents: GraphAgents, profiles: Mapping[str, Profile]) -> None:
+def save_agents(run: Path, agents: GraphAgents | PaperAgents, profiles: Mapping[str, Profile]) -> None:
     """Write what was learnt into a folder, which is made where there is none; each file whole or not at all.
 
     Args:
@@ -56,7 +57,10 @@ def open_agents(run: Path) -> AgentsRun:
     """
     file = run / AGENTS_FILE
     models, found = read_named(file, "agents")
-    return AgentsRun(models, GraphAgents(checked_arrays(file, found, agent_shapes(len(models), shapes_of(found)))))
+    shapes = shapes_of(found)
+    if agents_in(found):
+        return AgentsRun(models, PaperAgents(checked_arrays(file, found, paper_agent_shapes(len(models), shapes))))
+    return AgentsRun(models, GraphAgents(checked_arrays(file, found, agent_shapes(len(models), shapes))))
 
 
 def agent_shapes(models: int, found: Mapping[str, Shape]) -> dict[str, Shape]:

@@ -3,7 +3,7 @@
 Each agent reads the inside of its partition by edge-conditioned convolutions, sends what it makes of it to the others,
 and reads theirs over the graph of partitions. All agents share their weights, so that any number of partitions and
 groups goes. A job is forwarded once at most, as a whole, before its first task; then it gets its places there, or
-waits. `learning.placement.graph_run` makes the weights.
+waits. `learning.placement.graph.run` makes the weights.
 """
 
 from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ class GraphAgents:
     """See `PlacementPolicy`: the best of the agents' scores decides.
 
     Attributes:
-        arrays: of the network, by name, as `learning.placement.graph_net.GraphNet` has them.
+        arrays: of the network, by name, as `learning.placement.graph.net.GraphNet` has them.
     """
 
     arrays: Mapping[str, F32]

@@ -70,7 +70,7 @@ def convolved(arrays: Mapping[str, F32], name: str, edges: Edges, numbers: F32, 
     """Return what a layer makes of the vertices: relu(W [h, A_0 mean(h) + sum_c A_c mean(e_c h) + b]).
 
     Args:
-        arrays: of the network, by name, as `learning.placement.graph_net.EdgeConv` has them.
+        arrays: of the network, by name, as `learning.placement.graph.net.EdgeConv` has them.
         name: of the layer.
         edges: of the graph.
         numbers: of each edge, (edges, channels).

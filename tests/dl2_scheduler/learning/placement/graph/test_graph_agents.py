@@ -9,11 +9,24 @@ import torch
 from dl2_scheduler.cluster.hardware.view import Places, check_placement
 from dl2_scheduler.figures.placement.contenders import TRUE
 from dl2_scheduler.figures.placement.graph_contenders import graph_planners
-from dl2_scheduler.learning.placement.graph_lessons import Taught, first_lessons, note
-from dl2_scheduler.learning.placement.graph_net import GraphNet, TaskBook, Wiring
-from dl2_scheduler.learning.placement.graph_run import GraphSettings, SamplingAgents, fit_agents, learn_agents, saved
+from dl2_scheduler.learning.placement.graph.lessons import Taught, first_lessons, note
+from dl2_scheduler.learning.placement.graph.net import GraphNet, TaskBook, Wiring
+from dl2_scheduler.learning.placement.graph.rewards import (
+    RewardKind,
+    over_own_mean,
+    progress_added,
+    progress_after,
+    saved,
+)
+from dl2_scheduler.learning.placement.graph.run import (
+    GraphSettings,
+    SamplingAgents,
+    fit_agents,
+    improve_agents,
+    learn_agents,
+)
 from dl2_scheduler.learning.placement.policy_gradient import GradientSettings
-from dl2_scheduler.policies.learnt.graph.agents import Scorer, actions, place_by_agents
+from dl2_scheduler.policies.learnt.graph.agents import GraphAgents, Scorer, actions, place_by_agents
 from dl2_scheduler.policies.learnt.graph.pod_graphs import cluster_graphs
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
@@ -227,21 +240,52 @@ def test_a_choice_is_worth_what_its_episode_cost_less_from_then_on():
     assert found == pytest.approx(np.array([1.0, 1.0, -1.0, -0.5]) / np.sqrt((less**2).mean()))
 
 
+def test_a_reward_counts_over_the_mean_of_its_jobs():
+    found = over_own_mean(np.array([1.0, 3.0, 5.0, 5.0]), [7, 7, 2, 2])
+    assert found == pytest.approx(np.array([-1.0, 1.0, 0.0, 0.0]) / np.sqrt(0.5), rel=1e-6)
+
+
+def test_what_places_add_sums_up_to_all_progress():
+    recording = recorded(SCENARIO, network(), 12)
+    view, places = next((view, places) for view, places in recording.seen if len(places.groups) > 2)
+    added = progress_added(SCENARIO, view, places)
+    nothing = progress_after(SCENARIO, view, Places()).sum()
+    assert set(added) == set(places.groups)
+    assert sum(added.values()) == pytest.approx(progress_after(SCENARIO, view, places).sum() - nothing)
+
+
+@pytest.mark.parametrize("reward", RewardKind)
+def test_choices_are_rewarded_in_every_way(reward):
+    net, gradient = network(), GradientSettings(sequences=1, episodes=2, batch=256, passes=1)
+    scenario = replace(SCENARIO, workload=replace(SCENARIO.workload, jobs=4))
+    before = network().policy().arrays
+    improve_agents(net, torch.optim.Adam(net.parameters(), lr=1e-3), scenario, FIXED, gradient, 1, reward)
+    after = net.policy().arrays
+    assert all(np.isfinite(each).all() for each in after.values())
+    assert any((after[name] != before[name]).any() for name in after)
+
+
 def test_a_whole_run_ends_and_repeats():
     scenario = replace(SCENARIO, workload=replace(SCENARIO.workload, jobs=4))
     planner = graph_planners(scenario, {TRUE: scenario.world})["patient pod search, true"]
     lessons = first_lessons([scenario], FIXED, [planner], 1, 0.5)
     gradient = GradientSettings(sequences=1, episodes=2, batch=64, passes=1)
     settings = GraphSettings(1, 0.5, (0.5,), 1, 1, 1, 1, gradient)
-    told: list[str] = []
-    first, second = (learn_agents([scenario], FIXED, [planner], lessons, settings, 5, told.append) for _ in range(2))
-    assert len(told) == 6
+    told: list[tuple[int, float]] = []
+    kept: list[GraphAgents] = []
+    first, second = (
+        learn_agents([scenario], FIXED, [planner], lessons, settings, 5, lambda *each: told.append(each), kept.append)
+        for _ in range(2)
+    )
+    assert [done for done, _ in told] == [0, 0, 1] * 2
+    assert told[:3] == told[3:]
+    assert kept[-1] is second
     assert all((first.arrays[name] == second.arrays[name]).all() for name in first.arrays)
 
 
 def test_draws_follow_the_scores_odds():
     book = TaskBook()
-    agents = SamplingAgents(network().policy(), 1800.0, np.random.default_rng(0), book)
+    agents = SamplingAgents(network().policy(), SCENARIO, RewardKind.UNFINISHED, np.random.default_rng(0), book)
     SCENARIO.completion_times(FIXED, agents, SCENARIO.jobs(0)[:6])
     assert len(agents.logs) == len(agents.interval) == len(book.chosen)
     assert max(agents.logs) <= 0

@@ -1,19 +1,19 @@
 """This module lets planners teach the graph scheduler's agents: what they would choose, task by task."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, PlacementPolicy
-from dl2_scheduler.learning.placement.graph_net import TaskBook
+from dl2_scheduler.learning.placement.graph.net import TaskBook
 from dl2_scheduler.policies.learnt.graph.agent_inputs import TaskInputs, Watched
 from dl2_scheduler.policies.learnt.graph.agents import actions, place_by_agents
 from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.sim.placed.scenario import Scenario
 
-TAUGHT = 1_000_000
+FIRST_LESSON = 1_000_000
 """Seed of the first sequence that planners decide about."""
 
 
@@ -77,6 +77,7 @@ def first_lessons(
     planners: Sequence[PodSearch],
     sequences: int,
     disturbed: float,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> list[TaskBook]:
     """Return what planners choose in each scenario, in clusters that they do without patience now and then.
 
@@ -86,11 +87,13 @@ def first_lessons(
         planners: one for each scenario.
         sequences: of each scenario.
         disturbed: part of the intervals in which the planner decides without patience.
+        tell: gets how many clusters' lessons have been taken.
     """
     books = [TaskBook() for _ in scenarios]
-    for scenario, planner, book in zip(scenarios, planners, books, strict=True):
+    for number, (scenario, planner, book) in enumerate(zip(scenarios, planners, books, strict=True), 1):
         hasty = replace(planner, patience=None)
-        lead(hasty, disturbed, [scenario], [planner], [book], allocation, range(TAUGHT, TAUGHT + sequences))
+        lead(hasty, disturbed, [scenario], [planner], [book], allocation, range(FIRST_LESSON, FIRST_LESSON + sequences))
+        tell(number)
     return books
 
 

@@ -8,7 +8,7 @@ import torch
 from dl2_scheduler.cluster.hardware.view import check_placement
 from dl2_scheduler.figures.placement.contenders import TRUE
 from dl2_scheduler.figures.placement.graph_contenders import graph_planners
-from dl2_scheduler.learning.placement.graph_net import GraphNet
+from dl2_scheduler.learning.placement.graph.net import GraphNet
 from dl2_scheduler.policies.learnt.graph.checked import CheckedAgents
 from dl2_scheduler.policies.placement.local_search import JobPatience
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand

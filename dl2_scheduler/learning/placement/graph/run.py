@@ -13,9 +13,17 @@ from torch import Tensor, nn
 
 from dl2_scheduler.cluster.hardware.machines import Floats
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.cluster.interfaces import AllocationPolicy, PlacementPolicy
-from dl2_scheduler.learning.placement.graph_lessons import TAUGHT, lead
-from dl2_scheduler.learning.placement.graph_net import GraphNet, TaskBook, TaskTensors, Wiring
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
+from dl2_scheduler.learning.placement.graph.best import AgentsJudge, BestAgents
+from dl2_scheduler.learning.placement.graph.lessons import FIRST_LESSON, lead
+from dl2_scheduler.learning.placement.graph.net import GraphNet, TaskBook, TaskTensors, Wiring
+from dl2_scheduler.learning.placement.graph.rewards import (
+    RewardKind,
+    over_own_mean,
+    progress_added,
+    progress_after,
+    saved,
+)
 from dl2_scheduler.learning.placement.policy_gradient import GradientSettings, costs, costs_to_go
 from dl2_scheduler.policies.learnt.graph.agent_inputs import TaskInputs, Watched
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents, Scorer, actions, place_by_agents
@@ -23,8 +31,8 @@ from dl2_scheduler.policies.learnt.graph.pod_graphs import cluster_graphs
 from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.sim.placed.scenario import Scenario
 
-_SELECTED, _LEARNT = 2_000_000, 3_000_000
-"""Seeds of the sequences that policies are selected by, and that rewards come from."""
+_LEARNT = 3_000_000
+"""Seed of the first sequence that rewards come from."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +40,14 @@ class GraphSettings:
     """These `GraphSettings` say how agents are made.
 
     Attributes:
-        taught: sequences of each scenario in a round of imitation.
+        taught: sequences of each scenario in a round of imitation; 0: nobody is imitated.
         disturbed: part of the intervals of the first round in which the planner decides without patience.
         led: part of the intervals in which the agents decide, of each later round of imitation.
         epochs: passes over all choices so far in a round.
         updates: from rewards.
         judged_every: updates between two judgements.
         selected: sequences of each scenario by which agents are judged.
+        reward: of a choice.
         gradient: of the updates; its sequences are of one scenario after the other.
     """
 
@@ -49,7 +58,13 @@ class GraphSettings:
     updates: int = 0
     judged_every: int = 10
     selected: int = 2
+    reward: RewardKind = RewardKind.UNFINISHED
     gradient: GradientSettings = field(default=GradientSettings(sequences=3, episodes=6, batch=1024, discount=0.95))
+
+
+TAUGHT = GraphSettings()
+MENDED = GraphSettings(taught=0, updates=60)
+"""The ways to learn: by a planner's lessons first, and from rewards alone."""
 
 
 @dataclass
@@ -58,23 +73,32 @@ class SamplingAgents:
 
     Attributes:
         policy: whose scores they take.
-        interval_seconds: length of an interval.
+        scenario: where they are.
+        reward: of a choice.
         rng: draws.
         book: of what was drawn.
         logs: logarithms of the probabilities of what was drawn.
         interval: in which each was drawn.
+        job: about which each was drawn, by its number in the sequence.
+        gained: rewards of an interval alone that each choice got.
+        progress: of all jobs, by interval.
     """
 
     policy: GraphAgents
-    interval_seconds: float
+    scenario: Scenario
+    reward: RewardKind
     rng: np.random.Generator
     book: TaskBook
     logs: list[float] = field(default_factory=list)
     interval: list[int] = field(default_factory=list)
+    job: list[int | str] = field(default_factory=list)
+    gained: list[float] = field(default_factory=list)
+    progress: dict[int, float] = field(default_factory=dict)
 
     def place(self, view: PlacementView) -> Places:
         """See `PlacementPolicy.place`."""
-        scorer, interval = Scorer(self.policy.arrays), round(view.now / self.interval_seconds)
+        interval = round(view.now / self.scenario.workload.interval_seconds)
+        scorer, chosen = Scorer(self.policy.arrays), list[int]()
 
         def draw(watched: Watched, inputs: TaskInputs) -> int:
             scores = np.where(actions(inputs), scorer.scores(watched, inputs), -np.inf)
@@ -84,9 +108,19 @@ class SamplingAgents:
             self.book.add(watched, inputs, action)
             self.logs.append(float(np.log(odds[action])))
             self.interval.append(interval)
+            self.job.append(view.jobs[inputs.job].job.id)
+            chosen.append(inputs.job)
             return action
 
-        return place_by_agents(view, draw)
+        places = place_by_agents(view, draw)
+        if self.reward is RewardKind.TOUCHED:
+            added = progress_added(self.scenario, view, places)
+            self.gained += [added.get(job, 0.0) for job in chosen]
+        elif self.reward is not RewardKind.UNFINISHED:
+            progress = progress_after(self.scenario, view, places)
+            self.progress[interval] = float(progress.sum())
+            self.gained += [float(progress[job]) if job in places.groups else 0.0 for job in chosen]
+        return places
 
 
 def fit_agents(
@@ -131,7 +165,8 @@ def learn_agents(
     lessons: Sequence[TaskBook],
     settings: GraphSettings = GraphSettings(),
     seed: int = 0,
-    tell: Callable[[str], None] = lambda _: None,
+    tell: Callable[[int, float], None] = lambda *_: None,
+    keep: Callable[[GraphAgents], None] = lambda _: None,
 ) -> GraphAgents:
     """Make agents, and return those that were best on sequences which nobody learnt from.
 
@@ -139,38 +174,38 @@ def learn_agents(
         scenarios: in which they are to be good, with the same models.
         allocation: says how many tasks jobs get.
         planners: one for each scenario, to be imitated.
-        lessons: see `first_lessons`.
+        lessons: see `first_lessons`; none: agents begin from nothing.
         settings: of the run.
         seed: of everything but the first lessons.
-        tell: gets a line for each judgement.
+        tell: gets at each judgement how many updates there were, and by which part of the planners' completion times
+            the agents' lie over them.
+        keep: gets all agents that are the best so far, so that an interrupted run leaves something.
     """
     torch.manual_seed(seed)
     net = GraphNet(len(scenarios[0].profiles))
-    judge = _Judge(scenarios, allocation, planners, settings.selected)
+    best = BestAgents(AgentsJudge(scenarios, allocation, planners, settings.selected), tell, keep)
     books = [book.copied() for book in lessons]
-    best, least = net.policy(), np.inf
-    for turn, part in enumerate((0.0, *settings.led)):
+    if not books:
+        best.offer(net.policy(), 0)
+    for turn, part in enumerate((0.0, *settings.led) if books else ()):
         if turn:
-            first = TAUGHT + (seed * len(settings.led) + turn) * settings.taught
+            first = FIRST_LESSON + (seed * len(settings.led) + turn) * settings.taught
             numbers = range(first, first + settings.taught)
             lead(net.policy(), part, scenarios, planners, books, allocation, numbers)
         taught = [(_wiring(scenario), book.tensors()) for scenario, book in zip(scenarios, books, strict=True)]
-        loss = fit_agents(net, taught, settings.epochs, seed)
-        if (excess := judge.excess(policy := net.policy())) < least:
-            best, least = policy, excess
-        tell(f"imitated, loss {loss:.3f}: {excess:+.1%}")
+        fit_agents(net, taught, settings.epochs, seed)
+        best.offer(net.policy(), 0)
     optimizer = torch.optim.Adam(net.parameters(), lr=settings.gradient.rate)
     for update in range(settings.updates):
         for group in optimizer.param_groups:
             group["lr"] = settings.gradient.rate * (1 - 0.9 * update / settings.updates)
         scenario = scenarios[update % len(scenarios)]
         number = _LEARNT + seed * settings.updates + update
-        improve_agents(net, optimizer, scenario, allocation, settings.gradient, number)
-        if (update + 1) % settings.judged_every == 0:
-            if (excess := judge.excess(policy := net.policy())) < least:
-                best, least = policy, excess
-            tell(f"{update + 1} updates: {excess:+.1%}")
-    return best
+        improve_agents(net, optimizer, scenario, allocation, settings.gradient, number, settings.reward)
+        if (update + 1) % settings.judged_every == 0 or update + 1 == settings.updates:
+            best.offer(net.policy(), update + 1)
+    assert best.policy is not None
+    return best.policy
 
 
 def improve_agents(
@@ -180,6 +215,7 @@ def improve_agents(
     allocation: AllocationPolicy,
     settings: GradientSettings,
     seed: int,
+    reward: RewardKind = RewardKind.UNFINISHED,
 ) -> None:
     """Run episodes, and make choices more likely that were worth more than others: PPO's clipped objective.
 
@@ -190,18 +226,21 @@ def improve_agents(
         allocation: says how many tasks jobs get.
         settings: of the update.
         seed: of jobs, draws and order.
+        reward: of a choice.
     """
     book, logs, worth = TaskBook(), [], []
-    policy, length = net.policy(), scenario.workload.interval_seconds
+    policy = net.policy()
     for number in range(settings.sequences):
         jobs = scenario.jobs(settings.sequences * seed + number)
-        agents, to_go = [], []
+        agents, spent = [], []
         for episode in range(settings.episodes):
-            agents.append(SamplingAgents(policy, length, np.random.default_rng([seed, number, episode]), book))
-            spent = costs(jobs, scenario.completion_times(allocation, agents[-1], jobs), length)
-            to_go.append(costs_to_go(spent, settings.discount))
+            agents.append(
+                SamplingAgents(policy, scenario, reward, np.random.default_rng([seed, number, episode]), book)
+            )
+            times = scenario.completion_times(allocation, agents[-1], jobs)
+            spent.append(costs(jobs, times, scenario.workload.interval_seconds))
             logs += agents[-1].logs
-        worth.append(saved(to_go, [each.interval for each in agents]))
+        worth.append(_worth(agents, spent, settings.discount, reward))
     tasks, old, gains = book.tensors(), torch.tensor(logs), torch.from_numpy(np.concatenate(worth).astype(np.float32))
     wiring, rng = _wiring(scenario), np.random.default_rng(seed)
     parts = torch.split(torch.arange(len(old)), settings.batch)
@@ -211,19 +250,24 @@ def improve_agents(
             _step(net, optimizer, _clipped(net, wiring, tasks, which, old[which], gains[which], settings))
 
 
-def saved(episodes: Sequence[Floats], intervals: Sequence[Sequence[int]]) -> Floats:
-    """Return how much less each choice's episode cost from then on than others of the same jobs, in deviations.
+def _worth(agents: Sequence[SamplingAgents], spent: Sequence[Floats], discount: float, reward: RewardKind) -> Floats:
+    """Return what each choice was worth more than others, in deviations, (choices,).
 
     Args:
-        episodes: costs to go of each, (intervals,).
-        intervals: in which the choices of each were made.
+        agents: of each episode of the same jobs.
+        spent: time that jobs spent in the system in each interval, of each episode.
+        discount: of an interval.
+        reward: of a choice.
     """
-    longest = max(len(each) for each in episodes)
-    padded = np.stack([np.pad(each, (0, longest - len(each))) for each in episodes])
-    less = padded.mean(axis=0) - padded
-    deviation = np.sqrt((less**2).mean()) + 1e-8
-    found: Floats = np.concatenate([less[row, when] / deviation for row, when in enumerate(intervals)])
-    return found
+    if reward in (RewardKind.OWN, RewardKind.TOUCHED):
+        gained = np.concatenate([each.gained for each in agents])
+        return over_own_mean(gained, [job for each in agents for job in each.job])
+    if reward is RewardKind.ALL:
+        spent = [
+            -np.array([each.progress.get(interval, 0.0) for interval in range(len(costs_of))])
+            for each, costs_of in zip(agents, spent, strict=True)
+        ]
+    return saved([costs_to_go(each, discount) for each in spent], [each.interval for each in agents])
 
 
 def _clipped(
@@ -251,33 +295,3 @@ def _step(net: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) -> Non
 
 def _wiring(scenario: Scenario) -> Wiring:
     return Wiring(cluster_graphs(scenario.machines, scenario.topology))
-
-
-class _Judge:
-    """Compares agents with planners on the same sequences.
-
-    Args:
-        scenarios: in each of which they are compared.
-        allocation: says how many tasks jobs get.
-        planners: whose completion times others are parts of, one for each scenario.
-        sequences: of each scenario.
-    """
-
-    def __init__(
-        self,
-        scenarios: Sequence[Scenario],
-        allocation: AllocationPolicy,
-        planners: Sequence[PlacementPolicy],
-        sequences: int,
-    ):
-        self._allocation = allocation
-        self._runs = [(scenario, scenario.jobs(_SELECTED + n)) for scenario in scenarios for n in range(sequences)]
-        self._planners = self._means([planner for planner in planners for _ in range(sequences)])
-
-    def excess(self, policy: PlacementPolicy) -> float:
-        """Return by which part of the planners' mean completion times a policy's lies over them, in the mean."""
-        return float((self._means([policy] * len(self._runs)) / self._planners - 1).mean())
-
-    def _means(self, policies: Sequence[PlacementPolicy]) -> Floats:
-        runs = zip(self._runs, policies, strict=True)
-        return np.array([s.completion_times(self._allocation, policy, jobs).mean() for (s, jobs), policy in runs])

@@ -90,8 +90,8 @@ class Wiring:
 
     def __init__(self, graphs: ClusterGraphs):
         starts = graphs.first[:-1].tolist()
-        self.inside = _wired([pod.edges for pod in graphs.pods], starts)
-        self.between = _wired([graphs.between.edges], [0])
+        self.inside = wired([pod.edges for pod in graphs.pods], starts)
+        self.between = wired([graphs.between.edges], [0])
         self.switches = len(graphs.between.edges.start) - 1 - len(graphs.pods)
         most = max(len(pod.groups) for pod in graphs.pods)
         groups = np.zeros((len(graphs.pods), most), dtype=np.int64)
@@ -102,7 +102,13 @@ class Wiring:
         self.groups, self.real = torch.from_numpy(groups), torch.from_numpy(real)
 
 
-def _wired(edges: Sequence[Edges], starts: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+def wired(edges: Sequence[Edges], starts: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return sources, targets and parts of a mean of several graphs' edges, as those of one graph.
+
+    Args:
+        edges: of each graph.
+        starts: the first vertex of each.
+    """
     source = np.concatenate([each.source + start for each, start in zip(edges, starts, strict=True)])
     target = np.concatenate([each.target + start for each, start in zip(edges, starts, strict=True)])
     part = 1.0 / np.bincount(target)[target] if len(target) else np.zeros(0)
