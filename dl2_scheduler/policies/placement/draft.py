@@ -43,11 +43,20 @@ class Draft:
         """Return the groups that a job's new tasks may get, whether they fit there or not."""
         return self.within.get(job, self._all)
 
-    def fits(self, job: int, role: int) -> NDArray[np.bool_]:
-        """Return whether a task may go to each group, and still fits there, (groups,)."""
+    def fits(self, job: int, role: int, groups: Ints | None = None) -> NDArray[np.bool_]:
+        """Return whether a task may go to each group, and still fits there, (groups,).
+
+        Args:
+            job: its index.
+            role: of the task.
+            groups: that are asked about; None: all.
+        """
+        free, may = self.free, self.view.may(job, role)
+        if groups is not None:
+            free, may = free[groups], may[groups]
         # a group that has less than nothing left of what the task does not need takes it
-        fits = (np.maximum(self.free, 0.0) >= self.view.demand[job, role] - SLACK).all(axis=1)
-        found: NDArray[np.bool_] = fits & self.view.may(job, role)
+        room = np.maximum(free, 0.0) >= self.view.demand[job, role] - SLACK
+        found: NDArray[np.bool_] = np.logical_and.reduce(room.T) & may  # numpy is slow along short rows
         return found
 
     def fitting(self, job: int, role: int) -> Ints:

@@ -1,12 +1,12 @@
 """This module plans with a model of speeds: the best of some rules' places, then moved and swapped while it pays."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dl2_scheduler.cluster.free_resources import SLACK
-from dl2_scheduler.cluster.hardware.machines import Floats
+from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import PlacedSpeed, TriedSpeed
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.policies.placement.draft import Draft
@@ -93,11 +93,17 @@ class LocalSearch:
         """Return what a draft's places are worth."""
         return float(self.goal(draft.view, self.speeds.rates(draft.arrays())))
 
-    def least(self, draft: Draft, job: int) -> float:
-        """Return what the places are to be worth with a job's, as it waits else; minus infinity: it does not wait."""
+    def least(self, draft: Draft, job: int, worth: float | None = None) -> float:
+        """Return what the places are to be worth with a job's, as it waits else; minus infinity: it does not wait.
+
+        Args:
+            draft: without the job's places.
+            job: its index.
+            worth: what the draft's places are worth; None: it has to be found out.
+        """
         if not self.may_wait or not any(draft.tasks):
             return -np.inf
-        value, view = self.value(draft), draft.view
+        value, view = self.value(draft) if worth is None else worth, draft.view
         if self.patience is None:
             return value
         rates, about = np.zeros(len(view.jobs)), view.jobs[job].job
@@ -152,22 +158,33 @@ class LocalSearch:
 
     def _values(self, draft: Draft, job: int, changes: Sequence[Change]) -> Floats:
         """Return what the places are worth after each of several changes of a job's places, (changes,)."""
-        if isinstance(self.speeds, TriedSpeed):
-            arrays, groups = draft.arrays(), draft.groups[job]
-            own = arrays.group[arrays.job == job]
-            first = len(own) - sum(len(each) for each in groups)  # what it had before does not move
-            starts = (first, first + len(groups[0]))
-            tries = np.tile(own, (len(changes), 1))
-            for row, change in enumerate(changes):
-                for role, index, group in change:
-                    tries[row, starts[role] + index] = group
-            return self.goal(draft.view, self.speeds.tried(arrays, job, tries))
-        found = np.empty(len(changes))
+        workers, servers = draft.groups[job]
+        tries = np.tile([*workers, *servers], (len(changes), 1))
         for row, change in enumerate(changes):
-            undo = [(role, index, draft.move(job, role, index, group)) for role, index, group in change]
-            found[row] = self.value(draft)
-            for role, index, group in reversed(undo):
-                draft.move(job, role, index, group)
+            for role, index, group in change:
+                tries[row, role * len(workers) + index] = group
+        return self.values_at(draft, job, tries)
+
+    def values_at(self, draft: Draft, job: int, tries: Ints) -> Floats:
+        """Return what the places are worth with a job's new tasks at each of several places, (tries,).
+
+        Args:
+            draft: in which the job has places.
+            job: its index.
+            tries: groups of its new workers, then of its new servers, (tries, tasks).
+        """
+        arrays = draft.arrays()
+        own = np.flatnonzero(arrays.job == job)
+        new = own[len(own) - tries.shape[1] :]  # what it had before does not move
+        if isinstance(self.speeds, TriedSpeed):
+            groups = np.tile(arrays.group[own], (len(tries), 1))
+            groups[:, len(own) - len(new) :] = tries
+            return self.goal(draft.view, self.speeds.tried(arrays, job, groups))
+        found = np.empty(len(tries))
+        for row, groups in enumerate(tries):
+            where = arrays.group.copy()
+            where[new] = groups
+            found[row] = self.goal(draft.view, self.speeds.rates(replace(arrays, group=where)))
         return found
 
 

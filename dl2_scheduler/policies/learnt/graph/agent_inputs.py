@@ -135,27 +135,39 @@ class Watched:
         free, capacity = draft.free[graph.groups], view.machines.capacity[graph.groups]
         after = free - view.demand[job, role]
         near = np.column_stack([_nearby(graph, own), after / np.maximum(capacity, 1.0)]).astype(np.float32)
-        state = view.jobs[job].job
-        about = np.zeros(task_width(len(view.models)), dtype=np.float32)
-        if (model := int(view.placed.model[job])) >= 0:
-            about[model] = 1.0
-        about[len(view.models) :] = [
-            role,
-            state.max_workers / 4,
-            state.max_servers / 4,
-            len(placed[0]) / 4,
-            len(placed[1]) / 4,
-            remaining_work(view, job) / _HOURS,
-            left / 10,
-            forwarded,
-            *(free.sum(axis=0) / np.maximum(capacity.sum(axis=0), 1.0)),
-        ]
+        counts, turn = (len(placed[WORKER]), len(placed[SERVER])), (left, forwarded)
+        about = self.about(job, role, counts, turn, self.left_in(pod)[0])
         begun = any(placed)
         forwards = np.full(len(self.graphs.pods), not begun and not forwarded)
         forwards[pod] = False
         running = len(view.placed.job) > 0 or bool(draft.groups)  # in an empty cluster it would wait for nothing
-        fits = draft.fits(job, role)[graph.groups]
+        fits = draft.fits(job, role, graph.groups)
         return TaskInputs(pod, job, role, near, about, fits, forwards, not begun and running)
+
+    def about(self, job: int, role: int, placed: tuple[int, int], turn: tuple[int, bool], part: Floats) -> F32:
+        """Return what an agent reads of a task and its job, (task_width,).
+
+        Args:
+            job: index of the job in the view.
+            role: of the task.
+            placed: workers and servers of the job that have got places.
+            turn: jobs that are still to be placed after this one, and whether it came from another partition.
+            part: of the partition's cpus and GPUs that is left, (2,).
+        """
+        view = self.draft.view
+        state, models = view.jobs[job].job, len(view.models)
+        found = np.zeros(task_width(models), dtype=np.float32)
+        if (model := int(view.placed.model[job])) >= 0:
+            found[model] = 1.0
+        asked = state.max_workers / 4, state.max_servers / 4, placed[WORKER] / 4, placed[SERVER] / 4
+        found[models:] = [role, *asked, remaining_work(view, job) / _HOURS, turn[0] / 10, turn[1], *part]
+        return found
+
+    def left_in(self, pod: int) -> tuple[Floats, Floats]:
+        """Return the part of a partition's cpus and GPUs that is left, and how many it has, both (2,)."""
+        groups, draft = self.graphs.pods[pod].groups, self.draft
+        whole = np.maximum(draft.view.machines.capacity[groups].sum(axis=0), 1.0)
+        return draft.free[groups].sum(axis=0) / whole, whole
 
 
 def _nearby(graph: PodGraph, own: Floats) -> Floats:

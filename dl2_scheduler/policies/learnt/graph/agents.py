@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.hardware.machines import Floats
+from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.policies.learnt.graph.agent_inputs import TaskInputs, Watched
 from dl2_scheduler.policies.learnt.graph.edge_conv import F32, convolved
@@ -129,7 +129,7 @@ class Scorer:
         whole = np.concatenate([inputs.task, pods[inputs.pod]])
         first = encoded.groups[inputs.pod] + inputs.near @ given["near.weight"].T
         first += given["whole.weight"] @ whole + given["whole.bias"]
-        second = np.maximum(np.maximum(first, 0) @ given["hidden.weight"].T + given["hidden.bias"], 0)
+        second = self._out(first)
         if inputs.waits or inputs.forwards.any():
             rest = given["rest.weight"] @ whole + given["rest.bias"]
             waits = np.maximum(rest, 0) @ given["wait.weight"][0] + given["wait.bias"][0]
@@ -137,6 +137,39 @@ class Scorer:
         else:
             waits, forwards = np.float32(0), np.zeros(len(pods), dtype=np.float32)
         found: Floats = np.concatenate([second @ given["out.weight"][0], forwards, [waits]]).astype(float)
+        return found
+
+    def known(self, watched: Watched, pods: Ints, groups: Ints) -> F32:
+        """Return what agents know of some groups before a task is looked at, (rows, groups, hidden).
+
+        Args:
+            watched: the cluster.
+            pods: a partition for each row, (rows,).
+            groups: of its groups, (rows, groups).
+        """
+        encoded = self._encode(watched)
+        return np.stack([encoded.groups[pod][own] for pod, own in zip(pods, groups, strict=True)])
+
+    def of_some(self, watched: Watched, known: F32, pods: Ints, near: F32, task: F32) -> Floats:
+        """Return the scores of some groups for several tasks at once, (rows, groups).
+
+        Args:
+            watched: the cluster.
+            known: see there.
+            pods: see there.
+            near: see `TaskInputs`, (rows, groups, NEAR).
+            task: see there, (rows, task_width).
+        """
+        given = self._arrays
+        whole = np.concatenate([task, self._encode(watched).pods[pods]], axis=1)
+        first = known + near @ given["near.weight"].T
+        first += (whole @ given["whole.weight"].T + given["whole.bias"])[:, None]
+        found: Floats = (self._out(first) @ given["out.weight"][0]).astype(float)
+        return found
+
+    def _out(self, first: F32) -> F32:
+        """Return what the last hidden layer makes of the first one's sums, (..., hidden)."""
+        found: F32 = np.maximum(np.maximum(first, 0) @ self._arrays["hidden.weight"].T + self._arrays["hidden.bias"], 0)
         return found
 
     def _encode(self, watched: Watched) -> ReadGraphs:
