@@ -14,7 +14,7 @@ from dl2_scheduler.commands.common import show
 from dl2_scheduler.commands.progress import new_progress
 from dl2_scheduler.commands.simulation.compared import SequenceRun, comparison_table
 from dl2_scheduler.commands.simulation.learn_placement import refuse_other_speeds
-from dl2_scheduler.commands.simulation.learners import Learner
+from dl2_scheduler.commands.simulation.learners import LearningWay
 from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE, save_agents
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents
 from dl2_scheduler.policies.learnt.graph.paper_agents import PaperAgents
@@ -29,7 +29,7 @@ from elastic_ps.system.terminal import say
 
 if TYPE_CHECKING:
     from dl2_scheduler.learning.bootstrap import Tell
-    from dl2_scheduler.learning.placement.graph.paper_run import PaperSettings
+    from dl2_scheduler.learning.placement.graph.paper_run import PaperAgentsSettings
     from dl2_scheduler.learning.placement.graph.run import GraphSettings
 
 _COMPARED = range(3)
@@ -82,8 +82,8 @@ def learn_graph_agents(
     *,
     taught: TaughtNetworks,
     learner: Annotated[
-        Learner, typer.Option(help="By a planner's lessons first; from nothing, mended; as in the paper.")
-    ] = Learner.TAUGHT,
+        LearningWay, typer.Option(help="By a planner's lessons first; from nothing, mended; as in the paper.")
+    ] = LearningWay.TAUGHT,
     sequences: Annotated[
         int, typer.Option(min=1, max=10_000, help="Of each network, to imitate; two others select.")
     ] = 2,
@@ -98,16 +98,16 @@ def learn_graph_agents(
     You can stop it at any time: RUN has the best agents so far.
     """
     # torch takes seconds to import, which no other command should
-    from dl2_scheduler.learning.placement.graph.paper_run import PaperSettings
+    from dl2_scheduler.learning.placement.graph.paper_run import PaperAgentsSettings
     from dl2_scheduler.learning.placement.graph.run import MENDED, TAUGHT
     from dl2_scheduler.learning.run_folder import RunFolder
 
-    if learner is Learner.PAPER and taught.scenario is None:
+    if learner is LearningWay.PAPER and taught.scenario is None:
         raise BadInput("--learner paper: its agents belong to one network: give --scenario fat-tree, vl2 or bcube too")
     clusters = taught.scenarios()
-    settings: GraphSettings | PaperSettings = PaperSettings()
-    if learner is not Learner.PAPER:
-        settings = replace(TAUGHT, taught=sequences) if learner is Learner.TAUGHT else MENDED
+    settings: GraphSettings | PaperAgentsSettings = PaperAgentsSettings()
+    if learner is not LearningWay.PAPER:
+        settings = replace(TAUGHT, taught=sequences) if learner is LearningWay.TAUGHT else MENDED
     settings = settings if updates is None else replace(settings, updates=updates)
     folder = RunFolder(out)
     with folder.held():
@@ -126,13 +126,13 @@ def learn_graph_agents(
 def _learn(
     out: Path,
     clusters: Mapping[str, Scenario],
-    settings: "GraphSettings | PaperSettings",
+    settings: "GraphSettings | PaperAgentsSettings",
     seed: int,
     tell: "Tell",
 ) -> dict[str, Table]:
     """Learn in clusters with fitted speeds, keep the best in the folder, and compare them in the end."""
     from dl2_scheduler.figures.placement.graph_lab import lesson_clusters
-    from dl2_scheduler.learning.placement.graph.paper_run import PaperSettings, learn_paper_agents
+    from dl2_scheduler.learning.placement.graph.paper_run import PaperAgentsSettings, learn_paper_agents
 
     what = "speeds are fitted to 480 samples of each network"
     tell(what, 0, 1, {})
@@ -145,7 +145,7 @@ def _learn(
     def keep(best: GraphAgents | PaperAgents) -> None:
         save_agents(out, best, seen[0].profiles)
 
-    if isinstance(settings, PaperSettings):
+    if isinstance(settings, PaperAgentsSettings):
         learn_paper_agents(seen[0], FixedDemand(), planners[0], settings, seed, judged, keep)
     else:
         _learn_shared(seen, planners, settings, seed, _Told(tell, judged, keep))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dl2_scheduler.commands.progress import new_progress
-from dl2_scheduler.commands.simulation.learners import Learner
+from dl2_scheduler.commands.simulation.learners import LearningWay
 from dl2_scheduler.commands.simulation.pool import (
     USUAL_RATE,
     PoolQuestion,
@@ -36,8 +36,8 @@ def learn_chic(
     speeds: SpeedTable = None,
     rate: Rate = USUAL_RATE,
     learner: Annotated[
-        Learner, typer.Option(help="By a planner's lessons first; from nothing, mended; as in the paper.")
-    ] = Learner.TAUGHT,
+        LearningWay, typer.Option(help="By a planner's lessons first; from nothing, mended; as in the paper.")
+    ] = LearningWay.TAUGHT,
     pairs: Annotated[bool, typer.Option("--pairs", help="Chic-Pair: a worker and a server come together.")] = False,
     iterations: Annotated[
         int | None,
@@ -57,7 +57,7 @@ def learn_chic(
 
     check_rate(rate)
     world = pool_world(pool, speeds)
-    settings = {Learner.TAUGHT: TAUGHT, Learner.MENDED: MENDED, Learner.PAPER: PAPER}[learner]
+    settings = {LearningWay.TAUGHT: TAUGHT, LearningWay.MENDED: MENDED, LearningWay.PAPER: PAPER}[learner]
     settings = replace(settings, pairs=pairs, iterations=settings.iterations if iterations is None else iterations)
     folder = RunFolder(out)
     with folder.held():

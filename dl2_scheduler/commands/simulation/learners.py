@@ -3,8 +3,8 @@
 from enum import StrEnum
 
 
-class Learner(StrEnum):
-    """A `Learner` says how a policy learns."""
+class LearningWay(StrEnum):
+    """A `LearningWay` says how a policy learns."""
 
     TAUGHT = "taught"
     MENDED = "mended"

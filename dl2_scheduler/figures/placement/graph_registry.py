@@ -14,6 +14,7 @@ from dl2_scheduler.figures.placement.graph_interference import (
     same_or_other_processor,
 )
 from dl2_scheduler.figures.placement.graph_lab import GraphLab
+from dl2_scheduler.figures.placement.graph_learning import by_reward, several_or_one
 
 
 class GraphEntry(NamedTuple):
@@ -36,6 +37,8 @@ GRAPH_FIGURES: Mapping[str, GraphEntry] = {
     "graph-7": GraphEntry("graph scheduler, figure 7: patterns of arrivals", by_pattern),
     "graph-8": GraphEntry("graph scheduler, figure 8: types of servers", by_servers),
     "graph-9": GraphEntry("graph scheduler, figure 9: networks", by_network),
+    "graph-10": GraphEntry("graph scheduler, figure 10: several agents, or one", several_or_one),
+    "graph-rewards": GraphEntry("graph scheduler: what choices are rewarded for", by_reward),
     "graph-oversubscription": GraphEntry("graph scheduler: gain by oversubscription", by_oversubscription),
 }
 

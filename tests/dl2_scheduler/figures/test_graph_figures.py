@@ -1,6 +1,7 @@
 """The graph scheduler's figures, drawn: those of interference, and the comparisons with runs that are very short."""
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,30 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.figures.placement.graph_lab import AGENTS, SHOWN, GraphCluster, GraphLab, GraphScale, PolicyBar
+from dl2_scheduler.figures.placement.contenders import SHORTEST
+from dl2_scheduler.figures.placement.graph_lab import (
+    AGENTS,
+    SHOWN,
+    GraphCluster,
+    GraphLab,
+    GraphScale,
+    PolicyBar,
+    StudyScale,
+)
+from dl2_scheduler.figures.placement.graph_learning import ONE, SEVERAL, UndividedScenario
 from dl2_scheduler.figures.placement.graph_registry import GRAPH_FIGURES, draw_graph
+from dl2_scheduler.learning.placement.graph.paper_run import PaperAgentsSettings
+from dl2_scheduler.learning.placement.graph.rewards import RewardKind
 from dl2_scheduler.learning.placement.graph.run import GraphSettings
+from dl2_scheduler.learning.placement.policy_gradient import GradientSettings
 from dl2_scheduler.sim.metrics import Estimate
 
-SHORT = GraphScale(1, (GraphCluster(),), GraphSettings(taught=1, led=(), epochs=1, selected=1))
+BEST_FIT = "best fit", f"best fit{SHORTEST}"
+FEW = GraphSettings(
+    taught=1, epochs=1, updates=1, selected=1, gradient=GradientSettings(sequences=1, episodes=2, batch=64, passes=1)
+)
+STUDY = StudyScale(jobs=2, sequences=2, paper=PaperAgentsSettings(updates=1, selected=1), rewards=FEW)
+SHORT = GraphScale(1, (GraphCluster(),), GraphSettings(taught=1, led=(), epochs=1, selected=1), study=STUDY)
 
 
 def rows(number: str, folder: Path, scale: GraphScale = SHORT) -> list[dict[str, str]]:
@@ -50,6 +69,32 @@ def test_table_three_keeps_its_order(tmp_path):
     found = {row["model"]: float(row["error_percent"]) for row in rows("graph-table3", tmp_path)}
     assert min(found, key=found.get) == "own form"
     assert found["quadratic"] < found["linear"] < found["without PCIe"] < found["without CPU"]
+
+
+@pytest.mark.slow
+def test_figure_ten_has_several_agents_and_one_in_both_ways(tmp_path):
+    found = rows("graph-10", tmp_path)
+    agents = [f"{who}, {way}" for who in (SEVERAL, ONE) for way in ("as in the paper", "taught")]
+    curves = [(row["agents"], int(row["where"])) for row in found if row["what"] == "percent over the planner"]
+    assert {name for name, _ in curves} == set(agents)
+    assert {where for _, where in curves} == {0, 1}
+    bars = {(row["agents"], row["where"]) for row in found if row["what"] == "intervals"}
+    assert bars == {(name, where) for name in [*agents, *BEST_FIT] for where in ("uniform", "google")}
+    assert rows("graph-10", tmp_path) == found  # what was learnt is kept
+
+
+@pytest.mark.slow
+def test_every_reward_has_a_curve_from_the_same_start(tmp_path):
+    found = rows("graph-rewards", tmp_path)
+    assert {row["agents"] for row in found} == set(RewardKind)
+    assert len({row["value"] for row in found if row["where"] == "0"}) == 1
+
+
+def test_an_undivided_cluster_has_the_same_jobs_in_one_partition():
+    divided = GraphCluster().scenario()
+    lone = UndividedScenario.of(divided)
+    assert lone.topology.partitions == 1
+    assert lone.jobs(3) == [replace(job, partition=0) for job in divided.jobs(3)]
 
 
 class Known:
@@ -97,4 +142,4 @@ def test_the_command_draws_them_and_refuses_speeds(tmp_path):
     table.write_text("model,servers,workers,samples_per_second\nctc,1,1,10\nctc,2,2,20\n")
     refused = run(app, ["figure", "graph-2", "--out", str(tmp_path), "--speeds", str(table)])
     assert refused.exit_code != 0
-    assert len(GRAPH_FIGURES) == 8
+    assert len(GRAPH_FIGURES) == 10

@@ -34,8 +34,8 @@ _LEARNT = 4_000_000
 
 
 @dataclass(frozen=True)
-class PaperSettings:
-    """These `PaperSettings` say how the paper's own agents learn.
+class PaperAgentsSettings:
+    """These `PaperAgentsSettings` say how the paper's own agents learn.
 
     Attributes:
         updates: sequences of jobs that they learn from, one step of Adam for each interval of one.
@@ -122,7 +122,7 @@ def learn_paper_agents(
     scenario: Scenario,
     allocation: AllocationPolicy,
     planner: PodSearch,
-    settings: PaperSettings = PaperSettings(),
+    settings: PaperAgentsSettings = PaperAgentsSettings(),
     seed: int = 0,
     tell: Callable[[int, float], None] = lambda *_: None,
     keep: Callable[[PaperAgents], None] = lambda _: None,

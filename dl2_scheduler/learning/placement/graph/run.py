@@ -58,7 +58,7 @@ class GraphSettings:
     updates: int = 0
     judged_every: int = 10
     selected: int = 2
-    reward: RewardKind = RewardKind.UNFINISHED
+    reward: RewardKind = RewardKind.TOUCHED
     gradient: GradientSettings = field(default=GradientSettings(sequences=3, episodes=6, batch=1024, discount=0.95))
 
 
@@ -215,7 +215,7 @@ def improve_agents(
     allocation: AllocationPolicy,
     settings: GradientSettings,
     seed: int,
-    reward: RewardKind = RewardKind.UNFINISHED,
+    reward: RewardKind,
 ) -> None:
     """Run episodes, and make choices more likely that were worth more than others: PPO's clipped objective.
 

@@ -14,7 +14,7 @@ from dl2_scheduler.learning.placement.graph.paper_net import PaperNet, paper_pol
 from dl2_scheduler.learning.placement.graph.paper_run import (
     Decided,
     DrawingPaperAgents,
-    PaperSettings,
+    PaperAgentsSettings,
     _by_interval,
     _learn,
     learn_paper_agents,
@@ -144,7 +144,7 @@ def test_a_whole_run_ends_and_repeats():
     scenario = replace(SCENARIO, workload=replace(SCENARIO.workload, jobs=3))
     planner = graph_planners(scenario, {TRUE: scenario.world})["patient pod search, true"]
     told: list[int] = []
-    settings = PaperSettings(updates=2, judged_every=1, selected=1)
+    settings = PaperAgentsSettings(updates=2, judged_every=1, selected=1)
     first, second = (
         learn_paper_agents(scenario, FIXED, planner, settings, 3, lambda done, _: told.append(done)) for _ in range(2)
     )
