@@ -89,7 +89,7 @@ def learn_graph_agents(
     ] = 2,
     updates: Annotated[
         int | None,
-        typer.Option(min=0, max=1_000_000, help="From rewards; left out: 0, mended 60, paper 200.", show_default=False),
+        typer.Option(min=0, max=1_000_000, help="From rewards; left out: 5, mended 60, paper 200.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=1_000_000, help="Of everything but the jobs to imitate.")] = 0,
 ) -> None:

@@ -26,14 +26,14 @@ def invoke(line: str) -> tuple[int, str]:
 @pytest.mark.slow
 def test_a_run_places_in_every_network_and_is_not_overwritten(tmp_path):
     run = tmp_path / "run"
-    status, output = invoke(f"learn-agents --out {run} {SMALL}")
+    status, output = invoke(f"learn-agents --out {run} --updates 1 {SMALL}")
     assert status == 0, output
     row = re.search(rf"agents:{run} +([\d.]+)", output)
     assert row is not None, output
     status, told = invoke(f"evaluate --world formula --scenario bcube --load 5 --sequences 1 --placement agents:{run}")
     assert status == 0, told
     settings = json.loads((run / "settings.json").read_text())["settings"]
-    assert (settings["scenario"], settings["sequences"], settings["updates"]) == ("fat-tree", 1, 0)
+    assert (settings["scenario"], settings["sequences"], settings["updates"]) == ("fat-tree", 1, 1)
     status, told = invoke(f"learn-agents --out {run} {SMALL}")
     assert (status, f"{run} holds a run (agents.npz): name another folder" in told) == (2, True), told
 
@@ -43,7 +43,7 @@ def test_agents_of_the_paper_place_in_their_own_network_alone(tmp_path):
     run = tmp_path / "run"
     status, output = invoke(f"learn-agents --out {run} --learner paper --updates 1 {SMALL}")
     assert status == 0, output
-    lines = f"evaluate --world formula --load 2 --sequences 1 --placement agents:{run} --scenario"
+    lines = f"evaluate --world formula --load 6 --sequences 1 --placement agents:{run} --scenario"
     assert invoke(f"{lines} fat-tree")[0] == 0
     status, told = invoke(f"{lines} vl2")
     assert status != 0

@@ -56,15 +56,15 @@ class GraphSettings:
     led: tuple[float, ...] = ()
     epochs: int = 8
     updates: int = 0
-    judged_every: int = 10
+    judged_every: int = 5
     selected: int = 2
     reward: RewardKind = RewardKind.TOUCHED
-    gradient: GradientSettings = field(default=GradientSettings(sequences=3, episodes=6, batch=1024, discount=0.95))
+    gradient: GradientSettings = field(default=GradientSettings(sequences=1, episodes=6, batch=512, discount=0.95))
 
 
-TAUGHT = GraphSettings()
+TAUGHT = GraphSettings(updates=5)
 MENDED = GraphSettings(taught=0, updates=60)
-"""The ways to learn: by a planner's lessons first, and from rewards alone."""
+"""The ways to learn: by a planner's lessons first, which alone may teach to wait too much, and from rewards alone."""
 
 
 @dataclass
