@@ -7,6 +7,7 @@ no worse than the first one: so that no row of lucky fits, each a little worse, 
 """
 
 import zlib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -110,18 +111,31 @@ def _taught(
 ) -> list[MeasuredPlacement]:
     """Return placements drawn at random that nobody has measured, with the speeds that the present model predicts.
 
-    Half of them are small, half are as large as one that was measured.
+    Half of them are small, half are as large as one that was measured. Where all that was measured of a type is slower
+    than predicted, or faster, so is what is told of it: else the new model would learn that nothing else is.
     """
     keys = {row.key for row in measured}
+    ratios = _ratios(known, measured)
     rows = []
     for number in range(_TAUGHT):
         like = measured[int(rng.integers(len(measured)))] if measured and number % 2 else None
         drawn = _small(known.models, rng) if like is None else _alike(like, known.models, rng)
         rates = known.rates(arrays_of(MeasuredPlacement(drawn), known.models)).tolist()
-        row = MeasuredPlacement(tuple(replace(job, speeds=(rate,)) for job, rate in zip(drawn, rates, strict=True)))
+        told = ((job, rate * ratios.get(job.model, 1.0)) for job, rate in zip(drawn, rates, strict=True))
+        row = MeasuredPlacement(tuple(replace(job, speeds=(speed,)) for job, speed in told))
         if row.key not in keys:
             rows.append(row)
     return rows
+
+
+def _ratios(known: SpeedModel, measured: Sequence[MeasuredPlacement]) -> dict[str, float]:
+    """Return the median of measured over predicted speeds of each type that was measured."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in measured:
+        rates = known.rates(arrays_of(row, known.models)).tolist()
+        for job, rate in zip(row.jobs, rates, strict=True):
+            found[job.model].append(job.speed / rate)
+    return {model: float(np.median(each)) for model, each in found.items()}
 
 
 def _alike(row: MeasuredPlacement, models: Sequence[str], rng: np.random.Generator) -> tuple[MeasuredJob, ...]:

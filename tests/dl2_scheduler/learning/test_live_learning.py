@@ -201,7 +201,7 @@ def test_runs_that_cannot_learn(tmp_path):
     with pytest.raises(BadInput, match="is no run that can learn"):
         check_learns(tmp_path)
     RunFolder(tmp_path / "paper").begin({"network": "paper", "seed": 0})
-    with pytest.raises(BadInput, match="has no checkpoint"):
+    with pytest.raises(BadInput, match="its bootstrap was interrupted, or still runs"):
         check_learns(tmp_path / "paper")
     (tmp_path / "paper" / "checkpoint.pt").touch()
     with pytest.raises(BadInput, match="the paper's network"):
