@@ -118,3 +118,19 @@ class Hold:
             arrived(node, peer, frame, data)
 
         monkeypatch.setattr(ServerNode, "arrived", late)
+
+
+def held_update(job: FollowedJob, monkeypatch: pytest.MonkeyPatch) -> tuple[Hold, Any, int]:
+    """Let the first server take its blocks to version 2, of which it hears no FOLLOWED.
+
+    Returns what keeps it from hearing, the gradients, and how many entries its ledger had told before.
+    """
+    job.controls["s0"].report_soon()
+    told = len(job.controls["s0"].ledger)
+    hold = Hold(monkeypatch, owner="s0")
+    slabs = job.push_all(1)
+    mine, theirs = job.configuration.blocks_of["s0"], job.configuration.blocks_of["s1"]
+    job.workers["w0"].await_version(2, theirs)
+    assert hold.held.wait(TIMEOUT)
+    until(lambda: (job.servers["s0"].state.store.versions[list(mine)] == 2).all())
+    return hold, slabs, told

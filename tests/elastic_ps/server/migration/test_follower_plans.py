@@ -20,12 +20,12 @@ from tests.elastic_ps.server.migration.followed_job import (
     PLANS,
     FollowedJob,
     Hold,
+    held_update,
     three,
 )
 from tests.elastic_ps.server.server_harness import TOKEN, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, TENSORS
-from tests.elastic_ps.waiting import until
 from tests.sweeps import sweep
 
 
@@ -128,14 +128,8 @@ def test_where_a_block_has_no_follower_yet_nobody_is_told_what_a_plans_copy_lack
     job = jobs.begin(FollowedJob(TENSORS, ADAM, transport=TcpTransport(TOKEN)), servers=2, assignment=OWNERS)
     job.check_step(0)
     new = job.prepare_plan(OWNERS, OTHERS, ("s0", "s1"))
-    job.controls["s0"].report_soon()
-    told = len(job.controls["s0"].ledger)
-    hold = Hold(monkeypatch, owner="s0")
-    slabs = job.push_all(1)
-    mine, theirs = job.configuration.blocks_of["s0"], job.configuration.blocks_of["s1"]
-    job.workers["w0"].await_version(2, theirs)
-    assert hold.held.wait(TIMEOUT)
-    until(lambda: (job.servers["s0"].state.store.versions[list(mine)] == 2).all())
+    hold, slabs, told = held_update(job, monkeypatch)
+    mine = job.configuration.blocks_of["s0"]
     job.controls["s0"].report_soon()
     assert len(job.controls["s0"].ledger) == told
     assert not set(job.workers["w0"].values.get(2, {})) & set(mine)

@@ -15,12 +15,10 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, FollowedJob, Hold, pair
+from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, FollowedJob, Hold, held_update, pair
 from tests.elastic_ps.server.migration.test_broken_connections import reset
 from tests.elastic_ps.server.server_harness import TOKEN, Jobs
-from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, SGD, TENSORS
-from tests.elastic_ps.waiting import until
 
 
 @pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
@@ -70,14 +68,8 @@ def test_one_record_brings_what_one_push_completes(
 def test_nobody_is_told_what_a_follower_has_not_acknowledged(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     job = pair(jobs)
     job.check_step(0)
-    job.controls["s0"].report_soon()
-    told = len(job.controls["s0"].ledger)
-    hold = Hold(monkeypatch, owner="s0")
-    slabs = job.push_all(1)
-    mine, theirs = job.configuration.blocks_of["s0"], job.configuration.blocks_of["s1"]
-    job.workers["w0"].await_version(2, theirs)
-    assert hold.held.wait(TIMEOUT)
-    until(lambda: (job.servers["s0"].state.store.versions[list(mine)] == 2).all())
+    hold, slabs, told = held_update(job, monkeypatch)
+    mine = job.configuration.blocks_of["s0"]
     job.push("w1", 1, slabs[1], servers=["s0"])  # once more, on a new connection as it were
     pull = Frame(PullMeta(runs=tuple(runs(mine))), job.configuration.id, 1)
     job.workers["w0"].send("s0", pull)
