@@ -83,6 +83,7 @@ class FollowSource:
     Attributes:
         bytes_moved: payload of the plan under way that is sent, or waiting to be; not what is followed anyway.
         fell_back: the follower could not keep up: the plan's blocks go at the switch.
+        guards: workers wait for the plan's copies, until it ends.
         records: memory of those that are on their way.
         ledger_kept: entries of this server's ledger below this number are with the coordinator.
     """
@@ -97,7 +98,7 @@ class FollowSource:
     ):
         self.link = link
         self.bytes_moved = self.ledger_kept = 0
-        self.fell_back = False
+        self.fell_back = self.guards = False
         self.records = UpdateRecords(store, link.connection.shared)
         self._store = store
         self._streams = streams
@@ -142,6 +143,7 @@ class FollowSource:
         """Send what the configuration in force wants, and no more."""
         self._planned = np.zeros_like(self._planned)
         self._plan, self._live, self._announced = NO_CONFIGURATION, False, True
+        self.guards = False
         self._streamed.keep(self._standing)
 
     def is_level(self, blocks: NDArray[np.int64]) -> None:
@@ -237,7 +239,7 @@ class FollowSource:
         source = FollowSource(self._store, link, self._streams, self._written, self._caught_up)
         source.wants(self._standing, self._number)
         source.begin_plan(self._planned, self._plan, self._live, self._plan != NO_CONFIGURATION)
-        source.bytes_moved, source.fell_back = self.bytes_moved, self.fell_back
+        source.bytes_moved, source.fell_back, source.guards = self.bytes_moved, self.fell_back, self.guards
         return source
 
     @property
@@ -318,7 +320,7 @@ class FollowSource:
         """Watch the follower's lag: blocks have reached `version`, of which a step takes `each`."""
         if version < self._watched + each or not self._live or self.fell_back:
             return
-        if self._standing.any():  # workers wait for it, and so it never lags
+        if self.guards or self._standing.any():  # workers wait for it, and so it never lags
             return
         self._watched = version
         oldest = self.link.oldest_version()

@@ -156,6 +156,7 @@ class FollowSources:
         """
         if self._plan is not None and self._plan.followers:
             self._guarding[target] = self._planned[target]
+            self._state.sources[target].guards = True
             self._require()
 
     def _require(self) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from elastic_ps.control.codec import config_id_to_pb
+from elastic_ps.server.copying import follow_source
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.state.acknowledged import NOTHING
 from elastic_ps.transport.base import Transport
@@ -26,6 +27,7 @@ from tests.elastic_ps.server.migration.followed_job import (
 from tests.elastic_ps.server.server_harness import TOKEN, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import ADAM, TENSORS
+from tests.elastic_ps.waiting import until
 from tests.sweeps import sweep
 
 
@@ -145,3 +147,29 @@ def test_where_a_block_has_no_follower_yet_nobody_is_told_what_a_plans_copy_lack
     job.check_step(2)
     job.controls["s0"].report_soon()
     assert [entry.version for entry in job.controls["s0"].ledger[told:]] == [1, 2]
+
+
+def test_a_stream_that_workers_wait_for_does_not_fall_back(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records may be more than fits: else they would wait for what is not sent any more."""
+    job = jobs.begin(FollowedJob(TENSORS, ADAM, transport=TcpTransport(TOKEN)), servers=2, assignment=OWNERS)
+    job.check_step(0)
+    new = job.prepare_plan(OWNERS, OTHERS, ("s0", "s1"))
+    monkeypatch.setattr(follow_source, "_RECORDS_BYTES", -1)
+    job.check_step(1)
+    assert not job.servers["s0"].state.sources["s1"].fell_back
+    job.adopt(new, ["s0", "s1"])
+    job.check_step(2)
+    job.check_copies(new)
+
+
+def test_what_came_of_a_stream_that_has_fallen_back_is_no_copy(jobs: Jobs) -> None:
+    job = jobs.begin(FollowedJob(TENSORS, ADAM, transport=TcpTransport(TOKEN)), servers=2, assignment=OWNERS)
+    job.check_step(0)
+    new = job.prepare_plan(OWNERS, OTHERS, ("s0", "s1"))
+    state, store = job.servers["s0"].state, job.servers["s1"].state.store
+    with state.changed:
+        state.sources["s1"]._fall_back()
+    until(lambda: (store.versions[list(job.configuration.blocks_of["s0"])] == NOTHING).all())
+    job.adopt(new, ["s0", "s1"])
+    job.check_step(1)
+    job.check_copies(new)
