@@ -5,14 +5,17 @@
 Six servers of Harmony's testbed, 60 jobs a sequence, in the mechanistic world. Times are intervals from a job's arrival
 to its end, in the mean; docs/reference/placement.md says what the rules are and what the goals follow from. Goals are
 those of a learnt policy, from two jobs an interval on: the best planner with fitted speeds says if they can be had.
+Behind them stand the goals of all placement benchmarks that have been run here, as build/bench has them, so that
+one file says what is met and what is missed; it names those that have not been run.
 """
 
 import argparse
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish
+from benchmarks.support.report import FOLDER, BenchmarkGoal, as_program, at_least, finish
 from dl2_scheduler.figures.placement.contenders import (
     FITTED,
     TRUE,
@@ -27,6 +30,9 @@ from dl2_scheduler.sim.placed.scenario import Scenario
 
 SAMPLES = 13_177  # that planners' models are fitted to, with noise, as many as Harmony's authors had
 FIRST = 1000  # seed of the sequences that goals are judged on; learners never see them
+
+ELSEWHERE = ("placement_reward", "placement_measured", "chic", "placement_harmony", "placement_graph", "placement_live")
+"""Benchmarks that learn, or run real jobs: each takes minutes or hours of its own."""
 
 RULES = {"load balancing": 32.0, "best fit": 40.0, "LIF-linear, lb": 25.0, "LIF-quadratic, lb": 25.0}
 RULES |= {"LIF-linear, own": 20.0, "LIF-quadratic, own": 20.0, "tetris-dot": 28.0}
@@ -50,7 +56,18 @@ def main() -> int:
         found = compare_placements(scenario, policies, seeds, print)
         rows += _rows(load, found)
         goals += _goals(load, found) if load >= _GOALS_FROM else []
-    return finish("placement", rows, goals, ["numpy", "numba", "scipy"])
+    return finish("placement", [*rows, *_not_run()], [*goals, *_goals_elsewhere()], ["numpy", "numba", "scipy"])
+
+
+def _not_run() -> list[dict[str, Any]]:
+    return [{"not run here": f"make bench-{name}"} for name in ELSEWHERE if not (FOLDER / f"{name}.json").exists()]
+
+
+def _goals_elsewhere() -> Iterator[BenchmarkGoal]:
+    """Yield the goals of the other placement benchmarks, as they were last measured here."""
+    for path in (FOLDER / f"{name}.json" for name in ELSEWHERE):
+        for goal in json.loads(path.read_text())["goals"] if path.exists() else ():
+            yield BenchmarkGoal(**{**goal, "name": f"{path.stem}: {goal['name']}"})
 
 
 def _goals(load: float, found: PlacementComparison) -> list[BenchmarkGoal]:

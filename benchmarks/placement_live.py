@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.support.learnt_live import learn_for_nodes
-from benchmarks.support.pinned_jobs import ahead_of_others
 from benchmarks.support.report import FOLDER, BenchmarkGoal, as_program, at_least, finish
 from dl2_scheduler.cluster.errors import SchedulerError, TrialFailed
 from dl2_scheduler.commands.cluster.fit_places import fit_places
@@ -161,7 +160,7 @@ def played(placement: str, arrivals: Sequence[Arrival], folder: Path) -> Times:
     """
     folder.mkdir(parents=True)
     options = ("--slots", f"{NODES}x{SLOTS}", "--slot", "3s", "--policy", "fifo", "--placement", placement)
-    with ahead_of_others(), served(folder, (*options, "--isolation", "none"), _BEGIN_SECONDS) as (_, cluster):
+    with served(folder, (*options, "--isolation", "none"), _BEGIN_SECONDS) as (_, cluster):
         began = time.monotonic()
         for arrival in arrivals:
             time.sleep(max(0.0, began + arrival.at - time.monotonic()))

@@ -22,10 +22,6 @@ from protos import elastic_pb2 as pb
 _MODULE = "benchmarks.scripts.train_placed"
 _BEGIN_SECONDS = 180.0
 _POLL_SECONDS = 0.1
-_SHARES = 64 * 1024
-"""Of the processor, for our group of processes: others have a sixty-fourth of what an ordinary one has."""
-_CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
-_GROUP, _GROUP_FILE = "measure", "cgroup.procs"
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,6 @@ def running(kinds: Sequence[JobKind], folder: Path) -> Iterator[list[PinnedJob]]
         TrialFailed: one does not begin.
     """
     with ExitStack() as stack:
-        stack.enter_context(ahead_of_others())
         jobs = []
         for number, kind in enumerate(kinds):
             name = f"{kind.model}-{kind.workers}w{kind.servers}s-{number}"
@@ -157,49 +152,6 @@ def running(kinds: Sequence[JobKind], folder: Path) -> Iterator[list[PinnedJob]]
         yield jobs
         for job in jobs:  # all at once, and then one is waited for after the other
             job.end()
-
-
-@contextmanager
-def ahead_of_others() -> Iterator[None]:
-    """Let this process, and what it starts, go before all others on the machine, where control groups allow it."""
-    for left in _CPU_GROUPS.glob(f"{_GROUP}-*"):  # by one that was killed; a group that has processes stays
-        with suppress(OSError):
-            left.rmdir()
-    group = _CPU_GROUPS / f"{_GROUP}-{os.getpid()}"
-    before = _own_group()
-    try:
-        group.mkdir()
-        (group / "cpu.shares").write_text(str(_SHARES))
-        (group / _GROUP_FILE).write_text(str(os.getpid()))
-    except OSError as error:
-        print(f"no group of our own, others may come between: {error}", file=sys.stderr, flush=True)
-        yield
-        return
-    try:
-        yield
-    finally:
-        (before / _GROUP_FILE).write_text(str(os.getpid()))
-        _remove(group)
-
-
-def _own_group() -> Path:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(","):
-            return _CPU_GROUPS / path.lstrip("/")
-    return _CPU_GROUPS
-
-
-def _remove(group: Path) -> None:
-    """Remove a group as soon as its last process has ended."""
-    deadline = time.monotonic() + 10.0
-    while time.monotonic() < deadline:
-        try:
-            group.rmdir()
-        except OSError:
-            time.sleep(_POLL_SECONDS)
-        else:
-            return
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from dl2_scheduler.live.slot_loop import SlotLoop, SlotObserver
 from dl2_scheduler.policies.learnt_names import DL2, absolute
 from dl2_scheduler.policies.placement.node_rules import NODE_RULES, placement_rule
 from dl2_scheduler.policies.placement.registry import folder_of, spread_placement
+from dl2_scheduler.policies.placement.rehearse import rehearse
 from dl2_scheduler.policies.placement.reopened import following
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
@@ -124,6 +125,7 @@ def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacemen
         raise BadInput(f"--placement: {error}; or a rule that counts: {', '.join(NODE_RULES)}") from error
     if most_moves and (policy.knows is None or policy.knows.speeds is None):
         raise BadInput(f"{name} {_KNOWS_NO_SPEEDS}")
+    rehearse(policy)
     return placement_rule(), GuardedPlacement(policy, spread_placement())
 
 
