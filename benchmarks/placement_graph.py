@@ -44,7 +44,7 @@ from dl2_scheduler.sim.placed.cluster import PlacedCluster
 from dl2_scheduler.sim.placed.scenario import Scenario
 from dl2_scheduler.sim.simulator import steps
 
-RULES = {"load balancing": 25.0, "best fit": 25.0, "tetris-dot": 25.0, "LIF-true, lb": 25.0, "LIF-true, own": 10.0}
+RULES = {"load balancing": 60.0, "best fit": 60.0, "tetris-dot": 60.0, "LIF-true, lb": 60.0, "LIF-true, own": 35.0}
 """By how many percent the agents are to lie under each."""
 SPREAD = 10.0
 """Percent that the worst seed may lie over the median one: none collapses."""
