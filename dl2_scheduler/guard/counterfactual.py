@@ -20,6 +20,9 @@ from dl2_scheduler.sim.simulator import SimulatedCluster
 MOST_SLOTS = 500
 """Of a simulated future; jobs that have not ended by then count as if they ended there."""
 
+_PRESENT = 1
+"""The slot of a simulated future that is the present: all jobs come before it, in the order in which they came."""
+
 _UNKNOWN_SLOTS = 10.0  # that a job of which nothing is known takes with its minimum
 
 
@@ -53,7 +56,7 @@ def completion(
     speeds = speeds_of(snapshot.jobs, fitted)
     futures = [_Future(_cluster(snapshot, speeds, cost), policy) for policy in policies]
     deadline = time.monotonic() + seconds
-    while not all(future.cluster.done for future in futures) and futures[0].cluster.lanes.slot < MOST_SLOTS:
+    while not all(future.cluster.done for future in futures) and futures[0].cluster.lanes.slot < _PRESENT + MOST_SLOTS:
         if time.monotonic() > deadline:
             break
         for future in futures:
@@ -84,9 +87,9 @@ class _Future:
 
     @property
     def mean_end(self) -> float:
-        """In slots; of jobs that have not ended, the present slot."""
+        """In slots from the present on; of jobs that have not ended, the slot that the future has come to."""
         lanes = self.cluster.lanes
-        return float(np.where(np.isnan(lanes.finish[0]), lanes.slot, lanes.finish[0]).mean())
+        return float(np.where(np.isnan(lanes.finish[0]), lanes.slot, lanes.finish[0]).mean()) - _PRESENT
 
 
 def with_samples(snapshot: Snapshot, known: Mapping[str, float], fitted: FittedSpeeds) -> Snapshot:
@@ -121,16 +124,18 @@ def speeds_of(states: Sequence[JobState], fitted: FittedSpeeds) -> Speeds:
 
 def _cluster(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost) -> SimulatedCluster:
     """Make a simulated cluster at the present: all jobs are there, as far as they are."""
+    between = _PRESENT * snapshot.slot_seconds / (len(snapshot.jobs) + 1)
     jobs = [
         replace(
             state.job,
-            arrival=0.0,
+            arrival=number * between,
             epochs=state.epochs_done + state.remaining_epochs,
             epochs_estimate=state.job.estimate,
         )
-        for state in snapshot.jobs
+        for number, state in enumerate(snapshot.jobs)
     ]
     cluster = SimulatedCluster(jobs, snapshot.nodes, speeds, snapshot.slot_seconds, cost)
+    cluster.lanes.slot = _PRESENT
     lanes, by_id = cluster.lanes, {state.job.id: state for state in snapshot.jobs}
     for number, job in enumerate(lanes.jobs[0]):
         state = by_id[job.id]

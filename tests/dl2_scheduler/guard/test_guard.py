@@ -100,6 +100,24 @@ def test_futures_begin_in_the_present():
     assert nearly == pytest.approx(few / 8, rel=0.05)
 
 
+class Oldest:
+    """The job that came first has all that it can use, the others wait."""
+
+    def allocate(self, snapshot, room):
+        first = snapshot.jobs[0].job
+        return Allocation({first.id: Grant(first.max_workers, first.max_servers)})
+
+
+def test_jobs_keep_the_order_in_which_they_came():
+    short, long = (JobState(replace(job(0, 0.0), id=name, epochs=epochs)) for name, epochs in (("z", 8.0), ("b", 80.0)))
+    ends = []
+    for first, second in ((short, long), (long, short)):
+        now = Snapshot(3, SLOT, NODES, (first, second))
+        (end,), _ = completion(now, [Oldest()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+        ends.append(end)
+    assert ends[0] < ends[1]  # the short one came first, and does not wait for the other
+
+
 def test_futures_have_an_end():
     snapshot = present(-1e6, counts=(0, 0))
     (long, short), _ = completion(snapshot, [Starves(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
