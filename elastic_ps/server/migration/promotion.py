@@ -55,5 +55,5 @@ def promote(state: ServerState, sources: FollowSources, blocks: Sequence[int]) -
     gone = [block for block in others if status[block] in owned or not state.is_named(block)]
     for entry in state.withheld.values():  # updates that nobody has seen, and that are made again
         entry.blocks[np.asarray(gone, dtype=np.int64)] = False
-    state.release(gone)
+    state.release_values(gone)
     state.allocate([block for block in gone if state.is_named(block)], BlockStatus.FOLLOWER)

@@ -60,6 +60,7 @@ class ServerState:
     snapshot: CheckpointSnapshot | None = None
     held: HeldFrames = field(default_factory=HeldFrames)
     gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
+    pushed_elsewhere: dict[int, int] = field(default_factory=dict)  # by block: see `release_values`
     unused: UnusedMemory = field(default_factory=UnusedMemory)
     acknowledged: AcknowledgedVersions = field(default_factory=AcknowledgedVersions)
     withheld: dict[int, WithheldEntry] = field(default_factory=dict)  # by number of the ledger's entry
@@ -198,11 +199,33 @@ class ServerState:
         version has been applied. In async and ssp there is none to tell it: what workers have pushed stays.
         """
         self.store.release(blocks, self.unused)
+        self._give_back(blocks)
+        self.changed.notify_all()
+
+    def release_values(self, blocks: Sequence[int]) -> None:
+        """Forget blocks in the middle of a step: workers have put gradients here that they push to their new owner."""
+        self.store.release(blocks, self.unused)
+        self.pushed_elsewhere.update(dict.fromkeys(blocks, int(self.store.versions.max(initial=NOTHING))))
+        self.changed.notify_all()
+
+    def release_gradients(self) -> None:
+        """Give back the gradients of blocks that were released in a step which is over, but of those that came back.
+
+        Two versions later it is over: an update of a block of this server's has all workers' pushes of the version
+        before, which they make when they have all blocks at it. A death's plan may be committed earlier.
+        """
+        current, reached = self.standing.current, int(self.store.versions[self.owned()].max(initial=NOTHING))
+        over = [block for block, version in self.pushed_elsewhere.items() if reached >= version + 2]
+        for block in over:
+            del self.pushed_elsewhere[block]
+        self._give_back([block for block in sorted(over) if current is None or current.primary(block) != self.node])
+
+    def _give_back(self, blocks: Sequence[int]) -> None:
+        """Give back the memory in which workers have put gradients of blocks."""
         for run in runs(blocks) if self.data.is_sync else ():
             span = self.store.model.span(run)
             for image in self.gradients:
                 self.unused.add(image, span.start, span.stop)
-        self.changed.notify_all()
 
     def allocate(self, blocks: Sequence[int], status: BlockStatus) -> None:
         """Hold blocks from now on (see `ServerBlockStore.allocate`)."""
