@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.hardware.view import PlacementView, Places, check_placement
+from dl2_scheduler.cluster.hardware.view import PlacementView, Places, check_placement, plain_places
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove, check_moves
 
@@ -126,7 +126,7 @@ class GuardedPlacement:
             self._tell_unknown(view.models)
 
             def ask() -> Places:
-                places = self._asked_for(lambda: self._policy.place(view.copied()))
+                places = self._asked_for(lambda: plain_places(self._policy.place(view.copied())))
                 check_placement(view, places)  # what the policy writes into its view concerns nobody else
                 return places
 

@@ -64,8 +64,8 @@ def read_row(line: str | bytes) -> MeasuredPlacement:
     """Read a row of a table. Raises ValueError: it is none."""
     row = _ROW.validate_json(line)
     counts = {len(job.speeds) for job in row.jobs}
-    if len(counts) != 1 or not all(job.workers and job.servers for job in row.jobs):
-        raise ValueError("a job lacks a role, or was measured more often than others")
+    if len(counts) != 1 or 0 in counts or not all(job.workers and job.servers for job in row.jobs):
+        raise ValueError("a job lacks a role or its speeds, or was measured more often than others")
     if not all(speed > 0 and np.isfinite(speed) for job in row.jobs for speed in job.speeds):
         raise ValueError("a speed is no positive number")
     cores = [*row.others, *(used for job in row.jobs for used in job.cpu or ())]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import index
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +80,10 @@ class PlacementView:
         return np.array([state.remaining_epochs * state.job.samples_per_epoch for state in self.jobs], dtype=float)
 
 
+Placed = tuple[tuple[int, ...], tuple[int, ...]]
+"""The groups of a job's new workers and of its new servers."""
+
+
 @dataclass(frozen=True)
 class Places:
     """`Places` are what missing tasks get.
@@ -87,7 +93,19 @@ class Places:
             misses. A job that is not named waits, or goes on with what it has.
     """
 
-    groups: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    groups: Mapping[int, Placed] = field(default_factory=dict)
+
+
+def plain_places(answer: Places) -> Places:
+    """Return an answer as plain numbers in plain containers: a user's policy may answer what computes when it is read.
+
+    Raises:
+        TypeError: jobs or groups are no whole numbers.
+    """
+    if not isinstance(answer, Places):
+        return answer  # `check_placement` says so
+    found = {index(job): tuple(tuple(map(index, role)) for role in roles) for job, roles in answer.groups.items()}
+    return Places(cast(dict[int, Placed], found))
 
 
 def check_placement(view: PlacementView, placement: Places) -> None:

@@ -133,9 +133,16 @@ def is_policy_name(name: str) -> bool:
 
 
 def folder_of(name: str) -> Path | None:
-    """Return the folder that a policy's name has, None where it has none."""
+    """Return the folder that a policy's name has, None where it has none. Raises BadInput: it is in no user's home."""
     kind, colon, path = name.partition(":")
-    return Path(path).expanduser() if colon and kind in _OF_FOLDERS else None
+    return _path(path) if colon and kind in _OF_FOLDERS else None
+
+
+def _path(written: str) -> Path:
+    try:
+        return Path(written).expanduser()
+    except RuntimeError as error:  # ~ of nobody
+        raise BadInput(f"{written}: {error}") from error
 
 
 def make_placement(name: str) -> NamedPlacement:
@@ -149,10 +156,10 @@ def make_placement(name: str) -> NamedPlacement:
     """
     kind, colon, path = name.partition(":")
     if colon and kind in _FITTED:
-        model = _opened(name, Path(path).expanduser())
+        model = _opened(name, _path(path))
         return NamedPlacement(name, _FITTED[kind](model), model)
     if colon and kind in _LEARNT:
-        return _learnt(name, Path(path).expanduser(), *_LEARNT[kind](Path(path).expanduser()))
+        return _learnt(name, _path(path), *_LEARNT[kind](_path(path)))
     if colon and kind == LOOK_AHEAD:
         raise BadInput(f"{name} places in dl2 simulate and dl2 evaluate --world alone: give {LEARNT}:{path} here")
     if is_own(name):

@@ -1,5 +1,7 @@
 """The time that a slow placement policy may take, of whatever it is asked."""
 
+import sys
+
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import Places
 from dl2_scheduler.cluster.task_moves import MoveCost, MoveTerms
@@ -35,6 +37,34 @@ class Slow:
 
     def unknown(self, models):
         return []
+
+
+class Lazy(dict):
+    """Ends the program when somebody reads it."""
+
+    def items(self):
+        sys.exit(7)
+
+
+class Computes(Slow):
+    """Answers what computes when it is read."""
+
+    def place(self, view):
+        return Places(Lazy())
+
+
+class Counts(Slow):
+    """Answers numbers that are none."""
+
+    def place(self, view):
+        return Places({0: ((0.5,), (0,))})
+
+
+def test_an_answer_is_read_within_the_policys_own_thread():
+    for policy, fault in ((Computes(0), "it raised SystemExit: 7"), (Counts(0), "'float' object cannot be")):
+        answer = GuardedPlacement(policy, spread_placement(), SECONDS, now=lambda: 0.0).place(wanting(), NODES)
+        assert fault in answer.fault
+        assert set(answer.places.groups) == {0}
 
 
 def asked(takes):

@@ -173,6 +173,11 @@ def test_speeds_that_cannot_be_are_refused(speeds: tuple[float, ...]):
         read_row(row_line(row(("a", (0,), (1,), speeds))))
 
 
+def test_a_job_without_speeds_is_refused():
+    with pytest.raises(ValueError, match="lacks a role or its speeds"):
+        read_row(row_line(row(("a", (0,), (1,), ()))))
+
+
 def test_arrays_hold_every_task():
     where = arrays_of(row(("wlm", (0, 1), (1,), (4.0,)), ("ctc", (1,), (0,), (5.0,))), ("ctc", "wlm"))
     assert where.model.tolist() == [1, 0]

@@ -47,3 +47,5 @@ def test_names_without_a_folder_are_what_they_are(tmp_path):
     assert isinstance(following("best-fit", None), NamedPlacement)
     with pytest.raises(BadInput, match="is no folder"):
         following(f"lif-own:{tmp_path}/none", tmp_path / "none")
+    with pytest.raises(BadInput, match="~nobody-at-all/x: "):
+        folder_of("learnt:~nobody-at-all/x")
