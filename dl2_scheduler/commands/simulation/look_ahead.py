@@ -8,6 +8,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.simulation.taught_jobs import TaughtJobs
 from dl2_scheduler.policies.learnt.dl2 import SETTINGS_FILE
 from dl2_scheduler.policies.learnt.placer import LearntPlacer
+from dl2_scheduler.policies.learnt_names import named_folder
 from dl2_scheduler.policies.placement.registry import LEARNT, LOOK_AHEAD, NamedPlacement, make_placement
 from dl2_scheduler.policies.placement.speed_model import SpeedModel
 from dl2_scheduler.sim.arrivals import Pattern
@@ -31,7 +32,7 @@ def make_simulated_placement(name: str) -> NamedPlacement:
         return make_placement(name)
     from dl2_scheduler.learning.placement.roll_out_placer import RollOutPlacer  # it compiles
 
-    run = Path(path).expanduser()
+    run = named_folder(path)
     learnt = make_placement(f"{LEARNT}:{run}")
     known = learnt.knows
     if not isinstance(learnt.policy, LearntPlacer) or known is None or known.speeds is None:

@@ -10,6 +10,7 @@ from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove
 from dl2_scheduler.policies.learnt.graph.agent_files import open_agents
 from dl2_scheduler.policies.learnt.placer_files import open_placer
+from dl2_scheduler.policies.learnt_names import named_folder
 from dl2_scheduler.policies.placement.annealing import Annealing
 from dl2_scheduler.policies.placement.balance import BestFit, LoadBalancing, TetrisDot
 from dl2_scheduler.policies.placement.explain import explain, where
@@ -135,14 +136,7 @@ def is_policy_name(name: str) -> bool:
 def folder_of(name: str) -> Path | None:
     """Return the folder that a policy's name has, None where it has none. Raises BadInput: it is in no user's home."""
     kind, colon, path = name.partition(":")
-    return _path(path) if colon and kind in _OF_FOLDERS else None
-
-
-def _path(written: str) -> Path:
-    try:
-        return Path(written).expanduser()
-    except RuntimeError as error:  # ~ of nobody
-        raise BadInput(f"{written}: {error}") from error
+    return named_folder(path) if colon and kind in _OF_FOLDERS else None
 
 
 def make_placement(name: str) -> NamedPlacement:
@@ -156,10 +150,10 @@ def make_placement(name: str) -> NamedPlacement:
     """
     kind, colon, path = name.partition(":")
     if colon and kind in _FITTED:
-        model = _opened(name, _path(path))
+        model = _opened(name, named_folder(path))
         return NamedPlacement(name, _FITTED[kind](model), model)
     if colon and kind in _LEARNT:
-        return _learnt(name, _path(path), *_LEARNT[kind](_path(path)))
+        return _learnt(name, named_folder(path), *_LEARNT[kind](named_folder(path)))
     if colon and kind == LOOK_AHEAD:
         raise BadInput(f"{name} places in dl2 simulate and dl2 evaluate --world alone: give {LEARNT}:{path} here")
     if is_own(name):

@@ -23,7 +23,7 @@ _TOLD_SECONDS = 2.0
 def rehearse(policy: NamedPlacement | ReopenedPlacement) -> None:
     """Let one of our policies place, explain and move once: that compiles what the machine has not compiled yet.
 
-    In a slot it would take half a minute beside jobs that use all cores, and everybody would wait. A user's own policy
+    In a slot it would take longer, beside jobs that use all cores, and everybody would wait. A user's own policy
     is not asked: it may keep what it sees.
 
     Args:

@@ -1,14 +1,13 @@
 """This module makes the policies that decide about a pool, by their names: asked at slots, or at events."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.chic.policy import Chic
 from dl2_scheduler.policies.chic.weights import load_chic
-from dl2_scheduler.policies.learnt_names import CHIC
+from dl2_scheduler.policies.learnt_names import CHIC, named_folder
 from dl2_scheduler.policies.pool.at_events import AtEvents
 from dl2_scheduler.policies.pool.roll_out import RollOut
 from dl2_scheduler.policies.registry import make_policy
@@ -37,7 +36,7 @@ def make_pool_policy(name: str, speeds: Speeds) -> AllocationPolicy:
         BadInput: the name is unknown, or there is no learnt policy.
     """
     if name.startswith(CHIC):
-        weights = load_chic(Path(name.removeprefix(CHIC)).expanduser())
+        weights = load_chic(named_folder(name.removeprefix(CHIC)))
         return Chic(weights, TrueSpeeds(speeds) if weights.form.until_no_gain else None)
     if name in _PLANNERS:
         return _PLANNERS[name](speeds)

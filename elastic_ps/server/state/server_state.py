@@ -199,7 +199,7 @@ class ServerState:
         version has been applied. In async and ssp there is none to tell it: what workers have pushed stays.
         """
         self.store.release(blocks, self.unused)
-        self._give_back(blocks)
+        self._give_back([block for block in blocks if block not in self.pushed_elsewhere])
         self.changed.notify_all()
 
     def release_values(self, blocks: Sequence[int]) -> None:

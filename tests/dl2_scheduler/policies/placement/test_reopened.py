@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.policies.learnt_names import absolute
 from dl2_scheduler.policies.placement.registry import NamedPlacement, folder_of
 from dl2_scheduler.policies.placement.reopened import ReopenedPlacement, following
 from dl2_scheduler.policies.placement.speed_model import PROFILES_FILE, save_speed_model
@@ -49,3 +50,5 @@ def test_names_without_a_folder_are_what_they_are(tmp_path):
         following(f"lif-own:{tmp_path}/none", tmp_path / "none")
     with pytest.raises(BadInput, match="~nobody-at-all/x: "):
         folder_of("learnt:~nobody-at-all/x")
+    with pytest.raises(BadInput, match="~nobody-at-all/x: "):
+        absolute("dl2:~nobody-at-all/x")

@@ -70,3 +70,12 @@ def test_gradients_of_a_block_that_has_come_back_are_its_own() -> None:
     desk.state.store.versions += 2
     release_gradients(desk)
     assert not any(cleared(desk, image))
+
+
+def test_gradients_stay_also_where_the_next_plan_takes_the_copy_away() -> None:
+    desk = Desk(data=SYNC)
+    image = promoted_elsewhere(desk, follows=True)
+    with desk.state.changed:
+        desk.state.release([BLOCK])
+        desk.state.unused.give_back()
+    assert not any(cleared(desk, image))
