@@ -9,7 +9,7 @@ import pytest
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
-from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion, with_samples
+from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion
 from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, seen, verdict
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.guard.program import Comparing
@@ -19,6 +19,7 @@ from dl2_scheduler.live.slot_decision import UnfitAnswer
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import MEASURED
+from dl2_scheduler.world_model.observed import with_samples
 from tests.dl2_scheduler.hearing import listen
 from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job, live, new_run
 

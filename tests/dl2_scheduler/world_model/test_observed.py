@@ -1,0 +1,34 @@
+"""What a cluster's history tells of its world, as it grows."""
+
+from contextlib import closing
+
+import pytest
+
+from dl2_scheduler.cluster.snapshot import JobState
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
+from dl2_scheduler.world_model.observed import ObservedCluster
+from tests.dl2_scheduler.recorded_starts import decided, present, started, wide
+
+
+@pytest.fixture
+def history(tmp_path):
+    with closing(History(tmp_path / HISTORY_FILE)) as found:
+        yield found
+
+
+def test_costs_are_those_of_the_slots_that_have_ended_each_counted_once(history):
+    observed = ObservedCluster(history)
+    decided(history, 0, JobState(wide(8, 8.0)))
+    observed.catch_up()
+    assert observed.cost == MEASURED
+    started(history, 0, 30.0)  # the same slot: now its outcome is known
+    for _ in range(2):
+        observed.catch_up()
+        assert observed.cost == ScalingCost(30.0, MEASURED.change, 30.0)
+    present(history, 1)  # the scheduler ended before this slot did
+    for slot in (2, 3):
+        started(history, slot, 42.0, number=2 * slot)
+        observed.catch_up()
+    assert observed.cost.start == pytest.approx((30 + 42 + 42) / 3)
+    assert [report[0] for report in observed.fitted._reports["a"].values()] == [4] * 4, "and each report, too"
