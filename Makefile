@@ -29,7 +29,7 @@ $(STAMP_NUMPY2): requirements/lock-numpy2.txt pyproject.toml $(wildcard elastic_
 demo: setup  ## scale jobs while they train: an emulated device, then real digits; build/demo/timeline.png
 	$(BIN)/python -m examples.demo
 
-demo-cluster: setup  ## six real jobs on a cluster of this machine, by DRF and by a learnt policy
+demo-cluster: setup  ## eight jobs on a cluster of this machine, by DRF and by a learnt policy: five minutes
 	$(BIN)/python -m examples.demo_cluster
 
 # One more than cores: some of the slow tests always wait for processes.

@@ -2,7 +2,7 @@
 
     python -m benchmarks.live_vs_simulated [--policy drf] [--rounds 2] [--longer 1]
 
-Each round plays the jobs of `make demo-cluster` under the policy. They are simulated with the speeds and the costs of
+Each round plays six MXNet jobs under the policy. They are simulated with the speeds and the costs of
 scaling that `dl2 fit` finds in the history of that round, and beside it with those of the round before.
 """
 
@@ -10,15 +10,15 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from rich.console import Console
 
+from benchmarks.support.mxnet_jobs import mxnet_jobs
 from benchmarks.support.report import as_program, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.live.history import History
@@ -27,10 +27,10 @@ from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.replay.costs import Costs, scaling_costs
 from dl2_scheduler.replay.measured import SpeedFit, fit_speeds
 from dl2_scheduler.replay.predicted import predict
-from examples.demo_cluster.jobs import JOBS, DemoJob
 from examples.demo_cluster.play import play
 
 FOLDER = Path("build/bench/live_vs_simulated")
+CLUSTER = ["--slots", "2x4", "--slot", "10s"]  # a worker takes nearly a slot to start
 GOAL = 0.15
 
 
@@ -58,14 +58,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", default="drf", help="as `dl2 serve` takes it (default drf)")
     parser.add_argument("--rounds", type=int, default=2, help="each with the same jobs (default 2)")
-    parser.add_argument("--longer", type=int, default=1, help="times the epochs that the demo's jobs have (default 1)")
+    parser.add_argument("--longer", type=int, default=1, help="times their epochs (default 1)")
     options = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
-    jobs = [replace(job, longer=options.longer) for job in JOBS]
     rounds: list[LivePlay] = []
     rows: list[dict[str, Any]] = []
     for number in range(options.rounds):
-        rounds.append(_play(number, options.policy, jobs))
+        rounds.append(_play(number, options.policy, options.longer))
         rows += _rows(rounds[-1], rounds[-1], options.policy)
         if number:
             rows += _rows(rounds[-1], rounds[-2], options.policy)
@@ -81,11 +80,12 @@ def main() -> int:
     return finish("live_vs_simulated", rows, [goal], packages=("mxnet", "grpcio"))
 
 
-def _play(number: int, policy: str, jobs: Sequence[DemoJob]) -> LivePlay:
+def _play(number: int, policy: str, longer: int) -> LivePlay:
     folder = FOLDER / str(number)
-    play(policy, policy, jobs, folder, Console(stderr=True, highlight=False))
+    contender = {"played": [*CLUSTER, "--policy", policy]}
+    (played,) = play(contender, mxnet_jobs(longer, folder), folder, Console(stderr=True, highlight=False))
     load = os.getloadavg()[0]
-    with closing(History.of_folder(folder)) as history:
+    with closing(History.of_folder(played.folder)) as history:
         slots = list(history.slots())
     table = fit_speeds(slots)
     costs = scaling_costs(slots, table)

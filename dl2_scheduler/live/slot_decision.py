@@ -2,7 +2,8 @@
 
     ask      the policy is asked what each job is to get
     check    what it answers can be done, or the fallback is asked instead
-    spare    running jobs shrink before one of them is suspended (`shrink_before_suspend`)
+    spare    running jobs shrink before one of them is suspended (`shrink_before_suspend`), and none is that would be
+             done before this had paid (`keep_what_ends_soon`)
     serve    a job that has waited for too long gets its minimum (`serve_the_waiting`)
     limit    only so much is changed in one slot (`slot_limits`)
 
@@ -20,6 +21,7 @@ from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
 from dl2_scheduler.live.history import History
+from dl2_scheduler.live.keep_what_ends_soon import keep
 from dl2_scheduler.live.policies import SlotPolicies
 from dl2_scheduler.live.reasons import explain
 from dl2_scheduler.live.serve_the_waiting import NOBODY, REMEMBERED_SLOTS, Waited, count_waiting, serve, waiting_in
@@ -30,7 +32,13 @@ from dl2_scheduler.live.slot_limits import SlotLimits, changed_jobs, last_scalin
 log = logging.getLogger(__name__)
 
 
-def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule, waited: Waited = NOBODY) -> SlotDraft:
+def answer(
+    policy: AllocationPolicy,
+    snapshot: Snapshot,
+    rule: NodeRule,
+    waited: Waited = NOBODY,
+    start_seconds: float = 0.0,
+) -> SlotDraft:
     """Return what a policy decides about a slot before it is limited, with a reason for every job.
 
     Args:
@@ -38,6 +46,7 @@ def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule, waited:
         snapshot: the cluster at the slot's start.
         rule: the rule by which tasks find their node.
         waited: see `serve_the_waiting`; left out: nobody has waited.
+        start_seconds: how long a job takes to start; 0: not known, or nothing.
 
     Raises:
         UnfitAnswer: the answer is for a job that is not there, breaks a job's bounds, or does not fit.
@@ -46,6 +55,7 @@ def answer(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule, waited:
     draft = ask(policy, snapshot, rule)
     draft = check(draft)
     draft = spare(draft)
+    draft = keep(draft, start_seconds)
     draft = serve(draft, waited)
     return give_reasons(draft)
 
@@ -96,6 +106,7 @@ def answer_or_fall_back(
     snapshot: Snapshot,
     rule: NodeRule,
     waited: Waited = NOBODY,
+    start_seconds: float = 0.0,
 ) -> CheckedAnswer:
     """Ask a policy, whatever it may do, and the fallback where it raises or answers what cannot be done.
 
@@ -105,15 +116,16 @@ def answer_or_fall_back(
         snapshot: the cluster at the slot's start.
         rule: the rule by which tasks find their node.
         waited: see `serve_the_waiting`; left out: nobody has waited.
+        start_seconds: see `answer`.
     """
     try:
-        return CheckedAnswer(answer(policy, snapshot, rule, waited))
+        return CheckedAnswer(answer(policy, snapshot, rule, waited, start_seconds))
     except UnfitAnswer as error:
         fault = str(error)
     except (Exception, SystemExit) as error:
         log.exception("slot %d: the policy has failed", snapshot.slot)
         fault = f"it raised {type(error).__name__}: {error}"
-    return CheckedAnswer(answer(fallback, snapshot, rule, waited), fault)
+    return CheckedAnswer(answer(fallback, snapshot, rule, waited, start_seconds), fault)
 
 
 @dataclass(frozen=True)
@@ -149,14 +161,22 @@ class SlotDecider:
         self._waited: Waited | None = None
         self._scaled: Mapping[JobId, int] | None = None
 
-    def decide(self, policies: SlotPolicies, snapshot: Snapshot) -> SlotDecision:
-        """Decide a slot by the policies that have it."""
+    def decide(self, policies: SlotPolicies, snapshot: Snapshot, start_seconds: float = 0.0) -> SlotDecision:
+        """Decide a slot by the policies that have it.
+
+        Args:
+            policies: the policies of the slot.
+            snapshot: the cluster at the slot's start.
+            start_seconds: see `answer`.
+        """
         slot = snapshot.slot
         if self._waited is None:
             self._waited = waiting_in(self._history.slots(after=slot - REMEMBERED_SLOTS - 1))
         if self._scaled is None:
             self._scaled = last_scalings(self._history.slots(after=slot - self._limits.least_slots - 1))
-        found = answer_or_fall_back(policies.policy, policies.fallback, snapshot, self._rule, self._waited)
+        found = answer_or_fall_back(
+            policies.policy, policies.fallback, snapshot, self._rule, self._waited, start_seconds
+        )
         draft = limit(_with_fault(found, policies), self._limits, self._scaled)
         present = {state.job.id for state in snapshot.jobs}
         self._waited = count_waiting(self._waited, snapshot, draft.allocation)

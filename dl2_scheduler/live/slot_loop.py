@@ -38,6 +38,7 @@ class SlotLoop:
         observers: are told of each slot.
         now: returns unix seconds.
         settle: returns what can be done of a decision where tasks keep their places; left out: all of it.
+        start_seconds: returns how long a job takes to start; left out: not known.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class SlotLoop:
         observers: Sequence[SlotObserver] = (),
         now: Callable[[], float] = time.time,
         settle: Callable[[Allocation], Allocation] = lambda allocation: allocation,
+        start_seconds: Callable[[], float] = lambda: 0.0,
     ):
         self._cluster = cluster
         self._policies = policies
@@ -59,6 +61,7 @@ class SlotLoop:
         self._observers = tuple(observers)
         self._now = now
         self._settle = settle
+        self._start_seconds = start_seconds
 
     @property
     def policy(self) -> str:
@@ -75,12 +78,13 @@ class SlotLoop:
         snapshot = self._cluster.snapshot()
         self._tell_observers("before", snapshot.slot)
         policies = self._policies.for_slot()
-        decision = self._decider.decide(policies, snapshot)
+        start_seconds = self._start_seconds()
+        decision = self._decider.decide(policies, snapshot, start_seconds)
         self._policies.decided(snapshot.slot, decision.fault)
         allocation = self._settle(decision.allocation)
         self._history.decided(self._now(), decision.policy, snapshot, allocation)
         self._cluster.apply(allocation)
-        self._ask_shadow(policies, snapshot, decision.wanted)
+        self._ask_shadow(policies, snapshot, decision.wanted, start_seconds)
         self._tell_observers("after", snapshot.slot)
         outcome = self._cluster.finish_slot()
         self._history.happened(outcome)
@@ -97,12 +101,14 @@ class SlotLoop:
             except Exception:
                 log.exception("slot %d: %s has failed", slot, type(observer).__name__)
 
-    def _ask_shadow(self, policies: SlotPolicies, snapshot: Snapshot, decided: Allocation) -> None:
+    def _ask_shadow(
+        self, policies: SlotPolicies, snapshot: Snapshot, decided: Allocation, start_seconds: float
+    ) -> None:
         """Ask the shadow, when all is applied: nothing waits for it, and whatever it does changes nothing."""
         if policies.shadow is None:
             return
         try:
-            wanted = answer(policies.shadow, snapshot, self._rule).allocation
+            wanted = answer(policies.shadow, snapshot, self._rule, start_seconds=start_seconds).allocation
         except (Exception, SystemExit):
             log.exception("slot %d: the shadow %s has failed", snapshot.slot, policies.shadow_name)
             return

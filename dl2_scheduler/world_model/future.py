@@ -26,17 +26,19 @@ class SimulatedFuture:
     Attributes:
         cluster: the simulated cluster, at first at the present.
         policy: the policy that decides.
+        start_seconds: how long a job takes to start there, as the live loop knows it.
         waited: see `live.serve_the_waiting`, from the present on.
     """
 
     cluster: SimulatedCluster
     policy: AllocationPolicy
+    start_seconds: float
     waited: Waited = field(default_factory=dict)
 
     def slot(self, rule: NodeRule) -> None:
         """Play one slot; tasks find their node by `rule`."""
         now = self.cluster.snapshot()
-        allocation = answer(self.policy, now, rule, self.waited).allocation
+        allocation = answer(self.policy, now, rule, self.waited, self.start_seconds).allocation
         self.waited = count_waiting(self.waited, now, allocation)
         self.cluster.apply(allocation)
         self.cluster.finish_slot()

@@ -22,6 +22,7 @@ class ObservedCluster:
 
     Args:
         history: the history of the cluster.
+        most_slots: the last slots with jobs that it begins with; None: all.
 
     Attributes:
         fitted: speeds, fitted to what jobs reported.
@@ -29,14 +30,15 @@ class ObservedCluster:
         last: the last slot; None: there is none yet.
     """
 
-    def __init__(self, history: History):
+    def __init__(self, history: History, most_slots: int | None = None):
         self.fitted = FittedSpeeds()
         self.samples: dict[str, float] = {}
         self.last: RecordedSlot | None = None
         self._history = history
         self._speeds = MeasuredSpeeds()
         self._scalings = Scalings(self._speeds.means, _REMEMBERED)
-        self._ended = -1  # the last slot whose outcome was seen
+        # the last slot whose outcome was seen
+        self._ended = -1 if most_slots is None else history.before_last(most_slots)
 
     @property
     def cost(self) -> ScalingCost:

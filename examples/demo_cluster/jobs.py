@@ -1,88 +1,93 @@
-"""The demo's jobs: three kinds with speeds of their own, two of each, over time."""
+"""The demo's jobs: three kinds with speeds of their own; their accelerators and networks are emulated."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
+SCRIPT = "benchmarks.scripts.emulated"
+"""Waits in each step for as long as its device and its network would take, so that tasks do not share two cores."""
 
-@dataclass(frozen=True)
-class DemoJobKind:
-    """A kind of jobs says what they run, and what a trained network of theirs reaches.
-
-    Attributes:
-        script: that they run.
-        epochs: of each.
-        score: its name in what the script writes.
-        unit: of the score, for people.
-        least: that a trained network reaches; None: there is `most`.
-        most: that a trained network does not pass; None: there is `least`.
-    """
-
-    script: str
-    epochs: int
-    score: str
-    unit: str
-    least: float | None = None
-    most: float | None = None
-
-    def trained(self, score: float) -> bool:
-        """Return whether a score is that of a network that has been trained."""
-        return (self.least is None or score >= self.least) and (self.most is None or score <= self.most)
-
-
-KINDS = {
-    "digits": DemoJobKind("examples/digits.py", 40, "test_accuracy", "accuracy", least=0.9),
-    "mlp": DemoJobKind("examples/mlp.py", 6, "test_accuracy", "accuracy", least=0.9),
-    "lstm": DemoJobKind("examples/lstm.py", 20, "bits_per_character", "bits/letter", most=3.5),
+_MOST_TASKS = 4  # workers of a job, and servers
+_FIXED = {
+    "computing": {(1, 1): 1, (4, 1): 3, (1, 4): 1, (2, 2): 2},
+    "updating": {(1, 1): 1, (4, 1): 1, (1, 4): 3, (2, 2): 2},
+    "mixed": {(1, 1): 2, (4, 1): 2, (1, 4): 2, (2, 2): 3},
 }
-"""By the type that policies know them as. Workers dominate in digits and lstm, servers in mlp."""
+"""By kinds, workers and servers that jobs asked for, and their epochs: 15 to 20 seconds.
+
+Workers make the first kind faster, servers the second, both the third.
+"""
 
 
 @dataclass(frozen=True)
-class DemoJob:
-    """This is one job to be submitted.
+class SubmittedJob:
+    """This is one job that is submitted to a cluster.
 
     Attributes:
         name: of it.
         kind: its type.
         arrival: seconds after the first.
-        longer: times the epochs of its kind.
+        epochs: that it trains.
+        document: its ElasticJob, as YAML.
     """
 
     name: str
     kind: str
     arrival: float
-    longer: int = 1
+    epochs: int
+    document: str
 
-    def document(self, result: Path) -> str:
-        """Return its ElasticJob.
 
-        Args:
-            result: file that the script writes its score to.
-        """
-        kind = KINDS[self.kind]
-        epochs = kind.epochs * self.longer
-        arguments = json.dumps(["--epochs", str(epochs), "--out", str(result)])
-        return f"""
+def _job(
+    name: str, arrival: float, epochs: int, least: tuple[int, int] = (1, 1), most: tuple[int, int] | None = None
+) -> SubmittedJob:
+    """Return a job of the kind that its name begins with.
+
+    Args:
+        name: of it.
+        arrival: seconds after the first.
+        epochs: that it trains.
+        least: workers and servers.
+        most: workers and servers; None: as many as demo's jobs can use.
+    """
+    kind = name.split("-")[0]
+    workers, servers = most or (_MOST_TASKS, _MOST_TASKS)
+    arguments = json.dumps(["-m", SCRIPT, kind, "--epochs", str(epochs)])
+    document = f"""
 apiVersion: dl2.scheduler/v1alpha1
 kind: ElasticJob
-metadata: {{name: {self.name}}}
+metadata: {{name: {name}}}
 spec:
-  modelType: {self.kind}
+  modelType: {kind}
   epochs: {epochs}
   workers:
-    max: 4
-    template: {{spec: {{containers: [{{command: [python, {kind.script}], args: {arguments}}}]}}}}
+    min: {least[0]}
+    max: {workers}
+    template: {{spec: {{containers: [{{command: [python], args: {arguments}}}]}}}}
   servers:
-    max: 3
+    min: {least[1]}
+    max: {servers}
 """
+    return SubmittedJob(name, kind, arrival, epochs, document)
 
 
-JOBS = (
-    DemoJob("digits-1", "digits", 0),
-    DemoJob("mlp-1", "mlp", 5),
-    DemoJob("lstm-1", "lstm", 15),
-    DemoJob("digits-2", "digits", 25),
-    DemoJob("lstm-2", "lstm", 40),
-    DemoJob("mlp-2", "mlp", 50),
+def _fixed() -> Iterator[SubmittedJob]:
+    for kind, asked in _FIXED.items():
+        for counts, epochs in asked.items():
+            yield _job(f"{kind}-{counts[0]}w{counts[1]}s", 0, epochs, counts, counts)
+
+
+YESTERDAY = tuple(_fixed())
+"""Jobs whose owners asked for fixed numbers of workers and servers, as jobs do that cannot be scaled."""
+
+TODAY = (
+    _job("computing-1", 0, 6),
+    _job("updating-1", 3, 6),
+    _job("computing-2", 6, 6),
+    _job("updating-2", 9, 6),
+    _job("mixed-1", 12, 6),
+    _job("computing-3", 15, 6),
+    _job("updating-3", 18, 6),
+    _job("mixed-2", 21, 6),
 )
+"""Jobs that may be scaled: the policy decides."""

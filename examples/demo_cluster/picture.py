@@ -9,11 +9,11 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
-from examples.demo_cluster.jobs import DemoJob
+from examples.demo_cluster.jobs import SubmittedJob
 from examples.demo_cluster.play import Played
 
 
-def draw(plays: Sequence[Played], jobs: Sequence[DemoJob], path: Path) -> None:
+def draw(plays: Sequence[Played], jobs: Sequence[SubmittedJob], path: Path) -> None:
     """Draw to a PNG file: a column for each policy, a row for each job.
 
     Args:

@@ -1,21 +1,21 @@
-"""One play: `dl2 serve` with a policy, the jobs submitted as they arrive, watched to their ends."""
+"""This module lets policies play the same jobs at the same time, each on a cluster of its own, and watches them."""
 
-import json
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 
+from coordinator.archive import read_archive
+from coordinator.ctl.exactly_once_audit import audit
 from dl2_scheduler.live.client import ClusterClient
-from examples.demo_cluster.jobs import KINDS, DemoJob
+from examples.demo_cluster.jobs import SubmittedJob
 from examples.demo_cluster.served import DL2, ENDED, served
 from protos import cluster_pb2 as pb
-
-SLOTS, SLOT = "2x4", "10s"  # a worker takes nearly a slot to start: with shorter ones policies decide ahead of it
 
 _LOOK_SECONDS = 0.5
 _TELL_SECONDS = 5.0
@@ -49,7 +49,6 @@ class Played:
         folder: of the cluster.
         looks: in order.
         seconds: from each job's submission to its end.
-        scores: of the jobs that have finished and written one.
         problems: what went wrong, for people.
     """
 
@@ -57,7 +56,6 @@ class Played:
     folder: Path
     looks: list[Look] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -66,27 +64,60 @@ class Played:
         return sum(self.seconds.values()) / len(self.seconds)
 
 
-def play(name: str, policy: str, jobs: Sequence[DemoJob], folder: Path, console: Console) -> Played:
-    """Play all jobs to their ends.
+def play(
+    contenders: Mapping[str, Sequence[str]],
+    jobs: Sequence[SubmittedJob],
+    folder: Path,
+    console: Console,
+    past: Played | None = None,
+) -> list[Played]:
+    """Play all jobs to their ends, in every contender's cluster at the same time.
+
+    So whatever else the machine does concerns them all.
 
     Args:
-        name: for people.
-        policy: as `dl2 serve --policy` takes it.
+        contenders: options of `dl2 serve`, but for the folder, by the names of the policies for people.
         jobs: by arrival.
-        folder: for the cluster's state and the jobs' results.
+        folder: for a folder of each cluster's state.
         console: where it is told.
+        past: the play whose cluster each of them goes on from, with all that it has seen; None: they are new.
 
     Raises:
         PlayError: the jobs did not end in time.
         TrialFailed: nobody serves them.
     """
-    played = Played(name, folder)
-    folder.mkdir(parents=True)
-    with _serving(policy, folder, console) as client:
-        found = _watch(client, jobs, played, console)
+    plays = [Played(name, folder / name) for name in contenders]
+    with ExitStack() as stack:
+        for played in plays:
+            if past is None:
+                played.folder.mkdir(parents=True)
+            else:
+                shutil.copytree(past.folder, played.folder)
+        clients = [stack.enter_context(_serving(contenders[played.policy], played.folder, console)) for played in plays]
+        found = _watch(clients, jobs, plays, console)
+    for played, of_cluster in zip(plays, found, strict=True):
+        for job in jobs:
+            status = of_cluster[job.name]
+            played.seconds[job.name] = status.ended - status.submitted
+            if status.phase != "finished":
+                what = f"{played.policy}: {job.name} {status.phase}: {status.reason}; its log: {status.log}"
+                played.problems.append(what)
+    return plays
+
+
+def prove(played: Played, jobs: Sequence[SubmittedJob], samples: int, global_batch: int) -> None:
+    """Add to a play's problems what speaks against every sample having been used once, by what servers applied.
+
+    Args:
+        played: all its jobs have ended.
+        jobs: those that were played.
+        samples: of an epoch of each.
+        global_batch: of each, in samples.
+    """
     for job in jobs:
-        _take(played, job, found[job.name], folder)
-    return played
+        ledger = read_archive(played.folder / "elastic_ps" / "jobs" / job.name).ledger
+        proof = audit(ledger, samples, global_batch, job.epochs)
+        played.problems += [f"{played.policy}: {job.name}: {problem}" for problem in proof.problems]
 
 
 def command(console: Console, *arguments: str) -> None:
@@ -103,31 +134,37 @@ def command(console: Console, *arguments: str) -> None:
 
 
 @contextmanager
-def _serving(policy: str, folder: Path, console: Console) -> Iterator[ClusterClient]:
-    options = ["--slots", SLOTS, "--slot", SLOT, "--policy", policy]
+def _serving(options: Sequence[str], folder: Path, console: Console) -> Iterator[ClusterClient]:
     console.print(f"[bold]$ dl2 serve {' '.join(options)} --folder {folder}[/bold]")
     with served(folder, options, _SERVE_SECONDS) as (_, client):
         yield client
 
 
-def _watch(client: ClusterClient, jobs: Sequence[DemoJob], played: Played, console: Console) -> dict[str, pb.JobStatus]:
-    """Submit each job when it arrives, look until all have ended."""
-    began, told, waiting = time.monotonic(), 0.0, list(jobs)
+def _watch(
+    clients: Sequence[ClusterClient], jobs: Sequence[SubmittedJob], plays: Sequence[Played], console: Console
+) -> list[dict[str, pb.JobStatus]]:
+    """Submit each job when it arrives, look until all have ended; return how each cluster's jobs did."""
+    began, told, waiting, names = time.monotonic(), 0.0, list(jobs), {job.name for job in jobs}
     while True:
         at = time.monotonic() - began
         while waiting and waiting[0].arrival <= at:
             job = waiting.pop(0)
-            client.submit(job.document((played.folder / f"{job.name}.json").resolve()), Path.cwd())
+            for client in clients:
+                client.submit(job.document, Path.cwd())
             console.print(f"{at:4.0f} s  $ dl2 submit {job.name}.yaml")
-        found = {job.name: job for job in client.jobs()}
-        played.looks.append(Look(at, {name: (job.workers, job.servers) for name, job in found.items()}))
+        found = [{job.name: job for job in client.jobs() if job.name in names} for client in clients]
+        for played, of_cluster in zip(plays, found, strict=True):
+            played.looks.append(Look(at, {name: (job.workers, job.servers) for name, job in of_cluster.items()}))
+        lines = [f"{played.policy:8}{_line(of_cluster)}" for played, of_cluster in zip(plays, found, strict=True)]
         if at - told >= _TELL_SECONDS:
             told = at
-            console.print(f"{at:4.0f} s  {_line(found)}", markup=False)
-        if not waiting and all(job.phase in ENDED for job in found.values()):
+            for line in lines:
+                console.print(f"{at:4.0f} s  {line}", markup=False)
+        if not waiting and all(job.phase in ENDED for of_cluster in found for job in of_cluster.values()):
             return found
         if at > _LONGEST_SECONDS:
-            raise PlayError(f"jobs have not ended after {at:.0f} s: {_line(found)}; see {played.folder}/logs")
+            folders = ", ".join(str(played.folder / "logs") for played in plays)
+            raise PlayError(f"jobs have not ended after {at:.0f} s: {'; '.join(lines)}; see {folders}")
         time.sleep(_LOOK_SECONDS)
 
 
@@ -140,16 +177,3 @@ def _line(found: Mapping[str, pb.JobStatus]) -> str:
         for name, job in found.items()
         if job.phase not in ENDED
     )
-
-
-def _take(played: Played, job: DemoJob, status: pb.JobStatus, folder: Path) -> None:
-    played.seconds[job.name] = status.ended - status.submitted
-    kind, result = KINDS[job.kind], folder / f"{job.name}.json"
-    if status.phase != "finished":
-        played.problems.append(f"{played.policy}: {job.name} {status.phase}: {status.reason}; its log: {status.log}")
-    elif not result.exists():
-        played.problems.append(f"{played.policy}: {job.name} has finished and written no result")
-    else:
-        played.scores[job.name] = json.loads(result.read_text())[kind.score]
-        if not kind.trained(played.scores[job.name]):
-            played.problems.append(f"{played.policy}: {job.name} is not trained: {kind.unit} {played.scores[job.name]}")

@@ -34,6 +34,7 @@ from dl2_scheduler.policies.placement.reopened import following
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.policies.user_policy import is_own
+from dl2_scheduler.world_model.start_seconds import StartSeconds
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +182,10 @@ def driven(
             where = stack.enter_context(exported(metrics, driving.metrics))
             log.info("metrics: http://%s/metrics", where)
         watched = metrics.watching(cluster)
-        yield SlotLoop(watched, policies, driving.rule, history, driving.limits, observers, settle=settle)
+        yield SlotLoop(
+            watched, policies, driving.rule, history, driving.limits, observers,
+            settle=settle, start_seconds=StartSeconds(history),
+        )  # fmt: skip
 
 
 def fitted_by(history: History) -> Maker:

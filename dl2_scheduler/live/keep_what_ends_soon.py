@@ -1,0 +1,69 @@
+"""This module keeps jobs from being suspended where that cannot pay, whatever the policy decides. It is pure.
+
+Suspending a job gives its tasks' room to others sooner by the time R that it still needs, and costs two starts: of the
+job that begins in its place, and its own once more. With one start of S seconds it cannot pay where R is at most 2 S,
+however short the other job is. It belongs to the step `spare` of
+`slot_decision`.
+"""
+
+from collections.abc import Sequence
+
+from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
+from dl2_scheduler.live.shrink_before_suspend import give_back
+from dl2_scheduler.live.slot_draft import SlotDraft
+
+_STARTS = 2  # that a suspension costs
+
+
+def keep(draft: SlotDraft, start_seconds: float) -> SlotDraft:
+    """Return a decision in which a running job that ends soon keeps what it has, where it was to be suspended.
+
+    The other running jobs get their minima beside it, then those that were to begin, as far as these fit; what is left
+    goes to them in turn, up to what they were given.
+
+    Args:
+        draft: the decision so far.
+        start_seconds: how long a job takes to start; 0: not known, or nothing.
+    """
+    jobs, grants = draft.snapshot.jobs, draft.grants
+    reports = {report.job: report for report in draft.snapshot.reports}
+    left = {
+        index: _seconds_left(state, reports.get(state.job.id))
+        for index, state in enumerate(jobs)
+        if state.workers and not grants[index].workers
+    }
+    kept = [index for index, seconds in left.items() if seconds <= _STARTS * start_seconds]
+    if not kept:
+        return draft
+    room = FreeResources(draft.snapshot, draft.rule)
+    granted = [index for index, grant in enumerate(grants) if grant.workers]
+    runs = [index for index in granted if jobs[index].workers or jobs[index].starting]
+    fits = all(room.give(index, jobs[index].workers, jobs[index].servers) for index in kept)
+    if not fits or not all(room.give_least(index) for index in runs):  # nodes have gone
+        return draft
+    begins = [index for index in granted if index not in runs and room.give_least(index)]
+    give_back(room, grants, [*runs, *begins])
+    names = ", ".join(str(jobs[index].job.id) for index in kept)
+    why = {index: f"ends in about {left[index]:.0f} s, and a start takes {start_seconds:.0f} s" for index in kept}
+    found = {state.job.id: _grant(room, index, grants, why, names) for index, state in enumerate(jobs)}
+    return draft.revised(found, room)
+
+
+def _seconds_left(state: JobState, report: SpeedReport | None) -> float:
+    """Return how long a job still trains as it does now; infinity: nobody knows."""
+    if report is None or report.samples_per_second <= 0 or not state.job.samples_known:
+        return float("inf")
+    return state.remaining_epochs * state.job.samples_per_epoch / report.samples_per_second
+
+
+def _grant(room: FreeResources, index: int, grants: Sequence[Grant], why: dict[int, str], names: str) -> Grant:
+    """Return what a job gets, with the reason where it is other than decided."""
+    wanted, (workers, servers) = grants[index], (room.workers(index), room.servers(index))
+    if (workers, servers) == (wanted.workers, wanted.servers):
+        return wanted
+    if index in why:
+        reason = f"kept instead of suspended: it {why[index]}"
+    else:
+        reason = f"{workers}+{servers} instead of {wanted.workers}+{wanted.servers}: {names} soon ends, and is kept"
+    return Grant(workers, servers, "; ".join(filter(None, (reason, wanted.reason))))

@@ -1,0 +1,32 @@
+"""This module tells the live loop how long jobs of its cluster take to start."""
+
+import logging
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.live.history import History
+from dl2_scheduler.world_model.observed import ObservedCluster
+
+log = logging.getLogger(__name__)
+
+_RECENT = 200  # slots with jobs that are read when the scheduler begins: a loop cannot wait for all of a long history
+
+
+class StartSeconds:
+    """`StartSeconds` say, when asked at a slot's start, how long a job takes to start, in seconds.
+
+    They are the mean of the last starts in the cluster's history; where it has none yet, what was measured elsewhere.
+
+    Args:
+        history: the history of the cluster.
+    """
+
+    def __init__(self, history: History):
+        self._observed = ObservedCluster(history, _RECENT)
+
+    def __call__(self) -> float:
+        """Return them."""
+        try:
+            self._observed.catch_up()
+        except BadInput as error:  # no cluster stands still for its past
+            log.warning("how long jobs take to start is known as before: %s", error)
+        return self._observed.cost.start
