@@ -235,9 +235,13 @@ class History:
         Args:
             most_slots: with jobs.
         """
-        before = self._read("SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?", (most_slots,))
-        for slot in self.slots(after=before[0][0] if before else -1):
+        for slot in self.slots(after=self.slot_before(most_slots)):
             yield from slot.snapshot.reports
+
+    def slot_before(self, most_slots: int) -> int:
+        """Return the number of the slot before the last so many, with jobs; -1: there are no more than these."""
+        before = self._read("SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?", (most_slots,))
+        return int(before[0][0]) if before else -1
 
     def close(self) -> None:
         """Let go of the file."""

@@ -81,6 +81,15 @@ class KubeClient:
             raise self._not_installed(error) from error
         return str(name)
 
+    def check(self, document: str, folder: Path) -> str:
+        """Refuse: what would become of a job is not known here.
+
+        Args:
+            document: an ElasticJob, as YAML.
+            folder: of no account.
+        """
+        raise BadInput("--dry-run is of a cluster of this machine: leave it out with --kube")
+
     def jobs(self) -> Sequence[pb.JobStatus]:
         """Return all jobs, by submission."""
         pods = self._pods(JOB_LABEL)
