@@ -3,7 +3,7 @@
     python -m benchmarks.forecasts [--days 20] [--policies drf planner] [--seed 0] [--data FOLDER]
 
 Only the cluster is simulated. Jobs come without end; each has a speed of its own, and its owner's estimate of its
-epochs is wrong. A forecast counts whenever it is shown: at each fourth slot, for every job that is there. Those of the
+epochs is wrong. A forecast counts whenever it is shown: at each sixth slot, for every job that is there. Those of the
 first three days do not count, in which the forecaster gets to know the cluster; the run goes on until all that count
 have come true.
 """
@@ -47,10 +47,9 @@ NODES = parse_cluster("6x8cpu,8gpu")
 SLOT = 1200.0
 DAY = 72  # slots
 FIRST_DAYS = 3  # that do not count
-EVERY = 4  # slots from one forecast to the next
+EVERY = 6  # slots from one forecast to the next
 MIX = {name: 1.0 for name in CATALOGUE if name != "vgg-16"}  # a job of which takes four days
 JOBS_A_SLOT = 0.25
-MEMBERS = 16
 VARIATION, SPREAD, ESTIMATE_ERROR = 0.1, 0.5, 0.1
 LEVELS = tuple(number / 10 for number in range(1, 10))
 HAS_RUN = 0.2
@@ -134,7 +133,7 @@ class ForecastDays:
         ):
             now = lambda: EPOCH + self._cluster.lanes.slot * SLOT  # noqa: E731
             loop = SlotLoop(self._cluster, policies, NodeRule.SPREAD, history, now=now)
-            forecaster = Forecaster(history, NodeRule.SPREAD, records, make_live_policy, MEMBERS)
+            forecaster = Forecaster(history, NodeRule.SPREAD, records, make_live_policy)
             while self._cluster.lanes.slot < self._until or self._waits():
                 number = self._cluster.lanes.slot
                 self._note(number, loop.slot())
@@ -182,15 +181,17 @@ def main() -> int:
     options = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     speeds = interpolated(read_points(options.data / "dl2_testbed_speed.txt"), 16, 16)
-    found = {
-        policy: ForecastDays(policy, days_of_jobs(options.seed, options.days), speeds, options.seed, options.days).run()
-        for policy in options.policies
-    }
-    rows = [row for policy, checked in found.items() for row in summary(policy, checked)]
-    reliability = [row for policy, checked in found.items() for row in reliability_of(policy, checked)]
-    for row in (*rows, *reliability):
-        print(json.dumps(row), file=sys.stderr)
-    everything = [each for checked in found.values() for each in checked]
+    rows: list[dict[str, Any]] = []
+    reliability: list[dict[str, Any]] = []
+    everything: list[CheckedForecast] = []
+    for policy in options.policies:
+        jobs = days_of_jobs(options.seed, options.days)
+        checked = ForecastDays(policy, jobs, speeds, options.seed, options.days).run()
+        new = [*summary(policy, checked), *reliability_of(policy, checked)]
+        print("\n".join(map(json.dumps, new)), file=sys.stderr, flush=True)
+        rows += summary(policy, checked)
+        reliability += reliability_of(policy, checked)
+        everything += checked
     return finish("forecasts", [*rows, *reliability], list(goals(everything)), ("numpy", "scipy"))
 
 

@@ -17,7 +17,7 @@ from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, speeds_of
 from dl2_scheduler.world_model.observed import ObservedCluster
 
-MEMBERS = 24
+MEMBERS = 16
 """Futures of an ensemble, where time suffices."""
 
 _ASKED_AGAIN = 8  # the part of the time played for which nobody is asked where no job comes or ends: an eighth

@@ -46,8 +46,12 @@ class SimulatedFuture:
         self._seen = self.cluster.snapshot()
         self._given = decided or answer_without_reasons(self.policy, self._seen, rule, self.waited).allocation
         self.waited = count_waiting(self.waited, self._seen, self._given)
-        self.cluster.apply(self._given)
-        self.cluster.finish_slot()
+        lanes = self.cluster.lanes
+        workers, servers = np.zeros_like(lanes.workers), np.zeros_like(lanes.servers)
+        for number, state in zip(lanes.present[0].nonzero()[0].tolist(), self._seen.jobs, strict=True):
+            grant = self._given.of(state.job.id)
+            workers[0, number], servers[0, number] = grant.workers, grant.servers
+        lanes.advance(workers, servers)
 
     def same_slot(self) -> None:
         """Play one slot in which the jobs that run keep what they have, and those that wait go on waiting."""

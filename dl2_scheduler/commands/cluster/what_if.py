@@ -144,6 +144,8 @@ def summary(later: Mapping[JobId, float], before: Mapping[JobId, Forecast], now:
         return "nobody knows yet when a job ends"
     left = mean(forecast.end.at - now for job, forecast in before.items() if job in later and forecast.end is not None)
     off = mean(later.values())
+    if abs(off) < _NOTABLE:
+        return "jobs would end as they will now, on average"
     word = "later" if off > 0 else "sooner"
     return f"jobs would end {in_time(abs(off))} {word} on average: {off / left:+.0%} of what they still take"
 

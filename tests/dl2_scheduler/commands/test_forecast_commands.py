@@ -96,6 +96,7 @@ def test_jobs_and_status_tell_start_and_end(loop, notes, tmp_path, monkeypatch):
     assert "starts   " in shown
     assert "with a chance of 80%" in shown
     assert dl2("jobs")[1].count("–") == 3
+    assert [line.count("–") for line in dl2("top")[1].split("\n") if "node-0" in line] == [0, 1, 1, 1, 1]
 
 
 def test_what_is_not_the_policys_to_decide_has_no_forecast(loop, notes, clock):
@@ -143,6 +144,7 @@ def test_what_if(loop):
     assert "sooner on average" in said
     found = {each["job"]: each for each in json.loads(dl2("what-if", "--nodes", "+1x4", "--json")[1])["jobs"]}
     assert found["b"]["supposed"]["start"]["at"] < found["b"]["present"]["start"]["at"]
+    assert "jobs would end as they will now" in dl2("what-if", "--policy", "fifo")[1]
     same = {each["job"]: each for each in json.loads(dl2("what-if", "--policy", "fifo", "--json")[1])["jobs"]}
     assert all(each["present"] == each["supposed"] for each in same.values())
     assert set(same) == {"a", "b"}
