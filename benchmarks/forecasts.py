@@ -23,6 +23,7 @@ import numpy as np
 
 from benchmarks.baselines import FOLDER
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish, under
+from dl2_scheduler.cluster.forecast import ExpectedTime
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Job
@@ -49,7 +50,7 @@ DAY = 72  # slots
 FIRST_DAYS = 3  # that do not count
 EVERY = 6  # slots from one forecast to the next
 MIX = {name: 1.0 for name in CATALOGUE if name != "vgg-16"}  # a job of which takes four days
-JOBS_A_SLOT = 0.25
+JOBS_A_SLOT = 0.28
 VARIATION, SPREAD, ESTIMATE_ERROR = 0.1, 0.5, 0.1
 LEVELS = tuple(number / 10 for number in range(1, 10))
 HAS_RUN = 0.2
@@ -67,6 +68,7 @@ class ShownForecast:
         first: whether it is the first of its kind for the job.
         progress: the part of its owner's estimate that the job had trained.
         seconds: before which the event comes about, by `LEVELS`.
+        expected: what people are told, in unix seconds.
     """
 
     kind: EventKind
@@ -75,6 +77,7 @@ class ShownForecast:
     first: bool
     progress: float
     seconds: tuple[float, ...]
+    expected: ExpectedTime
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,8 @@ class CheckedForecast:
     @property
     def held(self) -> bool:
         """Return whether it came about within the interval of 80%."""
-        return self.shown.seconds[0] <= self.actual <= self.shown.seconds[-1]
+        at = EPOCH + self.shown.slot * SLOT + self.actual
+        return self.shown.expected.low <= at <= self.shown.expected.high
 
     @property
     def off(self) -> float:
@@ -160,11 +164,13 @@ class ForecastDays:
             return
         done = {state.job.id: state.epochs_done / state.job.estimate for state in forecaster.present_jobs}
         for each in made.forecasts:
-            seconds = tuple(forecaster.calibrations[each.kind].seconds(each.raw, LEVELS))
+            calibration = forecaster.calibrations[each.kind]
+            seconds = tuple(calibration.seconds(each.raw, LEVELS))
+            expected = calibration.expected(each.raw, each.made)
             first = (each.kind, each.job) not in self._known
             self._known.add((each.kind, each.job))
             if slot >= FIRST_DAYS * DAY:
-                self._shown.append(ShownForecast(each.kind, each.job, slot, first, done[each.job], seconds))
+                self._shown.append(ShownForecast(each.kind, each.job, slot, first, done[each.job], seconds, expected))
 
     def _checked(self, shown: ShownForecast) -> CheckedForecast:
         at = self._of(shown.kind)[shown.job]

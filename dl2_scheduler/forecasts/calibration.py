@@ -23,6 +23,7 @@ MOST_SCORES = 4000
 """That count, the latest: how forecasts go wrong changes with jobs and policies."""
 
 _ALIKE, _LEAST_ALIKE = 0.25, 300  # part of the scores that are taken for alike, and how many at least
+_SURENESS = 2.0  # how much it counts beside the reach
 _LEAST_DEVIATION = 0.1  # of the logarithm: what the simulated futures do not know
 _PRIOR = tuple(NormalDist().inv_cdf((number + 0.5) / 20) for number in range(20))  # before forecasts have come true
 
@@ -58,9 +59,9 @@ class RawForecast:
         return cls(max(middle, 0.0), float(logarithms.std()), slot_seconds)
 
     @property
-    def reach(self) -> float:
-        """The logarithm of its slots: how far into the future it looks."""
-        return math.log(self.seconds / self.slot_seconds + 1)
+    def likeness(self) -> tuple[float, float]:
+        """The reach into the future and the sureness: forecasts that are near in both are alike."""
+        return math.log(self.seconds / self.slot_seconds + 1), _SURENESS * math.log(self.scale)
 
     @property
     def scale(self) -> float:
@@ -80,15 +81,15 @@ class RawForecast:
 class Calibration:
     """A `Calibration` knows the scores of earlier forecasts of one kind.
 
-    A forecast is corrected by those that reached about as far into the future: near ones go wrong otherwise than far
-    ones.
+    A forecast is corrected by those that were alike: they reached about as far into the future, and were about as sure.
+    Near ones go wrong otherwise than far ones, and those of new jobs otherwise than those of jobs that have run.
 
     Args:
         scores: of earlier forecasts, each with what was said, oldest first.
     """
 
     def __init__(self, scores: Iterable[tuple[RawForecast, float]] = ()):
-        self._scores: deque[tuple[float, float]] = deque(maxlen=MOST_SCORES)  # reach and score
+        self._scores: deque[tuple[float, float, float]] = deque(maxlen=MOST_SCORES)  # what it is like, and its score
         for raw, score in scores:
             self.observe(raw, score)
 
@@ -102,23 +103,24 @@ class Calibration:
             raw: the forecast.
             score: see `RawForecast.score`.
         """
-        self._scores.append((raw.reach, score))
+        self._scores.append((*raw.likeness, score))
 
     def seconds(self, raw: RawForecast, levels: Iterable[float]) -> list[float]:
         """Return the seconds before which an event comes about with these chances."""
-        reach, scores = np.array(self._scores).reshape(-1, 2).T
-        count = max(_LEAST_ALIKE, int(len(scores) * _ALIKE))
-        if count < len(scores):
-            scores = scores[np.argpartition(np.abs(reach - raw.reach), count)[:count]]
-        quantiles = np.quantile([*_PRIOR, *scores], list(levels))
+        known = np.array(self._scores).reshape(-1, 3)
+        count = max(_LEAST_ALIKE, int(len(known) * _ALIKE))
+        if count < len(known):
+            far = ((known[:, :2] - raw.likeness) ** 2).sum(axis=1)
+            known = known[np.argpartition(far, count)[:count]]
+        quantiles = np.quantile([*_PRIOR, *known[:, 2]], list(levels))
         return [raw.with_score(float(score)) for score in quantiles]
 
     def expected(self, raw: RawForecast, now: float) -> ExpectedTime:
-        """Return when the event comes about.
+        """Return when the event comes about; the interval is of whole seconds.
 
         Args:
             raw: what the ensemble says.
             now: unix seconds, from which it counts.
         """
         low, middle, high = self.seconds(raw, (LOW, MIDDLE, HIGH))
-        return ExpectedTime(now + middle, now + low, now + high)
+        return ExpectedTime(now + middle, math.floor(now + low), math.ceil(now + high))

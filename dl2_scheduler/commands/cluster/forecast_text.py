@@ -1,5 +1,6 @@
 """This module words forecasts for people: clock times of this machine, with the date where it is another day's."""
 
+import math
 from datetime import datetime
 from typing import Protocol
 
@@ -39,7 +40,9 @@ def clock_interval(expected: Expected | None, now: float) -> str:
     if expected is None:
         return "-"
     is_short = expected.high - expected.low < _SHORT
-    return f"{_clock(expected.low, now, is_short)}–{_clock(expected.high, expected.low, is_short)}"
+    unit = 1.0 if is_short else 60.0
+    high = math.ceil(expected.high / unit) * unit  # what is told is never narrower than what is meant
+    return f"{_clock(expected.low, now, is_short)}–{_clock(high, expected.low, is_short)}"
 
 
 def clock_sentence(expected: Expected | None, made: float, now: float) -> str:
