@@ -34,6 +34,7 @@ _PLACES = {
     "status": "cluster.jobs:status",
     "why": "cluster.jobs:why",
     "top": "cluster.top:top",
+    "what-if": "cluster.what_if:what_if",
     "logs": "cluster.logs:logs",
     "hold": "cluster.operate:hold",
     "release": "cluster.operate:release",

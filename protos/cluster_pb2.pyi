@@ -7,12 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("document", "folder")
+    __slots__ = ("document", "folder", "dry_run")
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     document: str
     folder: str
-    def __init__(self, document: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, document: _Optional[str] = ..., folder: _Optional[str] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("job",)
@@ -27,7 +29,7 @@ class JobsRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("name", "model", "phase", "reason", "workers", "servers", "max_workers", "max_servers", "epochs_done", "epochs", "samples_per_second", "submitted", "ended", "log", "min_workers", "min_servers", "held")
+    __slots__ = ("name", "model", "phase", "reason", "workers", "servers", "max_workers", "max_servers", "epochs_done", "epochs", "samples_per_second", "submitted", "ended", "log", "min_workers", "min_servers", "held", "forecast")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +47,7 @@ class JobStatus(_message.Message):
     MIN_WORKERS_FIELD_NUMBER: _ClassVar[int]
     MIN_SERVERS_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    FORECAST_FIELD_NUMBER: _ClassVar[int]
     name: str
     model: str
     phase: str
@@ -62,7 +65,28 @@ class JobStatus(_message.Message):
     min_workers: int
     min_servers: int
     held: bool
-    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., max_workers: _Optional[int] = ..., max_servers: _Optional[int] = ..., epochs_done: _Optional[float] = ..., epochs: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., submitted: _Optional[float] = ..., ended: _Optional[float] = ..., log: _Optional[str] = ..., min_workers: _Optional[int] = ..., min_servers: _Optional[int] = ..., held: _Optional[bool] = ...) -> None: ...
+    forecast: Forecast
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., phase: _Optional[str] = ..., reason: _Optional[str] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., max_workers: _Optional[int] = ..., max_servers: _Optional[int] = ..., epochs_done: _Optional[float] = ..., epochs: _Optional[float] = ..., samples_per_second: _Optional[float] = ..., submitted: _Optional[float] = ..., ended: _Optional[float] = ..., log: _Optional[str] = ..., min_workers: _Optional[int] = ..., min_servers: _Optional[int] = ..., held: _Optional[bool] = ..., forecast: _Optional[_Union[Forecast, _Mapping]] = ...) -> None: ...
+
+class Forecast(_message.Message):
+    __slots__ = ("made", "start", "end")
+    MADE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    made: float
+    start: ExpectedTime
+    end: ExpectedTime
+    def __init__(self, made: _Optional[float] = ..., start: _Optional[_Union[ExpectedTime, _Mapping]] = ..., end: _Optional[_Union[ExpectedTime, _Mapping]] = ...) -> None: ...
+
+class ExpectedTime(_message.Message):
+    __slots__ = ("at", "low", "high")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    low: float
+    high: float
+    def __init__(self, at: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class JobsReply(_message.Message):
     __slots__ = ("jobs",)

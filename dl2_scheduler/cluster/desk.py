@@ -154,6 +154,17 @@ class JobDesk(Protocol):
             ClusterRefused: a job of that name has not ended.
         """
 
+    def check(self, document: str, folder: Path) -> str:
+        """Refuse what `submit` would, and return the job's name; nothing is taken.
+
+        Args:
+            document: an ElasticJob, as YAML.
+            folder: the folder that it would be submitted from.
+
+        Raises:
+            BadInput, ClusterRefused: see `submit`.
+        """
+
     def stop(self, name: str) -> None:
         """Ask for a job's end, and return when that is written down.
 

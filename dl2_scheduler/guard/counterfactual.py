@@ -41,7 +41,7 @@ def completion(
     """
     if not snapshot.jobs:
         return [0.0 for _ in policies], 0
-    speeds = speeds_of(snapshot.jobs, fitted)
+    speeds = speeds_of([state.job for state in snapshot.jobs], fitted)
     futures = [SimulatedFuture(cluster_at(snapshot, speeds, cost), policy, cost.start) for policy in policies]
     deadline = time.monotonic() + seconds
     while not all(future.cluster.done for future in futures) and futures[0].cluster.lanes.slot < PRESENT + MOST_SLOTS:

@@ -70,6 +70,17 @@ class ClusterClient:
         reply: pb.SubmitReply = self._call(self._stub.Submit, pb.SubmitRequest(document=document, folder=str(folder)))
         return reply.job
 
+    def check(self, document: str, folder: Path) -> str:
+        """Check a job as `submit` does, and return its name.
+
+        Args:
+            document: an ElasticJob, as YAML.
+            folder: where its program would run, unless the document says otherwise.
+        """
+        request = pb.SubmitRequest(document=document, folder=str(folder), dry_run=True)
+        reply: pb.SubmitReply = self._call(self._stub.Submit, request)
+        return reply.job
+
     def jobs(self) -> Sequence[pb.JobStatus]:
         """Return all jobs, by submission."""
         reply: pb.JobsReply = self._call(self._stub.Jobs, pb.JobsRequest())

@@ -235,13 +235,13 @@ class History:
         Args:
             most_slots: with jobs.
         """
-        for slot in self.slots(after=self.before_last(most_slots)):
+        for slot in self.slots(after=self.slot_before(most_slots)):
             yield from slot.snapshot.reports
 
-    def before_last(self, slots: int) -> int:
-        """Return the number of the slot before the last `slots` with jobs; -1: there are no more than those."""
-        found = self._read("SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?", (slots,))
-        return int(found[0][0]) if found else -1
+    def slot_before(self, most_slots: int) -> int:
+        """Return the number of the slot before the last so many, with jobs; -1: there are no more than these."""
+        before = self._read("SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?", (most_slots,))
+        return int(before[0][0]) if before else -1
 
     def close(self) -> None:
         """Let go of the file."""

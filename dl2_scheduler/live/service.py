@@ -1,6 +1,6 @@
 """This module answers a cluster's gRPC calls: messages in and out. It decides nothing."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -11,6 +11,9 @@ import grpc
 
 from dl2_scheduler.cluster.desk import JobDesk, JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, SchedulerError
+from dl2_scheduler.cluster.forecast import Forecast
+from dl2_scheduler.cluster.shown_forecast import shown_forecast
+from dl2_scheduler.cluster.snapshot import JobId
 from dl2_scheduler.live.client import socket_path
 from dl2_scheduler.live.history import History, JobDecision
 from dl2_scheduler.live.policies import Policies
@@ -31,6 +34,7 @@ class Notes:
         learning: how it goes; "": it does not learn.
         updates: the number of updates of learning.
         refitting: how fitting the placement policy's model anew goes; "": it is not fitted anew.
+        forecasts: when jobs start and end, by their names.
     """
 
     def __init__(self) -> None:
@@ -38,6 +42,7 @@ class Notes:
         self.learning: Callable[[], str] = str
         self.updates: Callable[[], int] = int
         self.refitting: Callable[[], str] = str
+        self.forecasts: Callable[[], Mapping[JobId, Forecast]] = dict
 
 
 class ClusterService(rpc.ClusterServicer):
@@ -58,12 +63,15 @@ class ClusterService(rpc.ClusterServicer):
 
     def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: D102, N802
         with _refusals(context):
-            return pb.SubmitReply(job=self._desk.submit(request.document, Path(request.folder)))
+            take = self._desk.check if request.dry_run else self._desk.submit
+            return pb.SubmitReply(job=take(request.document, Path(request.folder)))
 
     def Jobs(self, request: pb.JobsRequest, context: Context) -> pb.JobsReply:  # noqa: D102, N802
         with _refusals(context):
             found = [self._job(request.job)] if request.job else self._desk.jobs()
-            return pb.JobsReply(jobs=[_status(self._with_decision(job)) for job in found])
+            forecasts = self._notes.forecasts()
+            statuses = [_status(self._with_decision(job), forecasts.get(job.name)) for job in found]
+            return pb.JobsReply(jobs=statuses)
 
     def Why(self, request: pb.WhyRequest, context: Context) -> pb.WhyReply:  # noqa: D102, N802
         with _refusals(context):
@@ -146,8 +154,9 @@ def _refusals(context: Context) -> Iterator[None]:
         context.abort(codes.get(type(error), grpc.StatusCode.FAILED_PRECONDITION), str(error))
 
 
-def _status(job: JobStatus) -> pb.JobStatus:
-    return pb.JobStatus(**{**asdict(job), "ended": job.ended or 0.0, "log": str(job.log or "")})
+def _status(job: JobStatus, forecast: Forecast | None) -> pb.JobStatus:
+    fields = {**asdict(job), "ended": job.ended or 0.0, "log": str(job.log or "")}
+    return pb.JobStatus(**fields, forecast=shown_forecast(job, forecast))
 
 
 def _decision(decision: JobDecision) -> pb.Decision:

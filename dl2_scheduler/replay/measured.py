@@ -95,7 +95,7 @@ def fit_speeds(slots: Sequence[RecordedSlot]) -> SpeedFit:
     Raises:
         BadInput: none was.
     """
-    observed = _observed(report for slot in slots for report in _speeds(slot))
+    observed = _observed(report for slot in slots for report in measured_speeds(slot))
     if not observed:
         raise BadInput("no job has told its speed in that history: let jobs run for some slots first")
     largest: dict[str, Job] = {}
@@ -124,13 +124,13 @@ class MeasuredSpeeds:
 
     def observe(self, slot: RecordedSlot) -> None:
         """Take the next slot."""
-        for report in _speeds(slot):
+        for report in measured_speeds(slot):
             at = report.model, report.servers, report.workers
             count, mean = self._counts.get(at, 0) + 1, self.means.get(at, 0.0)
             self._counts[at], self.means[at] = count, mean + (report.samples_per_second - mean) / count
 
 
-def _speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
+def measured_speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
     """Yield the speeds of jobs that kept their counts for the slot.
 
     Another job's speed is partly that of other counts, or of a start.

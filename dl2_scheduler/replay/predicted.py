@@ -61,14 +61,14 @@ def predict(
     jobs = [past for past in past_jobs(slots) if past.job.model in known]
     if not jobs:
         return []
-    length = _slot_seconds(slots)
+    length = seconds_between(slots)
     nodes = slots[-1].snapshot.nodes
     cluster = SimulatedCluster([past.job for past in jobs], nodes, speeds_of(speed_fit), length, cost)
     seconds = run(cluster, policy, rule) * length
     return [Predicted(past, float(each)) for past, each in zip(jobs, np.asarray(seconds), strict=True)]
 
 
-def _slot_seconds(slots: Sequence[RecordedSlot]) -> float:
+def seconds_between(slots: Sequence[RecordedSlot]) -> float:
     """Return the seconds from a slot's start to the next one's.
 
     That is a little more than its length: deciding takes time too.

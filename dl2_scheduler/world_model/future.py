@@ -7,10 +7,11 @@ import numpy as np
 
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
-from dl2_scheduler.cluster.snapshot import JobState, Snapshot
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
-from dl2_scheduler.live.slot_decision import answer
+from dl2_scheduler.live.slot_decision import answer_without_reasons
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -34,14 +35,36 @@ class SimulatedFuture:
     policy: AllocationPolicy
     start_seconds: float
     waited: Waited = field(default_factory=dict)
+    _seen: Snapshot | None = None  # of the last slot that was decided
+    _given: Allocation = field(default_factory=Allocation)
 
-    def slot(self, rule: NodeRule) -> None:
-        """Play one slot; tasks find their node by `rule`."""
-        now = self.cluster.snapshot()
-        allocation = answer(self.policy, now, rule, self.waited, self.start_seconds).allocation
-        self.waited = count_waiting(self.waited, now, allocation)
-        self.cluster.apply(allocation)
-        self.cluster.finish_slot()
+    def slot(self, rule: NodeRule, decided: Allocation | None = None) -> None:
+        """Play one slot.
+
+        Args:
+            rule: the rule by which tasks find their node.
+            decided: what has been decided about the slot; None: the policy is asked.
+        """
+        self._seen = self.cluster.snapshot()
+        self._given = decided or self._asked(rule)
+        self.waited = count_waiting(self.waited, self._seen, self._given)
+        lanes = self.cluster.lanes
+        workers, servers = np.zeros_like(lanes.workers), np.zeros_like(lanes.servers)
+        for number, state in zip(lanes.present[0].nonzero()[0].tolist(), self._seen.jobs, strict=True):
+            grant = self._given.of(state.job.id)
+            workers[0, number], servers[0, number] = grant.workers, grant.servers
+        lanes.advance(workers, servers)
+
+    def _asked(self, rule: NodeRule) -> Allocation:
+        assert self._seen is not None
+        return answer_without_reasons(self.policy, self._seen, rule, self.waited, self.start_seconds).allocation
+
+    def same_slot(self) -> None:
+        """Play one slot in which the jobs that run keep what they have, and those that wait go on waiting."""
+        if self._seen is not None:
+            self.waited = count_waiting(self.waited, self._seen, self._given)
+        lanes = self.cluster.lanes
+        lanes.advance(lanes.workers, lanes.servers)
 
     @property
     def mean_end(self) -> float:
@@ -50,21 +73,21 @@ class SimulatedFuture:
         return float(np.where(np.isnan(lanes.finish[0]), lanes.slot, lanes.finish[0]).mean()) - PRESENT
 
 
-def speeds_of(states: Sequence[JobState], fitted: FittedSpeeds) -> Speeds:
+def speeds_of(jobs: Sequence[Job], fitted: FittedSpeeds) -> Speeds:
     """Return the speeds of the jobs' types, for up to the largest maxima among them."""
-    servers = max(state.job.max_servers for state in states)
-    workers = max(state.job.max_workers for state in states)
-    each = {state.job.model: replace(state.job, max_servers=servers, max_workers=workers) for state in states}
+    servers, workers = max(job.max_servers for job in jobs), max(job.max_workers for job in jobs)
+    each = {job.model: replace(job, max_servers=servers, max_workers=workers) for job in jobs}
     return Speeds({model: fitted.grid(job) for model, job in each.items()})
 
 
-def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost) -> SimulatedCluster:
-    """Make a simulated cluster at the present: all jobs are there, as far as they are.
+def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost, later: Sequence[Job] = ()) -> SimulatedCluster:
+    """Make a simulated cluster at the present: all jobs are there, as far as they are, before those that come later.
 
     Args:
         snapshot: the present; each job has its samples (`observed.with_samples`).
         speeds: of the jobs' types.
         cost: the cost of scaling.
+        later: jobs that come in the future; they arrive in seconds from the present on.
     """
     between = PRESENT * snapshot.slot_seconds / (len(snapshot.jobs) + 1)
     jobs = [
@@ -76,10 +99,11 @@ def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost) -> Simulat
         )
         for number, state in enumerate(snapshot.jobs)
     ]
+    jobs += [replace(job, arrival=PRESENT * snapshot.slot_seconds + job.arrival) for job in later]
     cluster = SimulatedCluster(jobs, snapshot.nodes, speeds, snapshot.slot_seconds, cost)
     cluster.lanes.slot = PRESENT
     lanes, by_id = cluster.lanes, {state.job.id: state for state in snapshot.jobs}
-    for number, job in enumerate(lanes.jobs[0]):
+    for number, job in enumerate(lanes.jobs[0][: len(by_id)]):
         state = by_id[job.id]
         lanes.done[0, number], lanes.slots_run[0, number] = state.epochs_done, state.slots_run
         lanes.workers[0, number], lanes.servers[0, number] = state.workers, state.servers

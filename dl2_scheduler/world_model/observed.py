@@ -1,6 +1,8 @@
 """This module reads a live cluster's history, as it grows, and keeps what it tells of speeds, sizes and costs."""
 
-from collections.abc import Mapping
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dl2_scheduler.cluster.jobs import Job
@@ -10,10 +12,13 @@ from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.replay.costs import costs_of
 from dl2_scheduler.replay.measured import MeasuredSpeeds
+from dl2_scheduler.replay.predicted import seconds_between
 from dl2_scheduler.replay.scalings import Scalings
 from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.world_model.known_jobs import KnownJobs
 
 _UNKNOWN_SLOTS = 10.0  # that a job of which nothing is known takes with its minimum
+_TIMED = 30  # slots whose length counts
 _REMEMBERED = 100  # starts, joins and ends, each: their mean is known well enough, and follows the machine's load
 
 
@@ -22,23 +27,25 @@ class ObservedCluster:
 
     Args:
         history: the history of the cluster.
-        most_slots: the last slots with jobs that it begins with; None: all.
+        after: the number of a slot; those up to it are not read.
 
     Attributes:
         fitted: speeds, fitted to what jobs reported.
         samples: samples of an epoch, by type, as the type's last job told them.
+        jobs: what its jobs have shown.
         last: the last slot; None: there is none yet.
     """
 
-    def __init__(self, history: History, most_slots: int | None = None):
+    def __init__(self, history: History, after: int = -1):
         self.fitted = FittedSpeeds()
         self.samples: dict[str, float] = {}
+        self.jobs = KnownJobs()
         self.last: RecordedSlot | None = None
+        self._latest: deque[RecordedSlot] = deque(maxlen=_TIMED)
         self._history = history
         self._speeds = MeasuredSpeeds()
         self._scalings = Scalings(self._speeds.means, _REMEMBERED)
-        # the last slot whose outcome was seen
-        self._ended = -1 if most_slots is None else history.before_last(most_slots)
+        self._ended = after  # the last slot whose outcome was seen
 
     @property
     def cost(self) -> ScalingCost:
@@ -46,14 +53,33 @@ class ObservedCluster:
         return costs_of(self._scalings).scaling
 
     @property
+    def now(self) -> float:
+        """The last slot's start, in seconds since the cluster began, as far as the slots before tell."""
+        ended = self._latest[-1].outcome.ended if self._latest and self._latest[-1].outcome else None
+        jobs = self.last.snapshot.jobs if self.last else ()
+        return max(ended or 0.0, *(state.job.arrival for state in jobs), 0.0)
+
+    @property
+    def slot_seconds(self) -> float:
+        """The seconds from a slot's start to the next one's, of late; NaN: there is no slot yet."""
+        if self._latest:
+            return seconds_between(self._latest)
+        return math.nan if self.last is None else self.last.snapshot.slot_seconds
+
+    @property
     def present(self) -> Snapshot | None:
         """The last slot's snapshot, in which each job has its samples, if only guessed; None: there is none yet."""
         return None if self.last is None else with_samples(self.last.snapshot, self.samples, self.fitted)
 
     def catch_up(self) -> None:
-        """Read what the history has got since the last time.
+        """Read what the history has got since the last time."""
+        for _ in self.new_slots():
+            pass
 
-        What came of the last slot is known only when the next one has begun: it is read twice.
+    def new_slots(self) -> Iterator[RecordedSlot]:
+        """Read what the history has got since the last time, and yield each slot when it has been taken in.
+
+        What came of the last slot is known only when the next one has begun: it is read, and yielded, twice.
         """
         for slot in self._history.slots(after=self._ended):
             number = slot.snapshot.slot
@@ -61,11 +87,15 @@ class ObservedCluster:
                 self.fitted.observe(slot.snapshot.reports)
                 told = [state.job for state in slot.snapshot.jobs if state.job.samples_known]
                 self.samples |= {job.model: job.samples_per_epoch for job in told}
+                self.jobs.see(slot)
             if slot.outcome is not None:
+                self.jobs.observe(slot)
+                self._latest.append(slot)
                 self._speeds.observe(slot)
                 self._scalings.observe(slot)
                 self._ended = number
             self.last = slot
+            yield slot
 
 
 def with_samples(snapshot: Snapshot, known: Mapping[str, float], fitted: FittedSpeeds) -> Snapshot:

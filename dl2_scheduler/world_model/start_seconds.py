@@ -21,7 +21,7 @@ class StartSeconds:
     """
 
     def __init__(self, history: History):
-        self._observed = ObservedCluster(history, _RECENT)
+        self._observed = ObservedCluster(history, history.slot_before(_RECENT))
 
     def __call__(self) -> float:
         """Return them."""

@@ -1,5 +1,6 @@
 """This module asks a Kubernetes cluster with its user's rights; it has the methods of `live.client.ClusterClient`."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -10,8 +11,10 @@ from typing import Any
 from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo, RoleInfo
+from dl2_scheduler.backends.kube.forecast_status import forecast_of
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed
 from dl2_scheduler.cluster.job_document import API_VERSION, KIND
+from dl2_scheduler.cluster.shown_forecast import shown_forecast
 from dl2_scheduler.cluster.yamltext import read_yaml
 from k8s.foundation.api_server import (
     MERGE,
@@ -80,6 +83,15 @@ class KubeClient:
         except NotFound as error:
             raise self._not_installed(error) from error
         return str(name)
+
+    def check(self, document: str, folder: Path) -> str:
+        """Refuse: what would become of a job is not known here.
+
+        Args:
+            document: an ElasticJob, as YAML.
+            folder: of no account.
+        """
+        raise BadInput("--dry-run is of a cluster of this machine: leave it out with --kube")
 
     def jobs(self) -> Sequence[pb.JobStatus]:
         """Return all jobs, by submission."""
@@ -246,7 +258,8 @@ def _read(document: str) -> dict[str, Any]:
 
 def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
     found = views.status_of(job, job.name, pods)
-    return pb.JobStatus(**{**asdict(found), "ended": found.ended or 0.0, "log": ""})
+    forecast = shown_forecast(found, forecast_of(job.status.forecast, time.time()))
+    return pb.JobStatus(**{**asdict(found), "ended": found.ended or 0.0, "log": ""}, forecast=forecast)
 
 
 def _must_go_on(job: JobInfo) -> None:

@@ -31,6 +31,10 @@ class Onlookers:
         """Refuse; see `JobDesk.submit`."""
         _refuse("submit FILE")
 
+    def check(self, document: str, folder: Path) -> str:
+        """Refuse; see `JobDesk.check`."""
+        _refuse("submit FILE")
+
     def stop(self, name: str) -> None:
         """Refuse; see `JobDesk.stop`."""
         _refuse(f"stop {name}")

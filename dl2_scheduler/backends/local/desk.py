@@ -53,6 +53,16 @@ class LocalDesk:
 
     def submit(self, document: str, folder: Path) -> str:
         """See `JobDesk.submit`."""
+        read = self._checked(document, folder)
+        record = self._records.add(read, folder, self._clock.now(), **holding.submitted(read))
+        self._clock.wake()
+        return record.name
+
+    def check(self, document: str, folder: Path) -> str:
+        """See `JobDesk.check`."""
+        return self._checked(document, folder).metadata.name
+
+    def _checked(self, document: str, folder: Path) -> ElasticJob:
         read = read_document(document)
         holding.check_submitted(read, self._nodes)
         _check_working_folder(read, folder)
@@ -61,9 +71,7 @@ class LocalDesk:
             raise ClusterRefused(
                 f"{last.name} is {last.phase}: give another name, or stop it first: dl2 stop {last.name}"
             )
-        record = self._records.add(read, folder, self._clock.now(), **holding.submitted(read))
-        self._clock.wake()
-        return record.name
+        return read
 
     def stop(self, name: str) -> None:
         """See `JobDesk.stop`."""

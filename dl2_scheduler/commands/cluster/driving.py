@@ -1,7 +1,7 @@
 """This module sets up what drives a live cluster of any kind: policies, guard, learner, and people's requests."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +11,12 @@ import typer
 
 from dl2_scheduler.cluster.desk import JobDesk
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.forecast import Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster
-from dl2_scheduler.cluster.snapshot import Allocation
+from dl2_scheduler.cluster.snapshot import Allocation, JobId
+from dl2_scheduler.forecasts.process import ForecastObserver
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.live.process import Learner, check_learns
@@ -138,6 +140,7 @@ def driven(
     folder: Path,
     driving: Driving,
     settle: Callable[[Allocation], Allocation] = lambda allocation: allocation,
+    tell_forecasts: Callable[[Mapping[JobId, Forecast]], None] = lambda forecasts: None,
 ) -> Iterator[SlotLoop]:
     """Set up the loop of a cluster, which people can talk to as long as the context lasts.
 
@@ -148,6 +151,7 @@ def driven(
         folder: the folder of its state.
         driving: how it is driven.
         settle: see `SlotLoop`.
+        tell_forecasts: see `ForecastObserver`.
 
     Raises:
         BadInput: the policy cannot be used, or cannot learn.
@@ -176,6 +180,9 @@ def driven(
             refitter = stack.enter_context(closing(Refitter(driving.refit, folder)))
             observers.append(refitter)
             notes.refitting = lambda: refitter.summary
+        forecaster = stack.enter_context(closing(ForecastObserver(folder, driving.rule, tell_forecasts)))
+        observers.append(forecaster)
+        notes.forecasts = lambda: forecaster.forecasts
         stack.enter_context(serving(ClusterService(desk, history, policies, notes), folder))
         metrics = ClusterMetrics(desk)
         if driving.metrics is not None:

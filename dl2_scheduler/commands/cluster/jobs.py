@@ -8,6 +8,7 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence, end_of, start_of
 from dl2_scheduler.commands.cluster.kube_target import Where
 from dl2_scheduler.commands.common import Json, default_folder, new_table, show, show_json
 from dl2_scheduler.live.client import ClusterClient
@@ -26,13 +27,14 @@ def jobs(*, where: Where, as_json: Json = False) -> None:
     if as_json:
         show_json({"jobs": [dictionary(job) for job in found]})
         return
-    table = new_table(
-        name=False, type=False, phase=False, workers=True, servers=True, epoch=True, speed=True, age=True, reason=False
-    )
+    numbers = {"workers": True, "servers": True, "epoch": True, "speed": True, "age": True}
+    table = new_table(name=False, type=False, phase=False, **numbers, starts=False, ends=False, reason=False)
+    now = time.time()
     for job in found:
         epoch, speed = f"{job.epochs_done:.1f}{_of('/', job)}", _speed(job)
         counts = (str(job.workers), str(job.servers))
-        table.add_row(job.name, job.model, _phase(job), *counts, epoch, speed, _age(job), job.reason)
+        expected = [clock_interval(of(job.forecast), now) for of in (start_of, end_of)]
+        table.add_row(job.name, job.model, _phase(job), *counts, epoch, speed, _age(job), *expected, job.reason)
     show(table)
 
 
@@ -53,6 +55,8 @@ def status(job: JobName, *, where: Where, as_json: Json = False) -> None:
         "epochs": f"{found.epochs_done:.2f}{_of(' of ', found)}",
         "speed": f"{_speed(found)} samples/s",
         "age": _age(found),
+        "starts": clock_sentence(start_of(found.forecast), found.forecast.made, time.time()),
+        "ends": clock_sentence(end_of(found.forecast), found.forecast.made, time.time()),
         "log": found.log or "-",
     }
     for name, value in lines.items():

@@ -13,6 +13,7 @@ from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.kube.apiserver.informers import Informers
 from dl2_scheduler.backends.kube.apiserver.paced_writes import MANAGER, PacedWriter
 from dl2_scheduler.backends.kube.cluster import KubernetesCluster
+from dl2_scheduler.backends.kube.forecast_status import ForecastWriter
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.placement.moves import PodMover
 from dl2_scheduler.backends.kube.placement.view import View
@@ -132,13 +133,14 @@ def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, healt
     with (
         closing(SchedulerMemory(order.folder / "kube.sqlite", clock.now())) as memory,
         closing(History(order.folder / HISTORY_FILE)) as history,
+        closing(ForecastWriter(informers, writer)) as told,
     ):
         cluster = KubernetesCluster(informers, api, writer, memory, order.slot_seconds, clock)
         settle = _settling(order.driving, informers, writer, binder, MoveCosts(history, memory.slot))
         trouble.closes(cluster)
         health.leads(lambda: lease.held, lambda: memory.slot)
-        driving, desk = order.driving, cluster.desk
-        with signals_to(cluster.close), driven(cluster, desk, history, order.folder, driving, settle) as loop:
+        driving, desk, folder = order.driving, cluster.desk, order.folder
+        with signals_to(cluster.close), driven(cluster, desk, history, folder, driving, settle, told.tell) as loop:
             cluster.policy, cluster.why_placed = lambda: loop.policy, binder.why_placed
             informers.start(_SYNC_SECONDS)
             binder.start()

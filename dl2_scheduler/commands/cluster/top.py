@@ -1,5 +1,8 @@
 """This module is `dl2 top`: it shows what the nodes of a cluster carry, and what tasks really use."""
 
+import time
+
+from dl2_scheduler.commands.cluster.forecast_text import clock_interval, end_of
 from dl2_scheduler.commands.cluster.jobs import dictionary
 from dl2_scheduler.commands.cluster.kube_target import Where
 from dl2_scheduler.commands.common import Json, new_table, show, show_json
@@ -15,9 +18,10 @@ _OF_BYTES = ("memory", "ephemeral-storage", "hugepages-")
 
 @grouped
 def top(*, where: Where, as_json: Json = False) -> None:
-    """Show what is claimed of each node, and what each task uses."""
+    """Show what is claimed of each node, what each task uses, and when its job is expected to end."""
     with where.client() as client:
         found = client.top()
+        ends = {} if as_json else {job.name: end_of(job.forecast) for job in client.jobs()}
     if as_json:
         show_json(dictionary(found))
         return
@@ -26,11 +30,12 @@ def top(*, where: Where, as_json: Json = False) -> None:
         for resource, amount in sorted(node.capacity.items()):
             nodes.add_row(node.name, _text(resource, node.used.get(resource, 0.0)), _text(resource, amount), resource)
     show(nodes)
-    tasks = new_table(job=False, task=False, node=False, cores=True, limit=True, MiB=True)
+    tasks, now = new_table(job=False, task=False, node=False, cores=True, limit=True, MiB=True, ends=False), time.time()
     for task in found.tasks:
         limit = f"{task.limit_cores:.2f}" if task.limit_cores else "-"
         memory = f"{task.memory_bytes / _MIB:,.0f}"
-        tasks.add_row(task.job, task.task, task.node or "-", f"{task.cores:.2f}", limit, memory)
+        end = clock_interval(ends.get(task.job), now)
+        tasks.add_row(task.job, task.task, task.node or "-", f"{task.cores:.2f}", limit, memory, end)
     show(tasks)
     say(f"isolation: {found.isolation}")
 

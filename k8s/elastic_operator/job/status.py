@@ -70,6 +70,7 @@ class ElasticJobStatus:
         created: the highest number given to a pod, by role.
         server_bytes: parameters that the largest server holds, or held last.
         counted: names of dead pods that are in `restarts`.
+        forecast: when it starts and ends; the scheduler writes it, and the operator leaves it as it is.
     """
 
     phase: str = ""
@@ -99,6 +100,7 @@ class ElasticJobStatus:
     created: Counts = field(default_factory=Counts)
     server_bytes: int = 0
     counted: tuple[str, ...] = ()
+    forecast: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(body: Body) -> "ElasticJobStatus":
@@ -128,7 +130,7 @@ class ElasticJobStatus:
         values["conditions"] = [one.to_dict() for one in self.conditions.values()]
         values["created"] = {"workers": self.created.workers, "servers": self.created.servers} if self.term else {}
         values["plans"], values["counted"] = list(self.plans), list(self.counted)
-        values["metrics"] = dict(self.metrics)
+        values["metrics"], values["forecast"] = dict(self.metrics), dict(self.forecast)
         return {_camel(name): value for name, value in values.items() if value or name in kept}
 
     def with_condition(self, kind: str, value: bool, reason: str, now: float, message: str = "") -> "ElasticJobStatus":

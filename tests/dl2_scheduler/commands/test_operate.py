@@ -73,7 +73,7 @@ def test_a_job_that_waits_says_why(loop):
 def test_top(loop):
     output = dl2("top")[1].split("\n")
     assert output[2].split() == ["node-0", "4", "4", "slots"]
-    assert output[5].split() == ["a", "w0", "node-0", "0.50", "-", "1"]
+    assert output[5].split() == ["a", "w0", "node-0", "0.50", "-", "1", "-"]
     assert output[-2] == "isolation: played"
     found = json.loads(dl2("top", "--json")[1])
     assert found["nodes"][0] == {"name": "node-0", "capacity": {"slots": 4.0}, "used": {"slots": 4.0}}

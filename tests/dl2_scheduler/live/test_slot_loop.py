@@ -194,7 +194,7 @@ def test_the_commands(served, tmp_path, runtime):
     loop.slot()
     assert runtime.jobs["a"].order.folder == Path.cwd()
     status, output = dl2("jobs")
-    assert (status, output.split()[-8:-1]) == (0, ["a", "digits", "running", "4", "4", "8.0/40", "4"])
+    assert (status, output.split()[-10:-3]) == (0, ["a", "digits", "running", "4", "4", "8.0/40", "4"])
     assert "workers  4, from 1 to 4\n" in dl2("status", "a")[1]
     assert json.loads(dl2("jobs", "--json")[1])["jobs"][0]["phase"] == "running"
     assert json.loads(dl2("status", "a", "--json")[1])["epochs_done"] == 8.0

@@ -158,6 +158,7 @@ def _reported(status: Object) -> ReportedStatus:
         accepted=not any(
             each["type"] == "Accepted" and each["status"] == "False" for each in status.get("conditions") or ()
         ),
+        forecast=status.get("forecast") or {},
     )
 
 

@@ -153,6 +153,7 @@ class ReportedStatus:
         trained: there is something that could be lost.
         since: unix seconds, since when it trains with its present counts; None: it does not, or nobody knows.
         accepted: the API server would make its pods, as far as anybody has asked.
+        forecast: when it will start and end, as the scheduler has written it; see `forecast_status`.
     """
 
     phase: str = ""
@@ -167,6 +168,7 @@ class ReportedStatus:
     trained: bool = False
     since: float | None = None
     accepted: bool = True
+    forecast: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:

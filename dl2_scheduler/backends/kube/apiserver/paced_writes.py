@@ -132,6 +132,17 @@ class PacedWriter:
         written = self._api.patch(job_path(job.namespace, job.name), whole, query, MERGE)
         return str(written["metadata"]["resourceVersion"])
 
+    def tell_forecast(self, job: JobInfo, status: Mapping[str, Any]) -> None:
+        """Write when a job will start and end, whoever else has written it meanwhile; Conflict where it is another.
+
+        Args:
+            job: which.
+            status: merge patch of its status.
+        """
+        self._begin()
+        body = {"metadata": {"uid": job.uid}, "status": status}
+        self._api.patch(f"{job_path(job.namespace, job.name)}/status", body, {"fieldManager": MANAGER}, MERGE)
+
     def _event(self, about: Mapping[str, Any], reason: str, message: str, warning: bool = True) -> None:
         self._begin()
         body = event_body(about, reason, message, SCHEDULER, warning=warning, instance=self._instance)

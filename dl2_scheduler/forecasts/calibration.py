@@ -1,0 +1,126 @@
+"""This module corrects forecasts by how earlier ones did. It is pure.
+
+It is split conformal prediction: the score of an earlier forecast says how many of its own deviations its logarithm was
+off. The quantiles of such scores, put back, make intervals that hold as often as they say, however wrong the simulated
+futures are, as long as forecasts go wrong as they did before. (Vovk, Gammerman and Shafer, Algorithmic Learning in a
+Random World, 2005; Lei et al., Distribution-Free Predictive Inference for Regression, 2018.)
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from dl2_scheduler.cluster.forecast import ExpectedTime
+
+LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
+"""The levels of what people are told: 80% lie between the outer ones."""
+
+MOST_SCORES = 4000
+"""That count, the latest: how forecasts go wrong changes with jobs and policies."""
+
+_ALIKE, _LEAST_ALIKE = 0.25, 300  # part of the scores that are taken for alike, and how many at least
+_SURENESS = 2.0  # how much it counts beside the reach
+_LEAST_DEVIATION = 0.1  # of the logarithm: what the simulated futures do not know
+_PRIOR = tuple(NormalDist().inv_cdf((number + 0.5) / 20) for number in range(20))  # before forecasts have come true
+
+
+@dataclass(frozen=True)
+class RawForecast:
+    """A `RawForecast` is what an ensemble of futures says about one event.
+
+    Attributes:
+        seconds: until it comes about, the ensemble's median.
+        deviation: of the logarithm of these seconds in the ensemble.
+        slot_seconds: the length of a slot, below which differences count less.
+    """
+
+    seconds: float
+    deviation: float
+    slot_seconds: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float], horizon: float, slot_seconds: float) -> "RawForecast | None":
+        """Return what the futures say; None: it comes about in fewer than half of them.
+
+        Args:
+            seconds: until the event, in each future; infinite: not within the horizon.
+            horizon: in seconds.
+            slot_seconds: the length of a slot.
+        """
+        found = np.array(list(seconds))
+        if not len(found) or np.isfinite(found).mean() <= MIDDLE:
+            return None
+        logarithms = np.log(np.minimum(found, horizon) + slot_seconds)
+        middle = float(np.exp(np.median(logarithms))) - slot_seconds
+        return cls(max(middle, 0.0), float(logarithms.std()), slot_seconds)
+
+    @property
+    def likeness(self) -> tuple[float, float]:
+        """The reach into the future and the sureness: forecasts that are near in both are alike."""
+        return math.log(self.seconds / self.slot_seconds + 1), _SURENESS * math.log(self.scale)
+
+    @property
+    def scale(self) -> float:
+        """The difference of logarithms that makes a score of 1."""
+        return math.hypot(self.deviation, _LEAST_DEVIATION)
+
+    def score(self, seconds: float) -> float:
+        """Return how far off it was, in its own deviations, of what came about after so many seconds."""
+        off = math.log((max(seconds, 0.0) + self.slot_seconds) / (self.seconds + self.slot_seconds))
+        return off / self.scale
+
+    def with_score(self, score: float) -> float:
+        """Return the seconds after which an event would have this score."""
+        return max(0.0, (self.seconds + self.slot_seconds) * math.exp(score * self.scale) - self.slot_seconds)
+
+
+class Calibration:
+    """A `Calibration` knows the scores of earlier forecasts of one kind.
+
+    A forecast is corrected by those that were alike: they reached about as far into the future, and were about as sure.
+    Near ones go wrong otherwise than far ones, and those of new jobs otherwise than those of jobs that have run.
+
+    Args:
+        scores: of earlier forecasts, each with what was said, oldest first.
+    """
+
+    def __init__(self, scores: Iterable[tuple[RawForecast, float]] = ()):
+        self._scores: deque[tuple[float, float, float]] = deque(maxlen=MOST_SCORES)  # what it is like, and its score
+        for raw, score in scores:
+            self.observe(raw, score)
+
+    def __len__(self) -> int:
+        return len(self._scores)
+
+    def observe(self, raw: RawForecast, score: float) -> None:
+        """Take the score of a forecast that has come true.
+
+        Args:
+            raw: the forecast.
+            score: see `RawForecast.score`.
+        """
+        self._scores.append((*raw.likeness, score))
+
+    def seconds(self, raw: RawForecast, levels: Iterable[float]) -> list[float]:
+        """Return the seconds before which an event comes about with these chances."""
+        known = np.array(self._scores).reshape(-1, 3)
+        count = max(_LEAST_ALIKE, int(len(known) * _ALIKE))
+        if count < len(known):
+            far = ((known[:, :2] - raw.likeness) ** 2).sum(axis=1)
+            known = known[np.argpartition(far, count)[:count]]
+        quantiles = np.quantile([*_PRIOR, *known[:, 2]], list(levels))
+        return [raw.with_score(float(score)) for score in quantiles]
+
+    def expected(self, raw: RawForecast, now: float) -> ExpectedTime:
+        """Return when the event comes about; the interval is of whole seconds.
+
+        Args:
+            raw: what the ensemble says.
+            now: unix seconds, from which it counts.
+        """
+        low, middle, high = self.seconds(raw, (LOW, MIDDLE, HIGH))
+        return ExpectedTime(now + middle, math.floor(now + low), math.ceil(now + high))

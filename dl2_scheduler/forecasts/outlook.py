@@ -1,0 +1,148 @@
+"""This module answers what would become of a live cluster's jobs with another policy, other nodes, or one job more.
+
+It is asked by people, once, beside the cluster. It writes nothing.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.forecast import Forecast
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
+from dl2_scheduler.cluster.jobs import Job, Node
+from dl2_scheduler.cluster.snapshot import Allocation, JobId, JobState, Snapshot
+from dl2_scheduler.forecasts.calibration import Calibration
+from dl2_scheduler.forecasts.ensemble import play_futures, with_known_speeds
+from dl2_scheduler.forecasts.forecaster import made_forecasts, told
+from dl2_scheduler.forecasts.records import EventKind
+from dl2_scheduler.live.history import History
+from dl2_scheduler.world_model.observed import ObservedCluster, with_samples
+
+_READ_SLOTS = 2000  # of the history, the last
+_SECONDS = 15.0  # of computing, for an answer
+_CURRENT_SLOTS = 2  # after which a slot is not the present one any more
+
+Nodes = tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Supposition:
+    """A `Supposition` says what shall be other than it is.
+
+    Attributes:
+        policy: the policy's name; None: the one that decides.
+        nodes: makes other nodes of the present ones.
+        job: one job more, which comes now; None: none does.
+    """
+
+    policy: str | None = None
+    nodes: Callable[[Nodes], Nodes] = lambda nodes: nodes
+    job: Job | None = None
+
+
+AS_IT_IS = Supposition()
+
+
+class Outlook:
+    """An `Outlook` is asked about the present of a cluster.
+
+    Args:
+        history: the history of the cluster.
+        calibrations: what earlier forecasts teach.
+        make: a policy of a name.
+        active: the names of the jobs that have not ended.
+        now: unix seconds.
+
+    Raises:
+        BadInput: nothing has been decided in that cluster yet.
+    """
+
+    def __init__(
+        self,
+        history: History,
+        calibrations: Mapping[EventKind, Calibration],
+        make: Callable[[str], AllocationPolicy],
+        active: Collection[str],
+        now: float,
+    ):
+        self._observed = ObservedCluster(history, history.slot_before(_READ_SLOTS))
+        self._observed.catch_up()
+        self._calibrations, self._make, self._active = calibrations, make, active
+        if self._observed.last is None:
+            raise BadInput("no slot with jobs has been decided there yet: nothing is known that could be forecast")
+        self._last = self._observed.last
+        goes_on = any(state.job.id in active for state in self._last.snapshot.jobs)
+        self._is_current = goes_on and now - self._last.at < _CURRENT_SLOTS * self._observed.slot_seconds
+        self.now = self._last.at if self._is_current else now
+
+    def asked(self, supposed: Supposition = AS_IT_IS, rule: NodeRule = NodeRule.SPREAD) -> dict[JobId, Forecast]:
+        """Return when jobs start and end, if so; the slot that has been decided stays as it is.
+
+        Args:
+            supposed: what is other than it is.
+            rule: the rule by which tasks find their node.
+
+        Raises:
+            BadInput: there is no such policy, or no such nodes.
+            Exception: whatever the policy raises.
+        """
+        policy = with_known_speeds(self._make(supposed.policy or self._last.policy), self._observed.fitted)
+        decided = self._last.allocation if self._is_current else None
+        ensemble = play_futures(
+            self._observed,
+            policy,
+            rule,
+            self._last.snapshot.slot,
+            seconds=_SECONDS,
+            change=lambda snapshot: self._supposed(snapshot, supposed),
+            decided=decided,
+        )
+        if ensemble is None:
+            return {}
+        made = list(made_forecasts(ensemble, decided or Allocation(), self.now))
+        return told(made, self._calibrations)
+
+    def _supposed(self, snapshot: Snapshot, supposed: Supposition) -> Snapshot:
+        states = [state for state in snapshot.jobs if state.job.id in self._active]
+        if supposed.job is not None:
+            arrival = max([self._observed.now, *(state.job.arrival for state in states)])
+            states.append(JobState(replace(supposed.job, arrival=arrival)))
+        changed = replace(snapshot, jobs=tuple(states), nodes=supposed.nodes(snapshot.nodes))
+        return with_samples(changed, self._observed.samples, self._observed.fitted)
+
+
+def later_by(before: Mapping[JobId, Forecast], after: Mapping[JobId, Forecast]) -> dict[JobId, float]:
+    """Return by how many seconds jobs end later, of those whose end is known in both.
+
+    Args:
+        before: as it is.
+        after: as it would be.
+    """
+    return {
+        job: then.end.at - forecast.end.at
+        for job, forecast in before.items()
+        if forecast.end is not None and (then := after.get(job)) is not None and then.end is not None
+    }
+
+
+def with_nodes(nodes: Nodes, more: Sequence[Node]) -> Nodes:
+    """Return the nodes of a cluster that has more."""
+    return (*nodes, *more)
+
+
+def without_nodes(nodes: Nodes, fewer: Sequence[Node]) -> Nodes:
+    """Return the nodes of a cluster that has lost some.
+
+    Raises:
+        BadInput: there are no such nodes.
+    """
+    left = list(nodes)
+    for node in fewer:
+        alike = [each for each in left if each.capacity == node.capacity]
+        if not alike:
+            raise BadInput(f"there are not that many nodes of {dict(node.capacity)}")
+        left.remove(alike[-1])
+    if not left:
+        raise BadInput("no node would be left")
+    return tuple(left)

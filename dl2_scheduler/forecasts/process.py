@@ -1,0 +1,67 @@
+"""This module is the forecaster beside the loop: it tells its program of slots, and keeps what that has said last."""
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dl2_scheduler.cluster.forecast import Forecast
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.snapshot import JobId
+from dl2_scheduler.forecasts.forecaster import SlotForecasts, of_line
+from dl2_scheduler.live.side_program import SideProgram
+
+log = logging.getLogger(__name__)
+
+_VALID_SLOTS = 5
+"""After which a forecast is shown no more: the cluster has changed since."""
+
+
+class ForecastObserver:
+    """A `ForecastObserver` lets a program of its own forecast, slot by slot. See `SlotObserver`.
+
+    Args:
+        folder: the folder of the cluster.
+        rule: the rule by which tasks find their node.
+        tell: is told of forecasts, once a slot; it must not take long.
+    """
+
+    def __init__(
+        self, folder: Path, rule: NodeRule, tell: Callable[[Mapping[JobId, Forecast]], None] = lambda forecasts: None
+    ):
+        command = [sys.executable, "-m", "dl2_scheduler.forecasts.program", str(folder), str(int(rule))]
+        self._side = SideProgram("the forecaster", command, folder / "logs" / "forecasts.log")
+        self._tell = tell
+        self._last = SlotForecasts(0, {})
+        self._slot, self._error = 0, ""
+        self._lock = threading.Lock()
+
+    def before(self, slot: int) -> None:
+        """See `SlotObserver.before`."""
+        self._slot = slot
+        self._tell(self.forecasts)
+
+    def after(self, slot: int) -> None:
+        """See `SlotObserver.after`."""
+        self._side.tell(str(slot))
+
+    @property
+    def forecasts(self) -> Mapping[JobId, Forecast]:
+        """The forecasts that were made last, by job; none where that was too long ago."""
+        self._hear()
+        return self._last.by_job if self._slot - self._last.slot <= _VALID_SLOTS else {}
+
+    def close(self) -> None:
+        """End its program."""
+        self._side.close()
+
+    def _hear(self) -> None:
+        with self._lock:
+            for line in self._side.heard():
+                before, self._error = self._error, json.loads(line).get("error", "")
+                if not self._error:
+                    self._last = of_line(line)
+                elif self._error != before:
+                    log.error("forecasts: %s", self._error)

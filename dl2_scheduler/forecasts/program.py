@@ -1,0 +1,47 @@
+"""This module is the forecaster's program: told of slots, it forecasts when the cluster's jobs start and end.
+
+    python -m dl2_scheduler.forecasts.program FOLDER RULE
+
+FOLDER is the cluster's, RULE a `NodeRule`. It is told the numbers of slots, and says lines that are `SlotForecasts`, or
+{"slot": 3, "error": why it could not}.
+"""
+
+import json
+import logging
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.forecasts.forecaster import Forecaster, as_line
+from dl2_scheduler.forecasts.records import FORECASTS_FILE, ForecastRecords
+from dl2_scheduler.live.history import History
+from dl2_scheduler.live.side_program import be_nice, told
+from dl2_scheduler.policies.registry import make_live_policy
+from elastic_ps.system.printable import LogLines, log_to_stderr
+
+log = logging.getLogger(__name__)
+
+_SECONDS = 10.0  # of computing, for the forecasts of a slot
+
+
+def main() -> None:
+    """Run the program; see the module."""
+    be_nice()
+    log_to_stderr(LogLines())
+    folder, rule = Path(sys.argv[1]), NodeRule(int(sys.argv[2]))
+    with closing(History.of_folder(folder)) as history, closing(ForecastRecords(folder / FORECASTS_FILE)) as records:
+        forecaster = Forecaster(history, rule, records, make_live_policy)
+        for line in told():
+            try:
+                found = forecaster.forecast(_SECONDS)
+            except Exception as error:
+                log.exception("slot %s", line)
+                print(json.dumps({"slot": int(line), "error": f"{type(error).__name__}: {error}"}), flush=True)
+                continue
+            if found is not None:
+                print(as_line(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""This module keeps what a history tells of its jobs: their own speeds, what they needed, and when they came."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.snapshot import JobId
+from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
+from dl2_scheduler.replay.measured import Counts, measured_speeds
+from dl2_scheduler.replay.past import trained_all
+
+JobKey = tuple[JobId, float]
+"""Id and arrival: a name may be used again."""
+
+_REMEMBERED = 300  # jobs that have ended: what jobs are like changes with the people who submit them
+
+
+@dataclass
+class KnownJob:
+    """A `KnownJob` says what one job has shown so far.
+
+    Attributes:
+        job: as it was seen last.
+        log_speeds: by counts, how many slots measured its speed, and the mean of the logarithms, in samples a second.
+        needed: the epochs that it trained, over its owner's estimate; None: it has not trained them all.
+        is_present: whether it has not ended.
+    """
+
+    job: Job
+    log_speeds: dict[Counts, tuple[int, float]] = field(default_factory=dict)
+    needed: float | None = None
+    is_present: bool = True
+
+    def log_factor(self, fitted: FittedSpeeds) -> float | None:
+        """Return the logarithm of its speed over its type's, weighted by slots; None: its speed is not known."""
+        slots = sum(count for count, _ in self.log_speeds.values())
+        if not slots:
+            return None
+        grid = fitted.grid(self.job)
+        return sum(count * (mean - math.log(grid[at])) for at, (count, mean) in self.log_speeds.items()) / slots
+
+
+class KnownJobs:
+    """`KnownJobs` go through a history once, as it grows.
+
+    Attributes:
+        by_key: those that are remembered, in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self.by_key: dict[JobKey, KnownJob] = {}
+
+    def see(self, slot: RecordedSlot) -> None:
+        """Take a slot whose outcome may not be known yet."""
+        for state in slot.snapshot.jobs:
+            job = state.job
+            observed = self.by_key.setdefault((job.id, job.arrival), KnownJob(job))
+            if job.samples_known or not observed.job.samples_known:
+                observed.job = job
+
+    def observe(self, slot: RecordedSlot) -> None:
+        """Take what came of a slot that was seen before."""
+        states = {state.job.id: state for state in slot.snapshot.jobs}
+        for report in measured_speeds(slot):
+            state = states[report.job]
+            known = self.by_key[state.job.id, state.job.arrival].log_speeds
+            count, mean = known.get((report.servers, report.workers), (0, 0.0))
+            mean += (math.log(report.samples_per_second) - mean) / (count + 1)
+            known[report.servers, report.workers] = count + 1, mean
+        for done in slot.outcome.jobs if slot.outcome else ():
+            state = states[done.id]
+            observed = self.by_key[done.id, state.job.arrival]
+            observed.is_present = done.finished is None
+            if trained_all(state, done):
+                observed.needed = (state.epochs_done + done.epochs) / state.job.estimate
+        self._forget_old()
+
+    def log_factors(self, fitted: FittedSpeeds) -> list[float]:
+        """Return what is known of how jobs' speeds stray from their types'."""
+        found = (observed.log_factor(fitted) for observed in self.by_key.values())
+        return [each for each in found if each is not None]
+
+    def needed(self) -> list[float]:
+        """Return the epochs that jobs trained over their owners' estimates, of jobs that trained them all."""
+        return [observed.needed for observed in self.by_key.values() if observed.needed is not None]
+
+    def came(self, now: float) -> list[tuple[float, KnownJob]]:
+        """Return jobs by arrival, each with the seconds until the next one came, or until now.
+
+        Args:
+            now: seconds since the cluster began.
+        """
+        ordered = sorted(self.by_key.values(), key=lambda observed: observed.job.arrival)
+        times = [observed.job.arrival for observed in ordered]
+        return list(
+            zip((after - one for one, after in pairwise([*times, max(now, *times, 0.0)])), ordered, strict=True)
+        )
+
+    def _forget_old(self) -> None:
+        """Forget the oldest of those that have ended."""
+        over = len(self.by_key) - _REMEMBERED
+        for key in list(self._ended())[: max(over, 0)]:
+            del self.by_key[key]
+
+    def _ended(self) -> Iterator[JobKey]:
+        return (key for key, observed in self.by_key.items() if not observed.is_present)

@@ -1,0 +1,196 @@
+"""What is forecast of a simulated cluster's jobs, and what the forecaster learns from what comes true."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
+from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot
+from dl2_scheduler.forecasts.calibration import RawForecast
+from dl2_scheduler.forecasts.drawn_world import WorldDraws
+from dl2_scheduler.forecasts.ensemble import KnownSpeeds, play_futures, with_known_speeds
+from dl2_scheduler.forecasts.forecaster import Forecaster, as_line, of_line
+from dl2_scheduler.forecasts.process import ForecastObserver
+from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords, MadeForecast
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.policies.rules.drf import Drf
+from dl2_scheduler.world_model.observed import ObservedCluster
+from tests.dl2_scheduler.hearing import kill, listen
+from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job, live
+from tests.dl2_scheduler.recorded_starts import REPORTS, wide
+
+
+@pytest.fixture
+def history(tmp_path):
+    with closing(History(tmp_path / HISTORY_FILE)) as found:
+        yield found
+
+
+@pytest.fixture
+def records(tmp_path):
+    with closing(ForecastRecords(tmp_path / FORECASTS_FILE)) as found:
+        yield found
+
+
+def forecaster(history, records, members=4):
+    return Forecaster(history, NodeRule.SPREAD, records, make_live_policy, members)
+
+
+def runs_and_waits(history, slot=0, done=0.0):
+    """One job has all nodes, and trains 160 samples a slot; the other waits for its end."""
+    states = (JobState(wide(0, 8.0), done, slot, *((4, 4) if slot else (0, 0))), JobState(wide(2, 8.0)))
+    grants = Allocation({"a0": Grant(4, 4), "a2": NOTHING})
+    history.decided(1e9 + slot * SLOT, "fifo", Snapshot(slot, SLOT, NODES, states, REPORTS), grants)
+    return states
+
+
+def test_a_job_that_waits_starts_when_the_one_before_it_ends(history, records):
+    runs_and_waits(history)
+    found = forecaster(history, records).forecast()
+    first, second = found.by_job["a0"], found.by_job["a2"]
+    assert found.slot == 0
+    assert first.made == 1e9
+    assert first.start is None, "it has been granted its tasks"
+    assert first.end.at == pytest.approx(1e9 + 8 * 200 / 40, abs=SLOT / 2)
+    assert first.end.low < first.end.at < first.end.high
+    assert second.start.at == pytest.approx(1e9 + SLOT, abs=SLOT / 4)
+    assert second.end.at > second.start.at
+    assert of_line(as_line(found)) == found
+
+
+def test_the_same_history_gives_the_same_forecasts(history, records, tmp_path):
+    runs_and_waits(history)
+    with closing(ForecastRecords(tmp_path / "others.sqlite")) as others:
+        assert forecaster(history, records).forecast() == forecaster(history, others).forecast()
+
+
+def test_what_comes_true_is_learnt_from_once_also_after_a_restart(history, records):
+    forecasting = forecaster(history, records)
+    states = runs_and_waits(history)
+    forecasting.forecast()
+    done = (JobOutcome("a0", 4, 4, 8.0, 30.0), JobOutcome("a2", 0, 0, 0.0, None))
+    history.happened(SlotOutcome(0, done, (), 0.0, SLOT))
+    again = forecaster(history, records)
+    again.catch_up()
+    ends = again.calibrations[EventKind.END]._scores
+    assert len(ends) == 1
+    assert list(records.calibration(EventKind.END)._scores) == list(ends)
+    history.decided(1e9 + SLOT, "fifo", Snapshot(1, SLOT, NODES, states[1:]), Allocation({"a2": Grant(4, 4)}))
+    history.happened(SlotOutcome(1, (JobOutcome("a2", 4, 4, 1.0, None, since=SLOT + 7.0),), (), SLOT, 2 * SLOT))
+    again.catch_up()
+    ((*_, score),) = again.calibrations[EventKind.START]._scores
+    assert records.came_true(EventKind.START, "a2", 2.0, 1e9) == [], "it has come true already"
+    assert abs(score) < 3.0
+
+
+def test_jobs_that_were_stopped_teach_nothing(history, records):
+    forecasting = forecaster(history, records)
+    runs_and_waits(history)
+    forecasting.forecast()
+    done = (JobOutcome("a0", 4, 4, 3.0, 30.0), JobOutcome("a2", 0, 0, 0.0, 40.0))
+    history.happened(SlotOutcome(0, done, (), 0.0, SLOT))
+    forecasting.catch_up()
+    assert not any(len(calibration) for calibration in forecasting.calibrations.values())
+    assert records.came_true(EventKind.END, "a0", 0.0, 1e9 + 30.0) == []
+
+
+def test_old_forecasts_are_forgotten(records, monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.forecasts.records._MOST_ROWS", 3)
+    for number in range(5):
+        records.add([MadeForecast(EventKind.END, f"j{number}", 0.0, 1e9, RawForecast(10.0, 0.1, SLOT))])
+    told = [bool(records.came_true(EventKind.END, f"j{number}", 0.0, 1e9 + 10.0)) for number in range(5)]
+    assert told == [False, False, True, True, True]
+
+
+def test_nothing_to_forecast(history, records):
+    assert forecaster(history, records).forecast() is None
+    too_large = replace(job(0, 0.0), worker={"slots": 13.0})
+    state = (JobState(too_large),)
+    history.decided(1e9, "drf", Snapshot(0, SLOT, NODES, state), Allocation({"a0": NOTHING}))
+    assert forecaster(history, records).forecast() is None, "it fits no node"
+
+
+def test_time_runs_out(history, records):
+    runs_and_waits(history)
+    assert forecaster(history, records, members=10_000).forecast(seconds=0.2) is not None
+    assert forecaster(history, records).forecast(seconds=0.0) is None
+
+
+def observed_after(history, folder, slots, jobs=14):
+    loop, _, cluster = live(history, folder, jobs=jobs)
+    cluster.lanes.speed_factor[0] = np.where(np.arange(jobs) % 2, 0.7, 1.4)
+    for _ in range(slots):
+        loop.slot()
+    observed = ObservedCluster(history)
+    observed.catch_up()
+    return observed
+
+
+def test_a_world_is_drawn_from_what_jobs_have_shown(history, tmp_path):
+    observed = observed_after(history, tmp_path, 12)
+    now = observed.present
+    world = WorldDraws(observed, now).draw((1, 2))
+    factors = [each.factor for each in world.present]
+    told = [observed.jobs.by_key[each.job.id, each.job.arrival].log_factor(observed.fitted) for each in world.present]
+    assert all(
+        np.log(factor) == pytest.approx(own) for factor, own in zip(factors, told, strict=True) if own is not None
+    )
+    assert all(each.job.arrival > 0.0 for each in world.later)
+    assert 0 < len(world.later) <= 14, "no more than have come"
+    assert {each.job.model for each in world.later} <= {"a", "b"}
+    few = observed_after(History(tmp_path / "few.sqlite"), tmp_path, 3)
+    assert WorldDraws(few, few.present).draw((1, 2)).later == (), "too few have come to tell"
+
+
+def test_owners_are_as_wrong_as_they_were(history, tmp_path):
+    observed = observed_after(history, tmp_path, 3)
+    for each in list(observed.jobs.by_key.values())[:2]:
+        each.needed = 1.5
+    now = observed.present
+    draws = WorldDraws(observed, now)
+    random = np.random.default_rng(1)
+    assert draws._epochs(8.0, 2.0, random) == 12.0
+    assert draws._epochs(8.0, 13.0, random) == pytest.approx(13.4), "nobody was as wrong as that"
+
+
+def test_futures_rest_on_the_drawn_speeds_and_on_the_slot_that_was_decided(history, tmp_path):
+    observed = observed_after(history, tmp_path, 6)
+    nothing = Allocation({state.job.id: NOTHING for state in observed.present.jobs})
+    soon, late = (
+        play_futures(observed, Drf(), NodeRule.SPREAD, 1, members=3, decided=decided) for decided in (None, nothing)
+    )
+    assert soon.ends.shape == (3, len(observed.present.jobs))
+    assert np.isfinite(soon.ends).all()
+    assert late.ends.mean() > soon.ends.mean() + 0.5 * SLOT
+
+
+def test_policies_that_fit_speeds_play_with_those_that_jobs_reported(history, tmp_path):
+    observed = observed_after(history, tmp_path, 6)
+    policy = with_known_speeds(make_live_policy("planner"), observed.fitted)
+    assert isinstance(policy.speeds, KnownSpeeds)
+    wanted = job(0, 0.0)
+    before = policy.speeds.grid(wanted)
+    policy.speeds.observe(REPORTS)
+    assert policy.speeds.grid(wanted) is before
+    assert (before[1:, 1:] >= observed.fitted.grid(wanted)[1:, 1:]).all(), "as hopeful as the planner is"
+    assert with_known_speeds(Drf(), observed.fitted) == Drf()
+
+
+@pytest.mark.slow
+def test_the_forecaster_beside_the_loop(history, tmp_path):
+    loop, _, _ = live(history, tmp_path)
+    with closing(ForecastObserver(tmp_path, NodeRule.SPREAD)) as observer:
+        loop._observers, heard = (observer,), listen(observer._side)
+        loop.slot()
+        heard.wait()
+        assert observer.forecasts["a0"].made == 1e9
+        kill(observer._side)
+        loop.slot()
+        heard.wait()
+        assert {each.made for each in observer.forecasts.values()} == {1e9 + SLOT}, "it was started again"
+        observer.before(7)
+        assert observer.forecasts == {}, "it was made too long ago"
