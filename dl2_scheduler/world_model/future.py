@@ -1,12 +1,13 @@
 """This module plays the future of a live cluster under a policy, from its present on, as the live loop would decide."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
+from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
@@ -50,10 +51,14 @@ class SimulatedFuture:
 
 def speeds_of(states: Sequence[JobState], fitted: FittedSpeeds) -> Speeds:
     """Return the speeds of the jobs' types, for up to the largest maxima among them."""
-    servers = max(state.job.max_servers for state in states)
-    workers = max(state.job.max_workers for state in states)
-    each = {state.job.model: replace(state.job, max_servers=servers, max_workers=workers) for state in states}
-    return Speeds({model: fitted.grid(job) for model, job in each.items()})
+    return Speeds({model: fitted.grid(job) for model, job in largest(state.job for state in states).items()})
+
+
+def largest(jobs: Iterable[Job]) -> dict[str, Job]:
+    """Return a job of each type that may have as many tasks as any of them."""
+    known = list(jobs)
+    servers, workers = (max(getattr(job, most) for job in known) for most in ("max_servers", "max_workers"))
+    return {job.model: replace(job, max_servers=servers, max_workers=workers) for job in known}
 
 
 def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost) -> SimulatedCluster:
@@ -64,8 +69,16 @@ def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost) -> Simulat
         speeds: of the jobs' types.
         cost: the cost of scaling.
     """
+    cluster = SimulatedCluster(jobs_at(snapshot), snapshot.nodes, speeds, snapshot.slot_seconds, cost)
+    cluster.lanes.slot = PRESENT
+    cluster.lanes.begin(0, snapshot.jobs)
+    return cluster
+
+
+def jobs_at(snapshot: Snapshot) -> list[Job]:
+    """Return the jobs of the present as a simulation needs them that begins in the slot `PRESENT`."""
     between = PRESENT * snapshot.slot_seconds / (len(snapshot.jobs) + 1)
-    jobs = [
+    return [
         replace(
             state.job,
             arrival=number * between,
@@ -74,11 +87,3 @@ def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost) -> Simulat
         )
         for number, state in enumerate(snapshot.jobs)
     ]
-    cluster = SimulatedCluster(jobs, snapshot.nodes, speeds, snapshot.slot_seconds, cost)
-    cluster.lanes.slot = PRESENT
-    lanes, by_id = cluster.lanes, {state.job.id: state for state in snapshot.jobs}
-    for number, job in enumerate(lanes.jobs[0]):
-        state = by_id[job.id]
-        lanes.done[0, number], lanes.slots_run[0, number] = state.epochs_done, state.slots_run
-        lanes.workers[0, number], lanes.servers[0, number] = state.workers, state.servers
-    return cluster

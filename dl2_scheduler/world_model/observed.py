@@ -12,6 +12,7 @@ from dl2_scheduler.replay.costs import costs_of
 from dl2_scheduler.replay.measured import MeasuredSpeeds
 from dl2_scheduler.replay.scalings import Scalings
 from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.world_model.arrivals import SeenJobs
 
 _UNKNOWN_SLOTS = 10.0  # that a job of which nothing is known takes with its minimum
 _REMEMBERED = 100  # starts, joins and ends, each: their mean is known well enough, and follows the machine's load
@@ -26,12 +27,14 @@ class ObservedCluster:
     Attributes:
         fitted: speeds, fitted to what jobs reported.
         samples: samples of an epoch, by type, as the type's last job told them.
+        jobs: jobs that came.
         last: the last slot; None: there is none yet.
     """
 
     def __init__(self, history: History):
         self.fitted = FittedSpeeds()
         self.samples: dict[str, float] = {}
+        self.jobs = SeenJobs()
         self.last: RecordedSlot | None = None
         self._history = history
         self._speeds = MeasuredSpeeds()
@@ -59,7 +62,9 @@ class ObservedCluster:
                 self.fitted.observe(slot.snapshot.reports)
                 told = [state.job for state in slot.snapshot.jobs if state.job.samples_known]
                 self.samples |= {job.model: job.samples_per_epoch for job in told}
+                self.jobs.observe(slot.snapshot)
             if slot.outcome is not None:
+                self.jobs.ended(slot.snapshot, slot.outcome)
                 self._speeds.observe(slot)
                 self._scalings.observe(slot)
                 self._ended = number
@@ -74,15 +79,21 @@ def with_samples(snapshot: Snapshot, known: Mapping[str, float], fitted: FittedS
         known: samples of an epoch, by type; a job of another type is taken to end after `_UNKNOWN_SLOTS`.
         fitted: to what jobs of the cluster reported.
     """
-
-    def guessed(job: Job) -> float:
-        work = _UNKNOWN_SLOTS * snapshot.slot_seconds * float(fitted.grid(job)[job.min_servers, job.min_workers])
-        return known.get(job.model, work / job.estimate)
-
-    states = [
-        state
-        if state.job.samples_known
-        else replace(state, job=replace(state.job, samples_per_epoch=guessed(state.job)))
-        for state in snapshot.jobs
-    ]
+    seconds = snapshot.slot_seconds
+    states = [replace(state, job=with_guess(state.job, known, fitted, seconds)) for state in snapshot.jobs]
     return replace(snapshot, jobs=tuple(states))
+
+
+def with_guess(job: Job, known: Mapping[str, float], fitted: FittedSpeeds, slot_seconds: float) -> Job:
+    """Return a job with its samples; those that it has not told are guessed.
+
+    Args:
+        job: as it was seen.
+        known: see `with_samples`.
+        fitted: see `with_samples`.
+        slot_seconds: length of a slot.
+    """
+    if job.samples_known:
+        return job
+    work = _UNKNOWN_SLOTS * slot_seconds * float(fitted.grid(job)[job.min_servers, job.min_workers])
+    return replace(job, samples_per_epoch=known.get(job.model, work / job.estimate))
