@@ -161,7 +161,7 @@ def driven(
             raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
         log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
     observers: list[SlotObserver] = []
-    notes = Notes()
+    notes, metrics = Notes(), ClusterMetrics(desk)
     with ExitStack() as stack:
         if driving.guard is not None:
             guard = stack.enter_context(closing(Guard(policies, driving.guard, folder, driving.rule)))
@@ -171,12 +171,12 @@ def driven(
             learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
             observers.append(learner)
             notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
+            metrics.tell_learning(learner)
         if driving.refit is not None:
             refitter = stack.enter_context(closing(Refitter(driving.refit, folder)))
             observers.append(refitter)
             notes.refitting = lambda: refitter.summary
         stack.enter_context(serving(ClusterService(desk, history, policies, notes), folder))
-        metrics = ClusterMetrics(desk)
         if driving.metrics is not None:
             where = stack.enter_context(exported(metrics, driving.metrics))
             log.info("metrics: http://%s/metrics", where)
