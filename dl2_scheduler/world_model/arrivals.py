@@ -30,15 +30,15 @@ class SeenJobs:
             del self._jobs[id_]
 
     def ended(self, snapshot: Snapshot, outcome: SlotOutcome) -> None:
-        """Take in what came of the slot: a job that has ended tells how many epochs it needed."""
+        """Take in what came of the slot: a job may need more epochs than its owner said; one may also be stopped."""
         for state, done in zip(snapshot.jobs, outcome.jobs, strict=True):
-            if done.finished is not None and (epochs := state.epochs_done + done.epochs) > 0:
-                estimate = state.job.estimate
+            epochs, estimate = state.epochs_done + done.epochs, state.job.estimate
+            if done.finished is not None and epochs > estimate:
                 self._jobs[state.job.id] = replace(self._jobs[state.job.id], epochs=epochs, epochs_estimate=estimate)
 
-    def past(self) -> list[Job]:
-        """Return the jobs that came, by arrival, the first of them at time 0."""
-        jobs = sorted(self._jobs.values(), key=lambda job: job.arrival)
+    def past(self, most_jobs: int = _REMEMBERED) -> list[Job]:
+        """Return the last jobs that came, by arrival, the first of them at time 0."""
+        jobs = sorted(self._jobs.values(), key=lambda job: job.arrival)[-most_jobs:]
         return [replace(job, arrival=job.arrival - jobs[0].arrival) for job in jobs]
 
     def day(self, most_jobs: int, seconds: float, random: np.random.Generator) -> list[Job]:

@@ -68,7 +68,7 @@ class Worlds:
 
     def past(self) -> DreamScene:
         """Return the jobs that came, once more, on an empty cluster."""
-        return DreamScene(self._from_present(self._observed.jobs.past()[-_DAY_JOBS:]))
+        return DreamScene(self._from_present(self._observed.jobs.past(_DAY_JOBS)))
 
     def day(self) -> DreamScene:
         """Draw a day on an empty cluster."""
@@ -82,11 +82,10 @@ class Worlds:
         return self._observed.jobs.day(_DAY_JOBS, _DAY_SLOTS * self.present.slot_seconds, self._random)
 
     def _from_present(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
-        """Let jobs come from the present on, and guess their samples where they have not told them."""
+        """Let time 0 be the present, and guess their samples where they have not told them."""
         seconds, observed = self.present.slot_seconds, self._observed
-        first = PRESENT * seconds - (jobs[0].arrival if jobs else 0.0)
         known = [with_guess(job, observed.samples, observed.fitted, seconds) for job in jobs]
-        return tuple(replace(job, arrival=job.arrival + first) for job in known)
+        return tuple(replace(job, arrival=job.arrival + PRESENT * seconds) for job in known)
 
 
 def slot_speeds(state: JobState, grid: Grid, cost: ScalingCost, slot_seconds: float) -> Grid:

@@ -19,6 +19,7 @@ _GUESS_WEIGHT = 0.1
 _SMOOTH, _OCTAVES = 0.15, 0.7  # how far log speed strays from the curve, and over which distance it strays alike
 _ROUGH = 0.05  # how far each configuration strays by itself
 _NOISE = 0.01  # of a report
+_JITTER = 1e-6  # what is added to a covariance of 1, so that it has a root
 _GUESS_SPREAD = 1.0  # standard deviation of the logarithms of the guess's coefficients, where speeds are drawn
 _STRANGE = 0.5  # and of how much faster or slower than others a model may be that nobody has reported
 
@@ -138,10 +139,23 @@ def _grid(
         variance = np.maximum(_SMOOTH**2 + _ROUGH**2 - (weights * _alike(at, here)).sum(axis=0), 0.0)
         correction += optimism * np.sqrt(variance)
     else:
-        left_open = _alike(here, here) - weights.T @ _alike(at, here)
-        correction += np.linalg.cholesky(left_open + np.eye(len(here)) * _NOISE**2) @ random.normal(size=len(here))
+        strays = _strays(np.maximum(at.max(axis=0).astype(int), servers.shape), random)
+        reported = strays[tuple(at.astype(int).T - 1)] + _NOISE * random.normal(size=len(at))
+        correction += strays[:max_servers, :max_workers].ravel() - reported @ weights  # Matheron's rule
     grid[1:, 1:] = np.exp(correction).reshape(servers.shape) / (terms(servers, workers) @ coefficients)
     return grid
+
+
+def _strays(counts: NDArray[np.int64], random: np.random.Generator) -> _Floats:
+    """Draw how log speeds stray from the curve before there are reports, for counts from 1 on, (servers, workers)."""
+    factors = []
+    for most in counts.tolist():
+        logs = np.log2(np.arange(1, most + 1))
+        alike = np.exp(-((logs[:, None] - logs) ** 2) / (2 * _OCTAVES**2))  # the kernel is a product of the two roles'
+        factors.append(np.linalg.cholesky(alike + np.eye(most) * _JITTER))
+    smooth = factors[0] @ random.normal(size=counts) @ factors[1].T
+    found: _Floats = _SMOOTH * smooth + _ROUGH * random.normal(size=counts)
+    return found
 
 
 def _alike(some: _Floats, others: _Floats) -> _Floats:
