@@ -215,7 +215,7 @@ class ServedSimulation:
         began, found = time.monotonic(), []
         with (
             closing(History(STATE / HISTORY_FILE)) as history,
-            closing(Learner(policies, STATE, NodeRule.SPREAD)) as learner,
+            closing(Learner(policies, STATE, NodeRule.SPREAD, cores=1)) as learner,
             closing(Guard(policies, GuardSettings(), STATE, NodeRule.SPREAD)) as guard,
         ):
             now = lambda: self._cluster.slot * SLOT  # noqa: E731

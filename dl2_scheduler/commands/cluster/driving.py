@@ -90,6 +90,7 @@ class Driving:
         metrics: where Prometheus is answered, as [ADDRESS:]PORT; None: nowhere.
         most_moves: tasks that the placement policy may move to another node in a slot.
         refit: folder of the model of speeds that is fitted anew now and then; None: none is.
+        learn_cores: cores that learning takes its share of; 0: only what nobody else uses.
     """
 
     policy: str | None
@@ -101,6 +102,7 @@ class Driving:
     metrics: str | None = None
     most_moves: int = 0
     refit: Path | None = None
+    learn_cores: int = 0
 
 
 def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacement | None]:
@@ -168,7 +170,7 @@ def driven(
             observers.append(guard)
             notes.comparison = lambda: guard.summary
         if driving.learn:
-            learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
+            learner = stack.enter_context(closing(Learner(policies, folder, driving.rule, driving.learn_cores)))
             observers.append(learner)
             notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
             metrics.tell_learning(learner)

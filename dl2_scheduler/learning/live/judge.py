@@ -19,7 +19,7 @@ from dl2_scheduler.policies.rules.estimates import TrueSpeeds
 from dl2_scheduler.policies.rules.planner import Planner
 from dl2_scheduler.world_model.worlds import DreamScene, Worlds
 
-MARGIN = 0.01
+MARGIN = 0.005
 """Part by which a proposal has to be faster than another policy, to win in a world."""
 MOST = 0.6
 """Part of the worlds in which a proposal has to win."""

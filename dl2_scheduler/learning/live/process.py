@@ -26,6 +26,7 @@ class Learner:
         policies: of the cluster.
         folder: of the cluster.
         rule: by which tasks find their node.
+        cores: that it takes its share of; 0: only what nobody else uses.
 
     Attributes:
         updates: that the run that learns has seen beside live clusters; 0: none yet.
@@ -35,9 +36,9 @@ class Learner:
         core_seconds: that the program has computed for them.
     """
 
-    def __init__(self, policies: Policies, folder: Path, rule: NodeRule):
+    def __init__(self, policies: Policies, folder: Path, rule: NodeRule, cores: int = 0):
         self._begin()
-        self._policies, self._folder, self._rule = policies, folder, rule
+        self._policies, self._folder, self._rule, self._cores = policies, folder, rule, cores
         self._name: str | None = None
         self._side: SideProgram | None = None
         self._said = ""
@@ -107,7 +108,7 @@ class Learner:
             return
         command = [sys.executable, "-m", "dl2_scheduler.learning.live.program", str(run), str(self._folder)]
         output = self._folder / "logs" / "learning.log"
-        self._side = SideProgram("learning", [*command, str(int(self._rule))], output)
+        self._side = SideProgram("learning", [*command, str(int(self._rule)), str(self._cores)], output)
 
 
 def check_learns(run: Path) -> None:

@@ -1,11 +1,11 @@
 """The learner's program: told of slots, it dreams after each, and says what came of it.
 
-    python -m dl2_scheduler.learning.live.program RUN FOLDER RULE
+    python -m dl2_scheduler.learning.live.program RUN FOLDER RULE CORES
 
-RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`. It says lines {"updates": 7, "slot": 12,
-"core_seconds": 2.5} with losses; in some of them "verdict", for people, and "accepted", whether the policy was written
-that decides from then on. Or it says {"error": why it does not learn}, and ends. `RUN/before-live/` keeps the run as it
-was before the first update.
+RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`, CORES as `--learn-cores` has them. It says lines
+{"updates": 7, "slot": 12, "core_seconds": 2.5} with losses; in some of them "verdict", for people, and "accepted",
+whether the policy was written that decides from then on. Or it says {"error": why it does not learn}, and ends.
+`RUN/before-live/` keeps the run as it was before the first update.
 """
 
 import json
@@ -65,7 +65,7 @@ class Dreaming:
         """Learn in dreams of what is known now, and propose what was learnt; None: nothing is new."""
         self._observed.catch_up()
         last = self._observed.last
-        if last is None or last.snapshot.slot == self._slot:
+        if last is None or last.snapshot.slot == self._slot or not last.snapshot.nodes:
             return None
         self._slot, began = last.snapshot.slot, time.process_time()
         worlds = Worlds(self._observed, _WORLDS, np.random.default_rng([self.updates, self._slot]))
@@ -122,10 +122,11 @@ def keep(run: Path) -> None:
 def main() -> None:
     """See the module."""
     be_nice()
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # a dream takes what nobody else wants
     torch.set_num_threads(1)
     log_to_stderr(LogLines())
-    run, folder, rule = sys.argv[1:]
+    run, folder, rule, cores = sys.argv[1:]
+    if not int(cores):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     try:
         learn(Path(run), Path(folder), NodeRule(int(rule)))
     except (SchedulerError, OSError) as error:
