@@ -3,8 +3,9 @@
     python -m benchmarks.live_learning [--sequences 2] [--seed 0] [--data FOLDER]
 
 Jobs arrive, sequence after sequence of 60, on 24 nodes. Only the cluster is simulated: no slot has to pass, and the
-loop waits for the learner's update instead, one a slot, as where slots are long. Numbers are mean completion times in
-slots. Meanwhile and at the end the weights are judged on the published sequences, which nobody learns from.
+loop waits for the learner's dreams of each slot instead. The report says how many seconds of a core they took, which is
+how long a real slot has to be. Numbers are mean completion times in slots. Meanwhile and at the end the weights that
+decide are judged on the published sequences, which nobody learns from.
 """
 
 import argparse
@@ -51,7 +52,9 @@ from dl2_scheduler.sim.trace import parse_cluster
 STATE = Path("build/bench/live_learning")
 NODES = parse_cluster("24x8cpu,8gpu")
 SLOT = 1200.0
-BELOW_DRF = 0.1
+GOALS = {50: 31.0, 200: 28.8}
+"""Most slots that jobs of the published sequences take, by the number of slots lived."""
+LIVED_BELOW_DRF = 0.25
 IMITATION = BootstrapSettings(warm_up=0, episodes=6, epochs=8)
 JUDGE_EVERY = 50  # slots
 _FIRST_EPISODE = 50_000  # imitation has seen those before
@@ -122,7 +125,7 @@ class Sequences:
 def main() -> int:
     """Learn, judge, print, write build/bench/live_learning.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sequences", type=int, default=2, help="of 60 jobs, to learn from (default 2)")
+    parser.add_argument("--sequences", type=int, default=3, help="of 60 jobs, to learn from (default 3)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published sequences and speeds")
     arguments = parser.parse_args()
@@ -141,9 +144,10 @@ def main() -> int:
     sequences = [episode.jobs for episode in lessons.episodes(_FIRST_EPISODE, arguments.sequences)]
     live = ServedSimulation(Sequences(sequences, speeds), folder.path)
     curve = [judge.row(folder.path, 0)]
-    learnt = live.run(lambda: curve.append(judge.row(folder.path, live.updates)))
+    learnt = live.run(lambda: curve.append(judge.row(folder.path, live.lived)))
     rows = [_of_sequence(jobs, speeds, found) for jobs, found in zip(sequences, learnt, strict=True)]
-    goals = list(_goals(judge.row(folder.path, live.updates), live))
+    curve.append({**judge.row(folder.path, live.lived), "core seconds a slot": live.core_seconds / live.lived})
+    goals = list(_goals(rows, curve, live))
     return finish("live_learning", [*rows, *curve], goals, ("numpy", "numba", "torch"))
 
 
@@ -160,14 +164,14 @@ class LivePolicyJudge:
         clusters = [SimulatedCluster(jobs, NODES, speeds, SLOT) for jobs in sequences]
         self._drf = mean(float(run(cluster, Drf(), NodeRule.SPREAD).mean()) for cluster in clusters)
 
-    def row(self, path: Path, updates: int) -> dict[str, Any]:
-        """Return the row of a run's weights as they are now."""
+    def row(self, path: Path, lived: int) -> dict[str, Any]:
+        """Return the row of a run's weights as they are now, after so many slots with jobs."""
         weights = load(path)
         assert isinstance(weights, Weights)
         episodes = [Episode(jobs, NODES) for jobs in self._sequences]
         found = float(roll_out(Clusters(episodes, self._speeds, weights.models), weights).completion.mean())
         row = {
-            "updates": updates,
+            "slots lived": lived,
             "published sequences": found,
             "DRF": self._drf,
             "below DRF %": _below(found, self._drf),
@@ -184,14 +188,16 @@ class ServedSimulation:
         path: of the run that decides and learns.
 
     Attributes:
-        updates: so far.
+        lived: slots with jobs so far.
+        accepted: proposals that were, so far.
+        core_seconds: of the dreams so far.
         fallen: why the guard has fallen back; "": it has not.
         seconds: that all slots took.
     """
 
     def __init__(self, cluster: Sequences, path: Path):
         self._cluster, self._name = cluster, f"{DL2}{path.absolute()}"
-        self.updates, self.fallen, self.seconds = 0, "", 0.0
+        self.lived, self.accepted, self.core_seconds, self.fallen, self.seconds = 0, 0, 0.0, "", 0.0
         self._summaries: set[str] = set()
 
     @property
@@ -209,33 +215,32 @@ class ServedSimulation:
         began, found = time.monotonic(), []
         with (
             closing(History(STATE / HISTORY_FILE)) as history,
-            closing(Learner(policies, STATE, NodeRule.SPREAD)) as learner,
+            closing(Learner(policies, STATE, NodeRule.SPREAD, cores=1)) as learner,
             closing(Guard(policies, GuardSettings(), STATE, NodeRule.SPREAD)) as guard,
         ):
             now = lambda: self._cluster.slot * SLOT  # noqa: E731
             loop = SlotLoop(self._cluster, policies, NodeRule.SPREAD, history, observers=(learner, guard), now=now)
-            lived = 0
             while not self._cluster.done:
                 outcome = loop.slot()
-                lived += bool(outcome.jobs)
-                self._wait(learner, outcome.slot, lived - 1)  # how long the last slot was is not known yet
+                self.lived += bool(outcome.jobs)
+                self._wait(learner, outcome.slot if outcome.jobs else -1)
                 self._summaries |= {guard.summary} - {""}
                 if len(self._cluster.ended) > len(found):
                     found.append({"slots": self._cluster.slot, "live": self._cluster.ended[-1]})
                     print(found[-1], guard.summary, file=sys.stderr, flush=True)
-                if lived % JUDGE_EVERY == 0:
+                if self.lived % JUDGE_EVERY == 0 and outcome.jobs:
                     judged()
         self.fallen, self.seconds = policies.trouble, time.monotonic() - began
         return found
 
-    def _wait(self, learner: Learner, slot: int, updates: int) -> None:
+    def _wait(self, learner: Learner, slot: int) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while learner.updates < updates:
+        while learner.slot < slot:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no update after slot {slot}: {learner.summary}")
             time.sleep(_POLL)
             learner.before(slot)
-        self.updates = learner.updates
+        self.accepted, self.core_seconds = learner.accepted, learner.core_seconds
 
 
 def _of_sequence(jobs: Sequence[Job], speeds: Speeds, found: dict[str, Any]) -> dict[str, Any]:
@@ -252,12 +257,18 @@ def _below(found: float, drf: float) -> float:
     return 100 * (1 - found / drf)
 
 
-def _goals(last: dict[str, Any], live: ServedSimulation) -> Iterator[BenchmarkGoal]:
-    slots = f"after {live.updates} slots"
-    yield at_least(f"published sequences, {slots}", 100 * BELOW_DRF, last["below DRF %"], "% below DRF")
+def _goals(
+    sequences: Sequence[dict[str, Any]], curve: Sequence[dict[str, Any]], live: ServedSimulation
+) -> Iterator[BenchmarkGoal]:
+    for slots, most in GOALS.items():
+        found = [row["published sequences"] for row in curve if row["slots lived"] >= slots]
+        if found:
+            yield at_most(f"published sequences after {slots} slots", most, found[0], "slots")
+    below = mean(row["below DRF %"] for row in sequences[:2])
+    yield at_least("the first two sequences, as they were lived", 100 * LIVED_BELOW_DRF, below, "% below DRF")
     yield at_least("comparisons by the guard", 1, live.comparisons, "")
     yield at_most("times that the guard fell back", 0, int(bool(live.fallen)), "")
-    print(f"{slots}: {live.seconds / live.updates:.1f} seconds each", file=sys.stderr)
+    print(f"{live.seconds / live.lived:.1f} seconds a slot, {live.accepted} proposals accepted", file=sys.stderr)
 
 
 if __name__ == "__main__":

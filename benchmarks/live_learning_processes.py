@@ -72,7 +72,7 @@ def main() -> int:
     imitate_drf(folder, arguments.jobs, arguments.seed)
     jobs = arrivals(arguments.jobs, arguments.seed)
     learnt = f"{DL2}{folder.path.absolute()}"
-    learns = ["--policy", learnt, "--learn", "--guard-slots", str(GUARD_SLOTS)]
+    learns = ["--policy", learnt, "--learn", "--learn-cores", "1", "--guard-slots", str(GUARD_SLOTS)]
     with _serving("drf", ["--policy", "drf"]) as drf, _serving("learning", learns) as learning:
         lived = live(jobs, drf, learning)
     rows = [*_thirds(jobs, lived), *_simulated(folder, arguments.jobs)]

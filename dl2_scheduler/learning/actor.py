@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from dl2_scheduler.learning.networks import SharedPolicy
@@ -17,6 +18,8 @@ from dl2_scheduler.learning.plain import load_adam
 from dl2_scheduler.learning.sequences import Slots, probabilities
 from dl2_scheduler.policies.learnt.features import width
 from dl2_scheduler.policies.learnt.weights import Weights
+
+Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class ActorSettings:
         passes: over as many slots as an update brought, in each update.
         batch: slots of a mini-batch.
         average: part of the averaged weights, those that decide, that a mini-batch leaves as it was.
+        young: mini-batches in which the averaged weights are young, and less of them is left; 0: none.
     """
 
     learning_rate: float = 3e-3
@@ -36,6 +40,7 @@ class ActorSettings:
     passes: int = 2
     batch: int = 64
     average: float = 0.99
+    young: int = 0
 
 
 class Actor:
@@ -48,8 +53,7 @@ class Actor:
 
     def __init__(self, policy: SharedPolicy, settings: ActorSettings):
         self._policy, self._settings = policy, settings
-        mean = get_ema_multi_avg_fn(settings.average)  # type: ignore[no-untyped-call]
-        self._average = AveragedModel(policy, multi_avg_fn=mean)
+        self._average = AveragedModel(policy, multi_avg_fn=self._mean)
         self._optimizer = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         self._replay: deque[Slots] = deque(maxlen=settings.replay)
 
@@ -75,6 +79,11 @@ class Actor:
         load_adam(self._optimizer, state["optimizer"])
         features = width(len(self.models))
         self._replay.extend(Slots.of(slots, features) for slots in state["replay"])
+
+    def _mean(self, averaged: Tensors, now: Tensors, count: Tensor | int) -> None:
+        """Move the averaged weights, which follow fast as long as they are young."""
+        kept = min(self._settings.average, float((1 + count) / (1 + self._settings.young + count)))
+        get_ema_multi_avg_fn(kept)(averaged, now, count)  # type: ignore[no-untyped-call]
 
     def _parts(self) -> dict[str, Any]:
         return {"policy": self._policy, "average": self._average, "optimizer": self._optimizer}

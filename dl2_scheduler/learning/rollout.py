@@ -85,22 +85,24 @@ class Clusters:
 
     Args:
         episodes: one for each lane.
-        speeds: of the jobs' models.
+        speeds: of the jobs' models; see `Lanes`.
         models: types that the network knows.
         rule: by which tasks find their node.
         cost: of scaling.
+        slot_seconds: length of a slot.
     """
 
     def __init__(
         self,
         episodes: Sequence[Episode],
-        speeds: Speeds,
+        speeds: Speeds | Sequence[Speeds],
         models: Sequence[str],
         rule: NodeRule = NodeRule.SPREAD,
         cost: ScalingCost = NO_COST,
+        slot_seconds: float = 1200.0,
     ):
         variations = [episode.variation for episode in episodes]
-        self.lanes = Lanes([episode.jobs for episode in episodes], speeds, cost=cost, variations=variations)
+        self.lanes = Lanes([episode.jobs for episode in episodes], speeds, slot_seconds, cost, variations)
         self._rule = int(rule)
         self._nodes = [tuple(episode.nodes) for episode in episodes]
         self._capacity: list[Floats] = []

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, MetricsHandler
 from prometheus_client.core import GaugeMetricFamily
@@ -20,6 +21,22 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.http_pages import answered, listening, started
 
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+
+
+class LearningCounts(Protocol):
+    """`LearningCounts` are what a policy that learns has to tell since this process began.
+
+    Attributes:
+        updates: that its run has seen beside live clusters.
+        accepted: proposals that were.
+        refused: proposals that were.
+        core_seconds: processor time of learning and judging.
+    """
+
+    updates: int
+    accepted: int
+    refused: int
+    core_seconds: float
 
 
 class ClusterMetrics:
@@ -39,6 +56,17 @@ class ClusterMetrics:
             registry=self.registry,
         )
         self.registry.register(_JobCollector(desk))
+
+    def tell_learning(self, learning: LearningCounts) -> None:
+        """Tell of learning too, whenever somebody scrapes."""
+        gauges: dict[str, tuple[str, Callable[[], float]]] = {
+            "dl2_learning_updates": ("Updates of the policy that learns.", lambda: learning.updates),
+            "dl2_learning_accepted": ("Proposals that were accepted.", lambda: learning.accepted),
+            "dl2_learning_refused": ("Proposals that were refused.", lambda: learning.refused),
+            "dl2_learning_core_seconds": ("Processor time that they took.", lambda: learning.core_seconds),
+        }
+        for name, (words, value) in gauges.items():
+            Gauge(name, words, registry=self.registry).set_function(value)
 
     def watching(self, cluster: Cluster) -> Cluster:
         """Return the same cluster for a loop, so that its slots and decisions are told."""

@@ -1,6 +1,6 @@
 """Many simulated clusters that advance in lockstep, one slot at a time: the dynamics, in arrays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ class Lanes:
 
     Args:
         lanes: the jobs of each.
-        speeds: of their models.
+        speeds: of their models; several: of each lane its own, of the same models.
         slot_seconds: length of a slot.
         cost: of scaling.
         variations: of each lane's speeds; empty: all jobs train as fast as their models.
@@ -88,7 +88,7 @@ class Lanes:
     def __init__(
         self,
         lanes: Sequence[Sequence[Job]],
-        speeds: Speeds,
+        speeds: Speeds | Sequence[Speeds],
         slot_seconds: float = 1200.0,
         cost: ScalingCost = NO_COST,
         variations: Sequence[Variation] = (),
@@ -97,8 +97,10 @@ class Lanes:
         self.slot = 0
         self.slot_seconds = slot_seconds
         self.jobs = [sorted(jobs, key=by_arrival) for jobs in lanes]
-        self.models = speeds.models
-        self._grids = np.maximum(np.stack([speeds.grids[model] for model in self.models]), 0.0)
+        worlds = [speeds] if isinstance(speeds, Speeds) else list(speeds)
+        self.models = worlds[0].models
+        self._grids = np.maximum([[world.grids[model] for model in self.models] for world in worlds], 0.0)
+        self._world = np.zeros((1, 1), dtype=np.int64) if len(worlds) == 1 else np.arange(len(worlds))[:, None]
         self._cost = cost
         self.real = np.zeros(shape, dtype=bool)
         self.model = np.zeros(shape, dtype=np.int64)
@@ -166,7 +168,7 @@ class Lanes:
 
     def _speeds(self, runs: Mask, workers: Counts, servers: Counts) -> Floats:
         """Return the speeds with these counts, in samples a second; 0 where a job does not run."""
-        speeds: Floats = np.where(runs, self._grids[self.model, servers, workers] * self.speed_factor, 0.0)
+        speeds: Floats = np.where(runs, self._grids[self._world, self.model, servers, workers] * self.speed_factor, 0.0)
         return speeds
 
     def _lost(self, workers: Counts, servers: Counts) -> Floats:
@@ -197,6 +199,14 @@ class Lanes:
         self._joins = joins - passed
         slow = np.maximum(passed - lost, 0.0)
         return slow, self._speeds(runs, *self._joined) * self.slot_seconds / self.samples * slow
+
+    def begin(self, lane: int, states: Iterable[JobState]) -> None:
+        """Let jobs of a lane be as far as these states say; the others have not begun."""
+        by_id = {state.job.id: state for state in states}
+        for number, job in enumerate(self.jobs[lane]):
+            if (state := by_id.get(job.id)) is not None:
+                self.done[lane, number], self.slots_run[lane, number] = state.epochs_done, state.slots_run
+                self.workers[lane, number], self.servers[lane, number] = state.workers, state.servers
 
     def states(self, lane: int) -> tuple[JobState, ...]:
         """Return a lane's jobs, as policies see them."""
@@ -245,7 +255,7 @@ class Lanes:
             kind = self.workers.dtype if name in (*_COUNTS, "slots_run") else self.done.dtype
             if array.shape != self.real.shape or array.dtype != kind or not np.isfinite(array).all():
                 raise ValueError(f"{name} of other lanes")
-            if name in _COUNTS and not ((array >= 0) & (array < min(self._grids.shape[1:]))).all():
+            if name in _COUNTS and not ((array >= 0) & (array < min(self._grids.shape[2:]))).all():
                 raise ValueError(f"{name} beyond the speeds")
         for name in _OF_SLOT:
             setattr(self, name, found[name])

@@ -1,6 +1,6 @@
 """This module plays the future of a live cluster under a policy, from its present on, as the live loop would decide."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -75,9 +75,14 @@ class SimulatedFuture:
 
 def speeds_of(jobs: Sequence[Job], fitted: FittedSpeeds) -> Speeds:
     """Return the speeds of the jobs' types, for up to the largest maxima among them."""
-    servers, workers = max(job.max_servers for job in jobs), max(job.max_workers for job in jobs)
-    each = {job.model: replace(job, max_servers=servers, max_workers=workers) for job in jobs}
-    return Speeds({model: fitted.grid(job) for model, job in each.items()})
+    return Speeds({model: fitted.grid(job) for model, job in largest(jobs).items()})
+
+
+def largest(jobs: Iterable[Job]) -> dict[str, Job]:
+    """Return a job of each type that may have as many tasks as any of them."""
+    known = list(jobs)
+    servers, workers = (max(getattr(job, most) for job in known) for most in ("max_servers", "max_workers"))
+    return {job.model: replace(job, max_servers=servers, max_workers=workers) for job in known}
 
 
 def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost, later: Sequence[Job] = ()) -> SimulatedCluster:
@@ -89,8 +94,17 @@ def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost, later: Seq
         cost: the cost of scaling.
         later: jobs that come in the future; they arrive in seconds from the present on.
     """
+    jobs = [*jobs_at(snapshot), *from_present(later, snapshot.slot_seconds)]
+    cluster = SimulatedCluster(jobs, snapshot.nodes, speeds, snapshot.slot_seconds, cost)
+    cluster.lanes.slot = PRESENT
+    cluster.lanes.begin(0, snapshot.jobs)
+    return cluster
+
+
+def jobs_at(snapshot: Snapshot) -> list[Job]:
+    """Return the jobs of the present as a simulation needs them that begins in the slot `PRESENT`."""
     between = PRESENT * snapshot.slot_seconds / (len(snapshot.jobs) + 1)
-    jobs = [
+    return [
         replace(
             state.job,
             arrival=number * between,
@@ -99,12 +113,13 @@ def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost, later: Seq
         )
         for number, state in enumerate(snapshot.jobs)
     ]
-    jobs += [replace(job, arrival=PRESENT * snapshot.slot_seconds + job.arrival) for job in later]
-    cluster = SimulatedCluster(jobs, snapshot.nodes, speeds, snapshot.slot_seconds, cost)
-    cluster.lanes.slot = PRESENT
-    lanes, by_id = cluster.lanes, {state.job.id: state for state in snapshot.jobs}
-    for number, job in enumerate(lanes.jobs[0][: len(by_id)]):
-        state = by_id[job.id]
-        lanes.done[0, number], lanes.slots_run[0, number] = state.epochs_done, state.slots_run
-        lanes.workers[0, number], lanes.servers[0, number] = state.workers, state.servers
-    return cluster
+
+
+def from_present(jobs: Iterable[Job], slot_seconds: float) -> list[Job]:
+    """Return jobs that arrive in seconds from the present on as a simulation needs them.
+
+    Args:
+        jobs: that come.
+        slot_seconds: length of a slot.
+    """
+    return [replace(job, arrival=PRESENT * slot_seconds + job.arrival) for job in jobs]

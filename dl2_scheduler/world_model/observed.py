@@ -106,15 +106,21 @@ def with_samples(snapshot: Snapshot, known: Mapping[str, float], fitted: FittedS
         known: samples of an epoch, by type; a job of another type is taken to end after `_UNKNOWN_SLOTS`.
         fitted: to what jobs of the cluster reported.
     """
-
-    def guessed(job: Job) -> float:
-        work = _UNKNOWN_SLOTS * snapshot.slot_seconds * float(fitted.grid(job)[job.min_servers, job.min_workers])
-        return known.get(job.model, work / job.estimate)
-
-    states = [
-        state
-        if state.job.samples_known
-        else replace(state, job=replace(state.job, samples_per_epoch=guessed(state.job)))
-        for state in snapshot.jobs
-    ]
+    seconds = snapshot.slot_seconds
+    states = [replace(state, job=with_guess(state.job, known, fitted, seconds)) for state in snapshot.jobs]
     return replace(snapshot, jobs=tuple(states))
+
+
+def with_guess(job: Job, known: Mapping[str, float], fitted: FittedSpeeds, slot_seconds: float) -> Job:
+    """Return a job with its samples; those that it has not told are guessed.
+
+    Args:
+        job: as it was seen.
+        known: see `with_samples`.
+        fitted: see `with_samples`.
+        slot_seconds: length of a slot.
+    """
+    if job.samples_known:
+        return job
+    work = _UNKNOWN_SLOTS * slot_seconds * float(fitted.grid(job)[job.min_servers, job.min_workers])
+    return replace(job, samples_per_epoch=known.get(job.model, work / job.estimate))

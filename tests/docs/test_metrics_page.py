@@ -43,6 +43,12 @@ class Desk:
         return ClusterLoad([NodeLoad("n", {"slots": 8.0}, {"slots": 3.0})], [TaskLoad("a", "w0", "n", 1, 1, 1)], "")
 
 
+class Learning:
+    """A policy that learns."""
+
+    updates, accepted, refused, core_seconds = 4, 1, 1, 9.0
+
+
 def coordinator() -> Collector:
     """Of a job with replicas that has been scaled, so that nothing is left out."""
     world = World(2, 3, replicas=1)
@@ -52,7 +58,9 @@ def coordinator() -> Collector:
 
 
 def scheduler() -> Collector:
-    return ClusterMetrics(Desk()).registry
+    metrics = ClusterMetrics(Desk())
+    metrics.tell_learning(Learning())
+    return metrics.registry
 
 
 def operator() -> Collector:

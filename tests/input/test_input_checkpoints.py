@@ -15,12 +15,11 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.actor import Actor, ActorSettings
 from dl2_scheduler.learning.critic import Critic, CriticSettings
 from dl2_scheduler.learning.experience import Experience, ScalingKind, SlotConfiguration
-from dl2_scheduler.learning.live.learner import LiveLearner
+from dl2_scheduler.learning.live.dreamer import Dreamer
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.learning.plain import load_adam, read_plain, restored, write_plain
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.sequences import Slots
-from dl2_scheduler.live.history import History
 from dl2_scheduler.policies.learnt.features import width
 
 MODELS = ("a", "b")
@@ -63,12 +62,8 @@ def test_learning_runs_nothing_of_it(run: Path, tmp_path: Path) -> None:
 
 
 def test_the_live_learner_runs_nothing_of_it(run: Path, tmp_path: Path) -> None:
-    history = History(tmp_path / "decisions.sqlite")
-    try:
-        with pytest.raises(BadInput, match="more than plain data"):
-            LiveLearner(RunFolder(run), history, "here")
-    finally:
-        history.close()
+    with pytest.raises(BadInput, match="more than plain data"):
+        Dreamer(RunFolder(run))
     assert not (tmp_path / "ran").exists()
 
 

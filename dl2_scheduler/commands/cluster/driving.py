@@ -93,6 +93,7 @@ class Driving:
         metrics: where Prometheus is answered, as [ADDRESS:]PORT; None: nowhere.
         most_moves: tasks that the placement policy may move to another node in a slot.
         refit: folder of the model of speeds that is fitted anew now and then; None: none is.
+        learn_cores: cores that learning takes its share of; 0: only what nobody else uses.
     """
 
     policy: str | None
@@ -104,6 +105,7 @@ class Driving:
     metrics: str | None = None
     most_moves: int = 0
     refit: Path | None = None
+    learn_cores: int = 0
 
 
 def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacement | None]:
@@ -166,16 +168,17 @@ def driven(
             raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
         log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
     observers: list[SlotObserver] = []
-    notes = Notes()
+    notes, metrics = Notes(), ClusterMetrics(desk)
     with ExitStack() as stack:
         if driving.guard is not None:
             guard = stack.enter_context(closing(Guard(policies, driving.guard, folder, driving.rule)))
             observers.append(guard)
             notes.comparison = lambda: guard.summary
         if driving.learn:
-            learner = stack.enter_context(closing(Learner(policies, folder, driving.rule)))
+            learner = stack.enter_context(closing(Learner(policies, folder, driving.rule, driving.learn_cores)))
             observers.append(learner)
             notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
+            metrics.tell_learning(learner)
         if driving.refit is not None:
             refitter = stack.enter_context(closing(Refitter(driving.refit, folder)))
             observers.append(refitter)
@@ -184,7 +187,6 @@ def driven(
         observers.append(forecaster)
         notes.forecasts = lambda: forecaster.forecasts
         stack.enter_context(serving(ClusterService(desk, history, policies, notes), folder))
-        metrics = ClusterMetrics(desk)
         if driving.metrics is not None:
             where = stack.enter_context(exported(metrics, driving.metrics))
             log.info("metrics: http://%s/metrics", where)

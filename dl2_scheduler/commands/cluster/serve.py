@@ -77,6 +77,9 @@ def serve(
     folder: Folder = None,
     caution: Caution,
     learn: Annotated[bool, typer.Option("--learn", help="The policy, dl2:RUN, goes on learning.")] = False,
+    learn_cores: Annotated[
+        int, typer.Option(min=0, max=1, help="Cores that learning takes its share of; 0: only what nobody else uses.")
+    ] = 0,
     kube: Kube = False,
     namespace: Annotated[
         list[str] | None,
@@ -90,7 +93,9 @@ def serve(
     """
     state, length = (folder or default_folder()).absolute(), _slot_seconds(slot)
     placed, model = placed_by(placement, move_tasks), model_to_refit(placement) if refit else None
-    driving = Driving(policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model)
+    driving = Driving(
+        policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model, learn_cores
+    )
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
         _refuse_options_of_this_machine(slots, isolation)

@@ -1,10 +1,12 @@
-"""Online learning beside the loop: its program, and the weights that come of it. Torch is not imported here."""
+"""Learning beside the loop: its program, and the weights that come of it. Torch is not imported here."""
 
 import importlib.util
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
@@ -24,17 +26,26 @@ class Learner:
         policies: of the cluster.
         folder: of the cluster.
         rule: by which tasks find their node.
+        cores: that it takes its share of; 0: only what nobody else uses.
 
     Attributes:
-        updates: of the run that learns, from live slots; 0: none yet.
+        updates: that the run that learns has seen beside live clusters; 0: none yet.
+        slot: the last slot after which it learnt; -1: none yet.
+        accepted: proposals that took the place of the weights before, since the program was started.
+        refused: proposals that did not.
+        core_seconds: that the program has computed for them.
     """
 
-    def __init__(self, policies: Policies, folder: Path, rule: NodeRule):
-        self.updates = 0
-        self._policies, self._folder, self._rule = policies, folder, rule
+    def __init__(self, policies: Policies, folder: Path, rule: NodeRule, cores: int = 0):
+        self._begin()
+        self._policies, self._folder, self._rule, self._cores = policies, folder, rule, cores
         self._name: str | None = None
         self._side: SideProgram | None = None
         self._said = ""
+
+    def _begin(self) -> None:
+        self.updates, self.slot, self.accepted, self.refused, self.core_seconds = 0, -1, 0, 0, 0.0
+        self._verdict = ""
 
     def before(self, slot: int) -> None:
         """See `Beside.before`: new weights decide from now on."""
@@ -43,11 +54,22 @@ class Learner:
             if "error" in said:
                 self._said = said["error"]
                 log.error("learning: slot %d: %s", slot, self._said)
-        updates = [said for said in heard if "updates" in said]
-        if updates and self._name is not None:
-            self.updates = updates[-1]["updates"]
-            self._said = f"{self.updates} updates, the last from slot {updates[-1]['slot']}"
+            elif self._name is not None:
+                self._hear(said)
+
+    def _hear(self, said: Mapping[str, Any]) -> None:
+        """Take in what came of a slot's dreams."""
+        self.updates, self.slot = said["updates"], said["slot"]
+        self.core_seconds += said["core_seconds"]
+        if "verdict" in said:
+            self._verdict = f"the last, after slot {self.slot}, was {said['verdict']}"
+            self.accepted += said["accepted"]
+            self.refused += not said["accepted"]
+        if said.get("accepted") and self._name is not None:
+            log.info("learning: slot %d: a proposal was %s", self.slot, said["verdict"])
             self._policies.renew(self._name)
+        proposals = f"{self.accepted} of {self.accepted + self.refused} proposals accepted"
+        self._said = "; ".join(filter(None, (f"{self.updates} updates, {proposals}", self._verdict)))
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""
@@ -73,7 +95,8 @@ class Learner:
     def _follow(self, name: str | None) -> None:
         """Learn in another run, or in none."""
         self.close()
-        self._name, self._side, self._said, self.updates = name, None, "", 0
+        self._name, self._side, self._said = name, None, ""
+        self._begin()
         if name is None:
             return
         run = Path(name.removeprefix(DL2))
@@ -85,7 +108,7 @@ class Learner:
             return
         command = [sys.executable, "-m", "dl2_scheduler.learning.live.program", str(run), str(self._folder)]
         output = self._folder / "logs" / "learning.log"
-        self._side = SideProgram("learning", [*command, str(int(self._rule))], output)
+        self._side = SideProgram("learning", [*command, str(int(self._rule)), str(self._cores)], output)
 
 
 def check_learns(run: Path) -> None:

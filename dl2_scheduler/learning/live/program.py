@@ -1,31 +1,89 @@
-"""The learner's program: told of slots, it learns from those that have ended, and says when weights are written.
+"""The learner's program: told of slots, it dreams after each, and says what came of it.
 
-    python -m dl2_scheduler.learning.live.program RUN FOLDER RULE
+    python -m dl2_scheduler.learning.live.program RUN FOLDER RULE CORES
 
-RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`. It says lines {"updates": 7, "slot": 12} with losses,
-or {"error": why it does not learn}, and then ends. `RUN/before-live/` keeps the run as it was before the first update.
+RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`, CORES as `--learn-cores` has them. It says lines
+{"updates": 7, "slot": 12, "core_seconds": 2.5} with losses; in some of them "verdict", for people, and "accepted",
+whether the policy was written that decides from then on. Or it says {"error": why it does not learn}, and ends.
+`RUN/before-live/` keeps the run as it was before the first update.
 """
 
 import json
 import logging
+import os
 import shutil
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from dl2_scheduler.cluster.errors import SchedulerError
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.learning.live.learner import LiveLearner
+from dl2_scheduler.learning.live.dreamer import Dreamer
+from dl2_scheduler.learning.live.judge import judge
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side_program import be_nice, told
+from dl2_scheduler.policies.learnt.dl2 import POLICY_FILE, load, save
+from dl2_scheduler.policies.learnt.weights import Weights
+from dl2_scheduler.world_model.observed import ObservedCluster
+from dl2_scheduler.world_model.worlds import Worlds
 from elastic_ps.system.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
 
 _BEFORE = "before-live"
+_WORLDS = 5  # that are drawn after a slot
+_PROPOSES_EVERY = 3  # updates: judging takes as long as two of them
+
+
+class Dreaming:
+    """A `Dreaming` follows the history of a cluster, and improves a run's policy in dreams of it.
+
+    Args:
+        folder: of the run.
+        history: of the cluster.
+        rule: by which tasks find their node.
+    """
+
+    def __init__(self, folder: RunFolder, history: History, rule: NodeRule):
+        self._folder, self._rule = folder, rule
+        self._dreamer = Dreamer(folder, rule)
+        self._observed = ObservedCluster(history)
+        self._slot = -1
+
+    @property
+    def updates(self) -> int:
+        """The updates that the run has seen."""
+        return self._dreamer.updates
+
+    def dream(self) -> dict[str, Any] | None:
+        """Learn in dreams of what is known now, and propose what was learnt; None: nothing is new."""
+        self._observed.catch_up()
+        last = self._observed.last
+        if last is None or last.snapshot.slot == self._slot or not last.snapshot.nodes:
+            return None
+        self._slot, began = last.snapshot.slot, time.process_time()
+        worlds = Worlds(self._observed, _WORLDS, np.random.default_rng([self.updates, self._slot]))
+        found: dict[str, Any] = self._dreamer.update(worlds)
+        self._dreamer.save()
+        if self.updates % _PROPOSES_EVERY == 0:
+            found |= self._propose(worlds)
+        seconds = time.process_time() - began
+        return {"updates": self.updates, "slot": self._slot, "core_seconds": seconds, **found}
+
+    def _propose(self, worlds: Worlds) -> dict[str, Any]:
+        """Let what was learnt decide from now on, if it wins; return the verdict."""
+        present = load(self._folder.path)
+        assert isinstance(present, Weights)
+        verdict = judge(self._dreamer.weights, present, worlds, self._rule)
+        if verdict.accepted:
+            save(self._dreamer.weights, self._folder.path / POLICY_FILE)
+        return {"verdict": verdict.words, "accepted": verdict.accepted}
 
 
 def learn(run: Path, folder: Path, rule: NodeRule) -> None:
@@ -41,13 +99,12 @@ def learn(run: Path, folder: Path, rule: NodeRule) -> None:
     """
     run_folder = RunFolder(run)
     with run_folder.held(), closing(History.of_folder(folder)) as history:
-        learner = LiveLearner(run_folder, history, str(folder.absolute()), rule)
-        if not learner.updates:
+        dreaming = Dreaming(run_folder, history, rule)
+        if not dreaming.updates:
             keep(run)
         for _ in told():
-            while (numbers := learner.update()) is not None:
-                learner.save()
-                print(json.dumps({"updates": learner.updates, "slot": learner.slot, **numbers}), flush=True)
+            if (found := dreaming.dream()) is not None:
+                print(json.dumps(found), flush=True)
 
 
 def keep(run: Path) -> None:
@@ -67,7 +124,9 @@ def main() -> None:
     be_nice()
     torch.set_num_threads(1)
     log_to_stderr(LogLines())
-    run, folder, rule = sys.argv[1:]
+    run, folder, rule, cores = sys.argv[1:]
+    if not int(cores):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     try:
         learn(Path(run), Path(folder), NodeRule(int(rule)))
     except (SchedulerError, OSError) as error:

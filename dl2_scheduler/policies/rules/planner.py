@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
@@ -90,11 +91,29 @@ class _Jumps:
             servers: it has now.
             workers: it has now.
         """
-        gain = self.value[servers:, workers:] - self.value[servers, workers]
-        cost = self.share[servers:, workers:] - self.share[servers, workers]
-        rate = np.where(gain > _LEAST_GAIN, gain / np.maximum(cost, _LEAST_COST), 0.0)
-        best = int(rate.argmax())
-        if not rate.flat[best]:
-            return None
-        more_servers, more_workers = divmod(best, gain.shape[1])
-        return -float(rate.flat[best]), number, servers + more_servers, workers + more_workers
+        rate, to_servers, to_workers = _best_jump(self.value, self.share, servers, workers)
+        return (-rate, number, to_servers, to_workers) if rate else None
+
+
+@compiled
+def _best_jump(
+    value: NDArray[np.float64], share: NDArray[np.float64], servers: int, workers: int
+) -> tuple[float, int, int]:
+    """Return the most gain per unit of a jump to larger counts, and to which; 0: none is a gain.
+
+    Args:
+        value: see `_Jumps`.
+        share: see `_Jumps`.
+        servers: from where.
+        workers: from where.
+    """
+    best, to_servers, to_workers = 0.0, servers, workers
+    for more_servers in range(servers, value.shape[0]):
+        for more_workers in range(workers, value.shape[1]):
+            gain = value[more_servers, more_workers] - value[servers, workers]
+            if gain > _LEAST_GAIN:
+                cost = share[more_servers, more_workers] - share[servers, workers]
+                rate = gain / max(cost, _LEAST_COST)
+                if rate > best:
+                    best, to_servers, to_workers = rate, more_servers, more_workers
+    return best, to_servers, to_workers

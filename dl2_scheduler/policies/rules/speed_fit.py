@@ -19,6 +19,9 @@ _GUESS_WEIGHT = 0.1
 _SMOOTH, _OCTAVES = 0.15, 0.7  # how far log speed strays from the curve, and over which distance it strays alike
 _ROUGH = 0.05  # how far each configuration strays by itself
 _NOISE = 0.01  # of a report
+_JITTER = 1e-6  # what is added to a covariance of 1, so that it has a root
+_GUESS_SPREAD = 1.0  # standard deviation of the logarithms of the guess's coefficients, where speeds are drawn
+_STRANGE = 0.5  # and of how much faster or slower than others a model may be that nobody has reported
 
 EXPLORING = 1.0
 """Optimism with which a planner finds the best configurations within some tens of jobs of each model."""
@@ -56,12 +59,34 @@ class FittedSpeeds:
     def grid(self, job: Job) -> Grid:
         """See `SpeedEstimates.grid`."""
         if job.model not in self._reports:
-            scales = [_scale(*_arrays(reports)) for reports in self._reports.values()]
-            return _guessed(job.max_servers, job.max_workers, float(np.exp(np.mean(np.log(scales)))) if scales else 1.0)
+            scale = float(np.exp(np.mean(np.log(self._scales(_GUESS)))))
+            return _guessed(job.max_servers, job.max_workers, scale, _GUESS)
         key = job.model, job.max_servers, job.max_workers
         if key not in self._grids:
             self._grids[key] = _grid(self._reports[job.model], job.max_servers, job.max_workers, self._optimism)
         return self._grids[key]
+
+    def hopeful(self, optimism: float) -> "FittedSpeeds":
+        """Return speeds that are fitted to the same reports up to now, with another optimism."""
+        found = FittedSpeeds(optimism)
+        found._reports = {model: dict(reports) for model, reports in self._reports.items()}
+        return found
+
+    def drawn(self, job: Job, random: np.random.Generator) -> Grid:
+        """Draw a job's speeds, as `grid` has them, from those that agree with the reports.
+
+        What the reports leave open follows a guess whose coefficients are drawn. Near the curve that is fitted then,
+        the speeds are a draw of the Gaussian process: a function, not independent points.
+        """
+        guess = _GUESS * np.exp(random.normal(0.0, _GUESS_SPREAD, len(_GUESS)))
+        if job.model in self._reports:
+            return _grid(self._reports[job.model], job.max_servers, job.max_workers, guess=guess, random=random)
+        scale = float(random.choice(self._scales(guess)) * np.exp(random.normal(0.0, _STRANGE)))
+        return _guessed(job.max_servers, job.max_workers, scale, guess)
+
+    def _scales(self, guess: _Floats) -> list[float]:
+        """Return the factors by which the speeds of the reported models differ from a guess."""
+        return [_scale(*_arrays(reports), guess) for reports in self._reports.values()] or [1.0]
 
 
 def terms(servers: _Floats, workers: _Floats) -> _Floats:
@@ -70,11 +95,11 @@ def terms(servers: _Floats, workers: _Floats) -> _Floats:
     return np.stack([one / workers, one, workers / servers, workers, servers], axis=-1)
 
 
-def _guessed(max_servers: int, max_workers: int, scale: float) -> Grid:
+def _guessed(max_servers: int, max_workers: int, scale: float, guess: _Floats) -> Grid:
     """Return the grid of a model that nobody has reported: like the others, so that it goes with them."""
     servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
     grid = np.zeros((max_servers + 1, max_workers + 1))
-    grid[1:, 1:] = scale / (terms(servers, workers) @ _GUESS)
+    grid[1:, 1:] = scale / (terms(servers, workers) @ guess)
     return grid
 
 
@@ -83,26 +108,60 @@ def _arrays(reports: _Counts) -> tuple[_Floats, _Floats]:
     return np.array(list(reports), dtype=float), np.array([mean for _, mean in reports.values()])
 
 
-def _scale(at: _Floats, speeds: _Floats) -> float:
-    """Return the factor by which speeds differ from the guess."""
-    guessed = 1 / (terms(at[:, 0], at[:, 1]) @ _GUESS)
+def _scale(at: _Floats, speeds: _Floats, guess: _Floats) -> float:
+    """Return the factor by which speeds differ from a guess."""
+    guessed = 1 / (terms(at[:, 0], at[:, 1]) @ guess)
     return float(np.exp(np.mean(np.log(speeds / guessed))))
 
 
-def _grid(reports: _Counts, max_servers: int, max_workers: int, optimism: float) -> Grid:
+def _grid(
+    reports: _Counts,
+    max_servers: int,
+    max_workers: int,
+    optimism: float = 0.0,
+    guess: _Floats = _GUESS,
+    random: np.random.Generator | None = None,
+) -> Grid:
+    """Return the grid of a model that was reported.
+
+    Args:
+        reports: those of the model.
+        max_servers: of the grid.
+        max_workers: of the grid.
+        optimism: standard deviations that are added.
+        guess: the coefficients that decide what the reports leave open.
+        random: draws from what agrees with the reports; None: what is most likely.
+    """
     servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
     grid = np.zeros((max_servers + 1, max_workers + 1))
     at, speeds = _arrays(reports)
-    coefficients = _fit(at, speeds)
+    coefficients = _fit(at, speeds, guess)
     missed = np.log(speeds * (terms(at[:, 0], at[:, 1]) @ coefficients))
     here = np.stack([servers, workers], axis=-1).reshape(-1, 2)
     known = _alike(at, at) + np.eye(len(at)) * _NOISE**2
     weights = np.linalg.solve(known, _alike(at, here))
     correction = missed @ weights
-    variance = np.maximum(_SMOOTH**2 + _ROUGH**2 - (weights * _alike(at, here)).sum(axis=0), 0.0)
-    correction += optimism * np.sqrt(variance)
+    if random is None:
+        variance = np.maximum(_SMOOTH**2 + _ROUGH**2 - (weights * _alike(at, here)).sum(axis=0), 0.0)
+        correction += optimism * np.sqrt(variance)
+    else:
+        strays = _strays(np.maximum(at.max(axis=0).astype(int), servers.shape), random)
+        reported = strays[tuple(at.astype(int).T - 1)] + _NOISE * random.normal(size=len(at))
+        correction += strays[:max_servers, :max_workers].ravel() - reported @ weights  # Matheron's rule
     grid[1:, 1:] = np.exp(correction).reshape(servers.shape) / (terms(servers, workers) @ coefficients)
     return grid
+
+
+def _strays(counts: NDArray[np.int64], random: np.random.Generator) -> _Floats:
+    """Draw how log speeds stray from the curve before there are reports, for counts from 1 on, (servers, workers)."""
+    factors = []
+    for most in counts.tolist():
+        logs = np.log2(np.arange(1, most + 1))
+        alike = np.exp(-((logs[:, None] - logs) ** 2) / (2 * _OCTAVES**2))  # the kernel is a product of the two roles'
+        factors.append(np.linalg.cholesky(alike + np.eye(most) * _JITTER))
+    smooth = factors[0] @ random.normal(size=counts) @ factors[1].T
+    found: _Floats = _SMOOTH * smooth + _ROUGH * random.normal(size=counts)
+    return found
 
 
 def _alike(some: _Floats, others: _Floats) -> _Floats:
@@ -112,12 +171,12 @@ def _alike(some: _Floats, others: _Floats) -> _Floats:
     return found
 
 
-def _fit(at: _Floats, speeds: _Floats) -> _Floats:
+def _fit(at: _Floats, speeds: _Floats, guess: _Floats) -> _Floats:
     """Return coefficients by least squares of the relative error.
 
     The guess, to scale, decides what the reports leave open.
     """
-    beside = _scale(at, speeds) / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ _GUESS)
+    beside = _scale(at, speeds, guess) / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ guess)
     rows = np.vstack(
         [
             terms(at[:, 0], at[:, 1]) * speeds[:, None],

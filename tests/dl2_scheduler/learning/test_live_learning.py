@@ -1,7 +1,6 @@
-"""Online learning from a live cluster's history: in this process, as a program, and into the loop that decides."""
+"""Learning in dreams of a live cluster: in this process, as a program, and into the loop that decides."""
 
 from contextlib import closing
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,22 +8,24 @@ import torch
 
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
-from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.critic import CriticSettings
-from dl2_scheduler.learning.live.learner import Diverged, LiveLearner, LiveSettings
+from dl2_scheduler.learning.live.dreamer import Diverged, Dreamer, DreamSettings
+from dl2_scheduler.learning.live.judge import Verdict, judge, wins
 from dl2_scheduler.learning.live.process import Learner, check_learns
-from dl2_scheduler.learning.live.program import keep
+from dl2_scheduler.learning.live.program import Dreaming, keep
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop
-from dl2_scheduler.policies.learnt.dl2 import load
+from dl2_scheduler.policies.learnt.dl2 import learnt, load
+from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.sim.simulator import SimulatedCluster
+from dl2_scheduler.world_model.observed import ObservedCluster
+from dl2_scheduler.world_model.worlds import Worlds
 from tests.dl2_scheduler.hearing import kill, listen
 
 SLOT = 60.0
@@ -77,124 +78,114 @@ def same(some, others):
     return all(np.array_equal(some[name], others[name]) for name in some)
 
 
-FAST = replace(LiveSettings(), most_slots=3, critic=CriticSettings(steps=20))
+FAST = DreamSettings(lanes=2, critic=CriticSettings(steps=20))
 
 
-def learner_of(run, history, settings=FAST):
-    return LiveLearner(run, history, "here", settings=settings)
+def dreamer_of(run, settings=FAST):
+    return Dreamer(run, settings=settings)
+
+
+def worlds_of(history, seed=0, count=4):
+    observed = ObservedCluster(history)
+    observed.catch_up()
+    return Worlds(observed, count, np.random.default_rng(seed))
 
 
 @pytest.mark.slow
-def test_it_learns_from_a_history_and_resumes_with_the_numbers_of_one_that_never_stopped(history, tmp_path):
+def test_it_dreams_of_a_history_and_resumes_with_the_numbers_of_one_that_never_stopped(history, tmp_path):
     live(history, tmp_path)[0].run()
     first, second = new_run(tmp_path / "first"), new_run(tmp_path / "second")
     start = arrays(first)
-    whole = learner_of(first, history)
-    numbers = [found for _ in range(3) if (found := whole.update()) is not None]
-    assert len(numbers) == 3
-    assert set(numbers[-1]) == {"critic/progress", "critic/remaining", "actor/cross_entropy"}
+    whole = dreamer_of(first)
+    numbers = [whole.update(worlds_of(history, seed)) for seed in range(3)]
+    assert set(numbers[0]) == {"critic/remaining", "dreamt/jct"}, "it lets its actor act, until it knows how long"
+    assert set(numbers[-1]) == {"critic/remaining", "dreamt/jct", "actor/cross_entropy"}
     whole.save()
-    assert not same(arrays(first), start)
-    learner = learner_of(second, history)
-    for _ in range(3):
-        learner.update()
-        learner.save()
-        learner = learner_of(second, history)
-    numbers = [slot.snapshot.slot for slot in history.slots()]
-    assert (learner.updates, learner.slot) == (whole.updates, whole.slot) == (3, numbers[8])
-    assert same(arrays(second), arrays(first))
-    while whole.update() is not None:
-        pass
-    assert whole.slot == numbers[-2]  # how long the last slot was is not known yet
-    elsewhere = LiveLearner(second, history, "another cluster", settings=FAST)
-    assert (elsewhere.updates, elsewhere.slot) == (3, -1)
-
-
-@pytest.mark.slow
-def test_slots_of_before_are_learnt_from_again_as_the_critic_judges_them_by_now(history, tmp_path, monkeypatch):
-    live(history, tmp_path)[0].run()
-    learner = learner_of(new_run(tmp_path / "run"), history, replace(FAST, most_slots=6, again=4, past=9))
-    learn, asked = learner._actor.learn, []
-    rows = {}
-
-    def watched(lessons, random):
-        now = {each.rows.tobytes(): each.actions.tolist() for each in learner._lessons(list(history.slots()))}
-        found = [lessons.chosen(np.array([number])) for number in range(len(lessons))]
-        assert all(now[each.rows.tobytes()] == each.actions.tolist() for each in found)
-        asked.append([rows.setdefault(each.rows.tobytes(), len(asked)) for each in found])
-        return learn(lessons, random)
-
-    monkeypatch.setattr(learner._actor, "learn", watched)
-    while learner.update() is not None:
-        pass
-    new = [some.count(update) for update, some in enumerate(asked)]
-    assert [len(some) - count for some, count in zip(asked, new, strict=True)][1:] == [4] * (len(asked) - 1)
-    assert all(update - first <= 2 for update, some in enumerate(asked) for first in some)  # 9 slots of 6 an update
+    assert same(arrays(first), start), "what was learnt is no policy that decides yet"
+    assert not same(whole.weights.arrays, start)
+    for seed in range(3):
+        dreamer = dreamer_of(second)
+        dreamer.update(worlds_of(history, seed))
+        dreamer.save()
+    again = dreamer_of(second)
+    assert again.updates == whole.updates == 3
+    assert same(again.weights.arrays, whole.weights.arrays)
 
 
 @pytest.mark.slow
 def test_types_that_it_did_not_know_become_known_and_are_not_starved(history, tmp_path, caplog):
     live(history, tmp_path)[0].run()
     run = new_run(tmp_path / "run", ("a", "c"))
-    learner = learner_of(run, history, replace(FAST, most_slots=8))
+    dreamer = dreamer_of(run)
     with caplog.at_level("INFO"):
-        while (numbers := learner.update()) is not None:
-            assert "critic/progress" in numbers
+        for seed in range(3):
+            dreamer.update(worlds_of(history, seed))
     assert [record.args for record in caplog.records if "did not know" in record.msg] == [("b",)]
-    learner.save()
-    assert load(run.path).models == run.checkpoint()["models"] == ("a", "c", "b")
-    assert all(np.isfinite(array).all() for array in arrays(run).values())
-    again = learner_of(run, history)
-    assert (again.updates, again.slot) == (learner.updates, learner.slot)
+    dreamer.save()
+    assert dreamer.weights.models == run.checkpoint()["models"] == ("a", "c", "b")
     both = next(slot for slot in history.slots() if len(slot.snapshot.jobs) > 1)
-    granted = make_live_policy(f"dl2:{run.path}").allocate(both.snapshot, FreeResources(both.snapshot)).grants
-    assert {name[0] for name, grant in granted.items() if grant.workers} == {"a", "b"}
+    granted = learnt(dreamer.weights).allocate(both.snapshot, FreeResources(both.snapshot)).grants
+    assert "b" in {name[0] for name, grant in granted.items() if grant.workers}
 
 
-def lived(history, slot, at, *done, samples=200.0):
-    """A slot of jobs that each run 1+1 and have 8 epochs; `done` is of each: (epochs so far, trained, finished)."""
-    states = [
-        JobState(Job(f"a{n}", 0.0, "a", 8.0, samples, ONE, ONE, max_workers=4, max_servers=4), so_far, 1, 1, 1)
-        for n, (so_far, _, _) in enumerate(done)
-    ]
-    grants = {state.job.id: Grant(1, 1) for state in states}
-    history.decided(at, "drf", Snapshot(slot, SLOT, NODES, tuple(states)), Allocation(grants))
-    outcomes = [JobOutcome(f"a{n}", 1, 1, epochs, end) for n, (_, epochs, end) in enumerate(done)]
-    history.happened(SlotOutcome(slot, outcomes, ()))
-
-
-def seen(history, tmp_path):
-    learner = learner_of(new_run(tmp_path / "run"), history)
-    learner.update()
-    return learner._experience
-
-
-def test_what_jobs_did_is_learnt_but_not_of_stopped_ones_nor_of_short_slots(history, tmp_path):
-    lived(history, 3, 0.0, (0.0, 2.0, None), (0.0, 1.0, None))
-    lived(history, 4, 60.0, (2.0, 6.0, 1e6), (1.0, 2.0, 1e6))  # the first trained all, the second was stopped
-    lived(history, 5, 120.0, (0.0, 0.5, None))  # cut short
-    lived(history, 6, 130.0, (0.0, 0.5, None))
-    experience = seen(history, tmp_path)
-    rows, slots = experience.finished()
-    assert (len(rows), slots.tolist()) == (2, [1.5, 0.5])
-    assert list(experience.speeds.values()) == [(pytest.approx((2 + 1) / 2 * 200.0 / SLOT), 2)]
-
-
-def test_speeds_of_jobs_whose_samples_are_not_known_are_not_learnt(history, tmp_path):
-    lived(history, 3, 0.0, (0.0, 2.0, None), samples=1.0)
-    lived(history, 4, 60.0, (2.0, 2.0, None))
-    assert seen(history, tmp_path).speeds == {}
+@pytest.mark.slow
+def test_proposals_that_win_are_written_and_others_not_whatever_dies_between(history, tmp_path, monkeypatch):
+    live(history, tmp_path)[0].run()
+    run, accepted = new_run(tmp_path / "run"), []
+    verdict = lambda own, *_: Verdict({"proposal": [1.0], "present": [2.0 if accepted else 1.0]})  # noqa: E731
+    monkeypatch.setattr("dl2_scheduler.learning.live.program.judge", verdict)
+    monkeypatch.setattr("dl2_scheduler.learning.live.program._PROPOSES_EVERY", 1)
+    start = arrays(run)
+    dreaming = Dreaming(run, history, NodeRule.SPREAD)
+    assert dreaming.dream()["accepted"] is False
+    assert same(arrays(run), start)
+    assert dreaming.dream() is None, "nothing is new"
+    accepted.append(True)
+    dreaming = Dreaming(run, history, NodeRule.SPREAD)  # a restart
+    assert dreaming.dream()["updates"] == 2
+    assert not same(arrays(run), start)
 
 
 def test_weights_that_diverge_are_not_written(history, tmp_path):
     live(history, tmp_path)[0].run()
     run = new_run(tmp_path / "run")
-    learner = learner_of(run, history)
+    dreamer = dreamer_of(run)
     with torch.no_grad():
-        learner._actor._policy.share.fill_(float("nan"))
+        dreamer._actor._average.module.share.fill_(float("nan"))
     with pytest.raises(Diverged, match="not finite"):
-        learner.update()
+        dreamer.update(worlds_of(history))
     assert np.isfinite(arrays(run)["share"]).all()
+
+
+def stopping(weights, score):
+    """The same policy that stops to give at once, or goes on as long as something fits."""
+    changed = {name: array.copy() for name, array in weights.arrays.items()}
+    changed["stop.weight"][:], changed["stop.bias"][:] = 0.0, score
+    return Weights(weights.models, changed)
+
+
+@pytest.mark.slow
+def test_a_better_policy_is_accepted_and_a_worse_one_refused(history, tmp_path):
+    live(history, tmp_path)[0].run()
+    weights = new_policy(("a", "b"), 3).weights()
+    greedy, idle = stopping(weights, -1e3), stopping(weights, 1e3)
+    better = judge(greedy, idle, worlds_of(history), NodeRule.SPREAD)
+    worse = judge(idle, greedy, worlds_of(history), NodeRule.SPREAD)
+    assert (better.times["proposal"], better.times["present"]) == (worse.times["present"], worse.times["proposal"])
+    assert wins(better.times["proposal"], better.times["present"])
+    assert better.accepted == wins(better.times["proposal"], better.times["drf"])
+    assert np.isfinite(better.above_planner)
+    assert not worse.accepted
+    assert set(worse.times) == {"proposal", "present"}, "what loses need not play against others"
+    assert "refused: mean slots of a job: proposal" in worse.words
+
+
+def test_a_proposal_has_to_win_by_the_margin_in_most_worlds():
+    present = [20.0, 30.0, 40.0, 50.0]
+    assert Verdict({"proposal": [19.0, 29.0, 39.0, 60.0], "present": present}).accepted
+    assert not Verdict({"proposal": [19.0, 29.0, 41.0, 51.0], "present": present}).accepted
+    assert not Verdict({"proposal": [19.9, 29.9, 39.9, 49.9], "present": present}).accepted
+    assert not Verdict({"proposal": [10.0] * 4, "present": present, "drf": [9.0] * 4}).accepted
 
 
 def test_runs_that_cannot_learn(tmp_path):
@@ -243,7 +234,11 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         loop.slot()
         assert learner.updates > 0
         assert f"{learner.updates} updates" in learner.summary
+        assert policies.for_slot().policy is before, "no proposal was accepted yet"
+        told = {"updates": 1, "slot": 9, "core_seconds": 0.1, "verdict": "accepted: ...", "accepted": True}
+        learner._hear(told)
         assert policies.for_slot().policy is not before
+        assert "1 of 1 proposals accepted; the last, after slot 9, was accepted: ..." in learner.summary
         assert policies.deciding == name
         assert same(arrays(RunFolder(run.path / "before-live")), new_policy(("a", "b"), 3).weights().arrays)
         kill(learner._side)  # it may die whenever it likes

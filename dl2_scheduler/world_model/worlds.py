@@ -1,0 +1,114 @@
+"""This module draws worlds that agree with what a cluster's history has told, and scenes that may be played in them."""
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+
+from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.snapshot import JobState, Snapshot
+from dl2_scheduler.cluster.speeds import Grid, Speeds
+from dl2_scheduler.policies.rules.speed_fit import EXPLORING
+from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
+from dl2_scheduler.world_model.future import from_present, jobs_at, largest
+from dl2_scheduler.world_model.observed import ObservedCluster, with_guess
+
+_DAY_JOBS, _DAY_SLOTS = 60, 200  # of a day that is drawn, at most
+
+
+@dataclass(frozen=True)
+class DreamScene:
+    """A `DreamScene` is what is played: it begins in the slot `PRESENT`.
+
+    Attributes:
+        jobs: those that are there, and those that come.
+        begun: how far the former are.
+    """
+
+    jobs: tuple[Job, ...]
+    begun: tuple[JobState, ...] = ()
+
+
+class Worlds:
+    """`Worlds` are several guesses of how fast a cluster's jobs train, all of which agree with what they reported.
+
+    Args:
+        observed: what is known of the cluster; there has been a slot.
+        count: the number of worlds.
+        random: source of what is drawn.
+
+    Attributes:
+        present: the last slot's snapshot, with guesses.
+        speeds: of each world.
+        expected: the likeliest speeds.
+        hoped: speeds with which a plan finds out what was not tried, as a planner does that fits them.
+        cost: of scaling.
+    """
+
+    def __init__(self, observed: ObservedCluster, count: int, random: np.random.Generator):
+        present = observed.present
+        assert present is not None
+        self.present: Snapshot = present
+        self.cost = observed.cost
+        self._observed, self._random = observed, random
+        types = largest([*self._came(), *(state.job for state in present.jobs)])
+        fitted, hopeful = observed.fitted, observed.fitted.hopeful(EXPLORING)
+        self.expected = Speeds({model: fitted.grid(job) for model, job in types.items()})
+        self.hoped = Speeds({model: hopeful.grid(job) for model, job in types.items()})
+        self.speeds = [
+            Speeds({model: fitted.drawn(job, random) for model, job in sorted(types.items())}) for _ in range(count)
+        ]
+
+    def first(self, count: int) -> "Worlds":
+        """Return the first of them alone."""
+        found = copy(self)
+        found.speeds = self.speeds[:count]
+        return found
+
+    def past(self) -> DreamScene:
+        """Return the jobs that came, once more, on an empty cluster."""
+        return DreamScene(self._from_present(self._came(_DAY_JOBS)))
+
+    def day(self) -> DreamScene:
+        """Draw a day on an empty cluster."""
+        return DreamScene(self._from_present(self._drawn()))
+
+    def future(self) -> DreamScene:
+        """Draw a future of the present."""
+        return DreamScene((*jobs_at(self.present), *self._from_present(self._drawn())), self.present.jobs)
+
+    def _came(self, *most_jobs: int) -> list[Job]:
+        return jobs_that_came(self._observed.jobs.by_key.values(), *most_jobs)
+
+    def _drawn(self) -> list[Job]:
+        known, seconds = self._observed.jobs.by_key.values(), self.present.slot_seconds
+        return drawn_day(known, self._observed.now + seconds, _DAY_JOBS, _DAY_SLOTS * seconds, self._random)
+
+    def _from_present(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
+        """Let time 0 be the present, and guess their samples where they have not told them."""
+        seconds, observed = self.present.slot_seconds, self._observed
+        known = [with_guess(job, observed.samples, observed.fitted, seconds) for job in jobs]
+        return tuple(from_present(known, seconds))
+
+
+def slot_speeds(state: JobState, grid: Grid, cost: ScalingCost, slot_seconds: float) -> Grid:
+    """Return a job's mean samples a second over a slot, what scaling costs included, by (servers, workers).
+
+    Args:
+        state: of the job at the slot's start.
+        grid: its speeds, when nothing changes.
+        cost: of scaling.
+        slot_seconds: length of the slot.
+    """
+    if not state.workers:
+        return grid * max(0.0, 1 - cost.start / slot_seconds)
+    lost, joining = min(1.0, cost.change / slot_seconds), min(1.0, cost.join / slot_seconds)
+    found = grid * (1 - lost)
+    more = np.ones(grid.shape, dtype=bool)
+    more[: state.servers + 1, : state.workers + 1] = False
+    now = grid[state.servers, state.workers]
+    found[more] += (now - grid[more]) * max(0.0, joining - lost)
+    found[state.servers, state.workers] = now
+    return found

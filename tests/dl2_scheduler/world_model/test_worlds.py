@@ -1,0 +1,138 @@
+"""Worlds that agree with a history, and scenes that are played in them."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
+from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
+from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
+from dl2_scheduler.world_model.future import PRESENT
+from dl2_scheduler.world_model.observed import ObservedCluster
+from dl2_scheduler.world_model.worlds import Worlds, slot_speeds
+
+SLOT = 60.0
+ONE = {"slots": 1.0}
+NODES = (Node("n", {"slots": 12.0}),)
+
+
+def job(name, arrival=0.0, epochs=8.0, samples=200.0, estimate=None):
+    return Job(name, arrival, name[0], epochs, samples, ONE, ONE, 4, 3, epochs_estimate=estimate)
+
+
+def lived(history, slot, states, ended=(), reports=()):
+    """A slot in which each job runs 1+1 and trains one epoch, or ends."""
+    grants = {state.job.id: Grant(1, 1) for state in states}
+    history.decided(slot * SLOT, "drf", Snapshot(slot, SLOT, NODES, tuple(states), reports), Allocation(grants))
+    outcomes = [JobOutcome(s.job.id, 1, 1, 1.0, (slot + 0.5) * SLOT if s.job.id in ended else None) for s in states]
+    history.happened(SlotOutcome(slot, outcomes, ()))
+
+
+@pytest.fixture
+def observed(tmp_path):
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        lived(history, 0, [JobState(job("a0")), JobState(job("b0"))], ended={"b0"})
+        reports = tuple(SpeedReport("a0", "a", at, at, speed) for at, speed in ((1, 10.0), (2, 16.0), (3, 20.0)))
+        states = [JobState(job("a0"), 1.0, 1, 1, 1), JobState(job("c0", 50.0, samples=UNKNOWN_SAMPLES))]
+        lived(history, 1, states, reports=reports)
+        found = ObservedCluster(history)
+        found.catch_up()
+        yield found
+
+
+def worlds(observed, seed=0, count=40):
+    return Worlds(observed, count, np.random.default_rng(seed))
+
+
+def test_a_seed_gives_the_same_worlds_and_scenes_and_another_one_others(observed):
+    some, same, others = (worlds(observed, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(some.speeds[9].grid(model), same.speeds[9].grid(model)) for model in "abc")
+    assert not np.array_equal(some.speeds[9].grid("a"), others.speeds[9].grid("a"))
+    assert some.day() == same.day() != others.day()
+    assert some.future() == same.future()
+
+
+def test_worlds_agree_where_speeds_were_reported_and_less_the_farther_off(observed):
+    logs = np.log([each.grid("a")[1:, 1:] for each in worlds(observed).speeds])
+    spread = logs.std(axis=0)
+    assert np.exp(logs.mean(axis=0))[[0, 1, 2], [0, 1, 2]] == pytest.approx([10.0, 16.0, 20.0], rel=0.02)
+    assert spread[[0, 1, 2], [0, 1, 2]].max() < 0.03 < 0.1 < spread[2, 0]
+
+
+def test_draws_are_functions_not_independent_points(observed):
+    logs = np.log([each.grid("a")[1:, 1:] for each in worlds(observed).speeds])
+    assert np.corrcoef(logs[:, 2, 0], logs[:, 1, 0])[0, 1] > 0.5
+
+
+def test_types_that_have_not_reported_borrow_from_others(observed):
+    grids = np.array([each.grid("c") for each in worlds(observed).speeds])
+    middle = float(np.median(grids[:, 1, 1]))
+    assert 3.0 < middle < 30.0, "as fast as the type that has, which trains 10 samples a second"
+    assert np.log(grids[:, 1, 1]).std() > 0.2
+
+
+def test_nothing_is_known_of_epochs_but_what_owners_say_until_a_job_has_ended(observed, tmp_path):
+    with closing(History(tmp_path / "other.sqlite")) as history:
+        truth = [job(name, epochs=epochs, estimate=5.0) for name, epochs in (("a0", 7.0), ("a1", 6.0), ("a2", 9.0))]
+        states = [JobState(each, done) for each, done in zip(truth, (0.0, 5.0, 1.0), strict=True)]
+        lived(history, 0, states, ended={"a1", "a2"})  # the last one was stopped
+        found = ObservedCluster(history)
+        found.catch_up()
+        assert [(each.epochs, each.estimate) for each in jobs_that_came(found.jobs.by_key.values())] == [
+            (5.0, 5.0),
+            (6.0, 5.0),
+            (5.0, 5.0),
+        ]
+        future = worlds(found, count=1).future().jobs
+        assert future[0].epochs == 5.0
+        assert {each.epochs for each in future[3:]} == {5.0, 6.0}
+
+
+def test_a_day_has_the_jobs_and_the_gaps_of_the_past(observed):
+    day = drawn_day(observed.jobs.by_key.values(), observed.now + SLOT, 30, 1e9, np.random.default_rng(0))
+    arrivals = [each.arrival for each in day]
+    assert len({each.id for each in day}) == len(day) == 30
+    assert {each.model for each in day} == {"a", "b", "c"}
+    assert set(np.round(np.diff(arrivals), 6)) == {0.0, 50.0, 60.0}, "two came at once; the last slot began with the third"
+    assert len(drawn_day(observed.jobs.by_key.values(), observed.now + SLOT, 30, 60.0, np.random.default_rng(0))) < 5
+
+
+def test_a_future_begins_with_the_present_as_far_as_it_is(observed):
+    scene = worlds(observed).future()
+    present, coming = scene.jobs[:2], scene.jobs[2:]
+    assert [each.id for each in present] == ["a0", "c0"]
+    assert [state.epochs_done for state in scene.begun] == [1.0, 0.0]
+    assert all(each.arrival < PRESENT * SLOT <= later.arrival for each in present for later in coming)
+    assert all(each.samples_known for each in scene.jobs), "what a job has not told is guessed"
+
+
+def test_a_scene_of_the_past_has_the_same_arrivals(observed):
+    scene = worlds(observed).past()
+    assert [(each.id, each.arrival) for each in scene.jobs] == [("a0", 60.0), ("b0", 60.0), ("c0", 110.0)]
+    assert not scene.begun
+
+
+def test_what_a_scaling_costs_is_part_of_a_slots_speed():
+    grid = np.outer([0.0, 1.0, 2.0], [0.0, 10.0, 20.0])
+    cost = ScalingCost(start=30.0, change=6.0, join=18.0)
+    waits, runs = JobState(job("a0")), JobState(job("a0"), workers=1, servers=2)
+    assert slot_speeds(waits, grid, cost, SLOT) == pytest.approx(grid / 2)
+    found = slot_speeds(runs, grid, cost, SLOT)
+    assert found[2, 1] == 20.0
+    assert found[1, 1] == pytest.approx(10.0 * 0.9)
+    assert found[2, 2] == pytest.approx(0.2 * 20.0 + 0.7 * 40.0)
+    assert slot_speeds(replace(waits), grid, ScalingCost(start=99.0), SLOT).max() == 0.0
+
+
+def test_jobs_of_many_tasks_are_drawn_in_little_memory():
+    fitted = FittedSpeeds()
+    fitted.observe([SpeedReport("a0", "a", 200, 200, 50.0)])
+    found = fitted.drawn(Job("a0", 0.0, "a", 1.0, 1.0, ONE, ONE, 128, 256), np.random.default_rng(0))
+    assert found.shape == (257, 129)
+    assert found[1:, 1:].min() > 0
