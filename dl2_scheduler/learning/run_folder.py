@@ -26,7 +26,7 @@ from dl2_scheduler.live.single_process import alone
 from dl2_scheduler.policies.chic.weights import CHIC_FILE
 from dl2_scheduler.policies.learnt.dl2 import CHECKPOINT_FILE, POLICY_FILE, SETTINGS_FILE, interrupted, save
 from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE
 from dl2_scheduler.policies.learnt.weights import Weights
 from elastic_ps.system.bounded_files import read_text

@@ -16,7 +16,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import new_progress
 from dl2_scheduler.commands.simulation.simulated import CostOptions, SpeedTable, known_speeds
-from dl2_scheduler.policies.learnt.paper_weights import MOST_PLACES
+from dl2_scheduler.policies.learnt.paper.weights import MOST_PLACES
 from dl2_scheduler.policies.learnt_names import DL2
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern

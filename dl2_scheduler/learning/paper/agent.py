@@ -9,10 +9,10 @@ from dl2_scheduler.cluster.interfaces import Cluster, JobOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.learning.paper.experience import Floats, PaperExperience
 from dl2_scheduler.policies.learnt.actions import STOP, Ints
-from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, row_width, slot_of, write_row
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.paper import NOT_FORCED, allocation, fill, first_of, new_trail
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import CHANGING, Mask, Slot, row_width, slot_of, write_row
+from dl2_scheduler.policies.learnt.paper.policy import NOT_FORCED, allocation, fill, first_of, new_trail
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 
 
 class Agent:

@@ -18,7 +18,7 @@ from dl2_scheduler.learning.paper.networks import PaperPolicy, described
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.teacher import of_grants
 from dl2_scheduler.policies.learnt.actions import Ints
-from dl2_scheduler.policies.learnt.paper import PaperDl2
+from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 

@@ -13,9 +13,9 @@ from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.paper.networks import PaperPolicy
 from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER, Ints
-from dl2_scheduler.policies.learnt.batched import slot_of
-from dl2_scheduler.policies.learnt.paper import NO_DRAWS, fill, new_trail
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import slot_of
+from dl2_scheduler.policies.learnt.paper.policy import NO_DRAWS, fill, new_trail
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 
 LEARNING_RATE = 0.005
 _BATCH = 256

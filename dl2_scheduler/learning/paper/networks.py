@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from dl2_scheduler.learning.plain import whole
 from dl2_scheduler.policies.learnt.actions import ACTIONS
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
-from dl2_scheduler.policies.learnt.batched import row_width
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.paper_weights import MOST_PLACES, PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import row_width
+from dl2_scheduler.policies.learnt.paper.weights import MOST_PLACES, PaperWeights
 
 PAPER = "paper"
 """What a checkpoint of this network has as its "network"."""

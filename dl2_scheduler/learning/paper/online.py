@@ -20,8 +20,8 @@ from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.plain import restored, whole
 from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
-from dl2_scheduler.policies.learnt.batched import row_width
-from dl2_scheduler.policies.learnt.paper import PaperDl2
+from dl2_scheduler.policies.learnt.paper.batched import row_width
+from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before

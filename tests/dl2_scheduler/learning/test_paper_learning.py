@@ -26,7 +26,7 @@ from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue
 from dl2_scheduler.learning.paper.policy_gradient import Networks, PaperLearner, losses
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER
-from dl2_scheduler.policies.learnt.batched import row_width
+from dl2_scheduler.policies.learnt.paper.batched import row_width
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import SimulatedCluster

@@ -19,10 +19,10 @@ from dl2_scheduler.learning.paper.online import PaperOnline, untrained
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.policies.learnt.actions import ACTIONS
-from dl2_scheduler.policies.learnt.batched import row_width
 from dl2_scheduler.policies.learnt.dl2 import load
-from dl2_scheduler.policies.learnt.paper import PaperDl2
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import row_width
+from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import SimulatedCluster, run

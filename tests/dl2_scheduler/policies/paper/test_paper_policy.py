@@ -11,10 +11,19 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, STOP, WORKER
-from dl2_scheduler.policies.learnt.batched import Filling, row_width, slot_of
 from dl2_scheduler.policies.learnt.dl2 import load, save
-from dl2_scheduler.policies.learnt.paper import NO_DRAWS, NOT_FORCED, PaperDl2, choose, fill, filled, new_trail, repair
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import Filling, row_width, slot_of
+from dl2_scheduler.policies.learnt.paper.policy import (
+    NO_DRAWS,
+    NOT_FORCED,
+    PaperDl2,
+    choose,
+    fill,
+    filled,
+    new_trail,
+    repair,
+)
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 from dl2_scheduler.policies.registry import make_policy
 from tests.dl2_scheduler.clusters import SPEEDS, job, nodes, snapshot, snapshots
 from tests.sweeps import examples

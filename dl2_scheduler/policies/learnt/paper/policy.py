@@ -13,9 +13,18 @@ from dl2_scheduler.cluster.compiled import compiled, inlined
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.policies.learnt.actions import ACTIONS, NOTHING, SERVER, STOP, WORKER, Ints
-from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, give, slot_of, whole, write_mask, write_row
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.paper_weights import Layers, PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import (
+    CHANGING,
+    Mask,
+    Slot,
+    give,
+    slot_of,
+    whole,
+    write_mask,
+    write_row,
+)
+from dl2_scheduler.policies.learnt.paper.weights import Layers, PaperWeights
 
 Floats = NDArray[np.float64]
 
