@@ -127,7 +127,15 @@ class RunFolder:
 
     def save(self, weights: Weights | PaperWeights, state: Mapping[str, Any]) -> None:
         """Write a checkpoint and its policy, each whole or not at all."""
+        self.save_checkpoint(state)
+        self.save_policy(weights)
+
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint alone, whole or not at all."""
         write_plain(state, self.checkpoint_file)
+
+    def save_policy(self, weights: Weights | PaperWeights) -> None:
+        """Write a policy alone, whole or not at all."""
         save(weights, self.path / POLICY_FILE)
 
     def checkpoint(self) -> dict[str, Any]:
