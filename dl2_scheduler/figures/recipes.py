@@ -24,7 +24,7 @@ from dl2_scheduler.learning.rollout import Clusters, roll_out, taught_by
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.supervised import imitate
 from dl2_scheduler.learning.teacher import PolicyTeacher
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.catalogue import CATALOGUE

@@ -14,8 +14,8 @@ from dl2_scheduler.policies.learnt.features import F32
 class ClusterEnv(gymnasium.Env[F32, np.int64]):
     """This environment, `dl2/Cluster-v0`, asks for DL2's decisions (section 4.1), one inference a step.
 
-    Observation: J rows, as in `policies.learnt.batched`: (J, types + 5), float32. Actions: 3 j + 0, 1, 2 give the job
-    at place j a worker, a server, one of each; 3 J stops. What cannot be done stops too, so that each step gets on.
+    Observation: J rows, as in `policies.learnt.paper.batched`: (J, types + 5), float32. Actions: 3 j + 0, 1, 2 give the
+    job at place j a worker, a server, one of each; 3 J stops. What cannot be done stops too, so that each step gets on.
     Reward: 0 within a slot; at its end the sum over jobs of the part of their epochs that they trained in it
     (equation 1).
 

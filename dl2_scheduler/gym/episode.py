@@ -13,8 +13,8 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.gym.reward import slot_reward
 from dl2_scheduler.policies.learnt.actions import ACTIONS
-from dl2_scheduler.policies.learnt.batched import Filling, row_width
 from dl2_scheduler.policies.learnt.features import F32
+from dl2_scheduler.policies.learnt.paper.batched import Filling, row_width
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost

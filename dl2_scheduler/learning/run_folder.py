@@ -26,7 +26,7 @@ from dl2_scheduler.live.single_process import alone
 from dl2_scheduler.policies.chic.weights import CHIC_FILE
 from dl2_scheduler.policies.learnt.dl2 import CHECKPOINT_FILE, POLICY_FILE, SETTINGS_FILE, interrupted, save
 from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE
 from dl2_scheduler.policies.learnt.weights import Weights
 from elastic_ps.system.bounded_files import read_text
@@ -127,7 +127,15 @@ class RunFolder:
 
     def save(self, weights: Weights | PaperWeights, state: Mapping[str, Any]) -> None:
         """Write a checkpoint and its policy, each whole or not at all."""
+        self.save_checkpoint(state)
+        self.save_policy(weights)
+
+    def save_checkpoint(self, state: Mapping[str, Any]) -> None:
+        """Write a checkpoint alone, whole or not at all."""
         write_plain(state, self.checkpoint_file)
+
+    def save_policy(self, weights: Weights | PaperWeights) -> None:
+        """Write a policy alone, whole or not at all."""
         save(weights, self.path / POLICY_FILE)
 
     def checkpoint(self) -> dict[str, Any]:

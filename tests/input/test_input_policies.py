@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.policies.learnt import dl2
 from dl2_scheduler.policies.learnt.array_files import MOST_BYTES
 from dl2_scheduler.policies.learnt.features import KNOTS, SLOT_FEATURES, width
-from dl2_scheduler.policies.learnt.paper_weights import paper_shapes
+from dl2_scheduler.policies.learnt.paper.weights import paper_shapes
 from dl2_scheduler.policies.learnt.weights import shapes
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern, generate

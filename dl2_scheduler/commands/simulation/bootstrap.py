@@ -16,7 +16,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import new_progress
 from dl2_scheduler.commands.simulation.simulated import CostOptions, SpeedTable, known_speeds
-from dl2_scheduler.policies.learnt.paper_weights import MOST_PLACES
+from dl2_scheduler.policies.learnt.paper.weights import MOST_PLACES
 from dl2_scheduler.policies.learnt_names import DL2
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.sim.arrivals import Pattern
@@ -49,6 +49,9 @@ def bootstrap(
     teacher: Annotated[str | None, typer.Option(help="The policy to imitate; a wrong one lists them [drf].")] = None,
     history: Annotated[Path | None, typer.Option(help="Recorded decisions to imitate instead.")] = None,
     network: Annotated[NetworkKind, typer.Option(help="Ours, which jobs share, or the paper's.")] = NetworkKind.SHARED,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="Imitate nobody: the paper's network, with random weights.")
+    ] = False,
     places: Annotated[int, typer.Option(min=1, max=MOST_PLACES, help="Jobs that the paper's network sees.")] = 20,
     clusters: Annotated[str, typer.Option(help="Clusters to learn on, joined by spaces.")] = _CLUSTERS,
     pattern: Annotated[list[Pattern] | None, typer.Option(help="Of arrivals; may repeat [google].")] = None,
@@ -72,6 +75,8 @@ def bootstrap(
 
     if teacher and history:
         raise BadInput("--teacher and --history: give one of them")
+    if untrained and (teacher or history or network is not NetworkKind.PAPER):
+        raise BadInput("--untrained is for --network paper, without --teacher and --history")
     cost, known = costs.cost, known_speeds(speeds)
     patterns = tuple(pattern or (Pattern.GOOGLE,))
     lessons = Lessons(_nodes(clusters), jobs, patterns, seed, cost=cost)
@@ -81,7 +86,10 @@ def bootstrap(
     of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost), "seed": seed}
     run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), told | of_lessons)
     with new_progress() as progress:
-        times = run.of_history(history, progress.tell) if history else run.of_teacher(teacher, progress.tell)
+        if untrained:
+            times = run.of_nobody()
+        else:
+            times = run.of_history(history, progress.tell) if history else run.of_teacher(teacher, progress.tell)
     show(_table(clusters.split(), times))
     say(f"Mean completion times in slots, on sequences that were not imitated. Use it as --policy dl2:{out}")
 
@@ -130,15 +138,28 @@ class _Run:
                 return bootstrap_shared(*common, self.folder, tell)
             return bootstrap_paper(*common, self.network, self.folder, tell)
 
+    def of_nobody(self) -> Mapping[str, Sequence[float]]:
+        from dl2_scheduler.learning.paper.bootstrap import untrained
+
+        assert self.network is not None, "checked where the options are"
+        with self._begun(teacher=""):
+            untrained(self.network, self.speeds.models, self.lessons.seed, self.folder)
+            return self._judged()
+
     def of_history(self, path: Path, tell: "Tell") -> Mapping[str, Sequence[float]]:
-        from dl2_scheduler.learning.recorded import judged, learn_history, models_of
+        from dl2_scheduler.learning.recorded import learn_history, models_of
 
         history = read_history(path)
         models = sorted({*self.speeds.models, *models_of(history)})
         with self._begun(history=str(path)):
             learn_history(history, models, self.network, self.settings.epochs, self.lessons.seed, self.folder, tell)
-            policy = make_policy(f"{DL2}{self.folder.path}", self.speeds)
-            return {"policy": judged(policy, self.lessons, self.speeds, self.settings.validation)}
+            return self._judged()
+
+    def _judged(self) -> Mapping[str, Sequence[float]]:
+        from dl2_scheduler.learning.recorded import judged
+
+        policy = make_policy(f"{DL2}{self.folder.path}", self.speeds)
+        return {"policy": judged(policy, self.lessons, self.speeds, self.settings.validation)}
 
     @contextmanager
     def _begun(self, **source: str) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """This module is `dl2 learn`: it improves a bootstrapped policy by online reinforcement learning."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +37,9 @@ def learn(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the learning that RUN holds.")] = False,
     minutes: Annotated[float, typer.Option(min=0.0, max=_MOST_MINUTES, help="From now on.")] = 30.0,
     updates: Annotated[int | None, typer.Option(min=1, help="In all; whichever comes first.")] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="The paper's network learns as its published code does.")
+    ] = False,
 ) -> None:
     """Improve a policy by what its own decisions lead to, on simulated clusters."""
     from dl2_scheduler.learning.run_folder import RunFolder  # torch takes seconds to import
@@ -48,17 +51,20 @@ def learn(
         raise BadInput(f"{start} holds {'no' if resume else 'some'} learning: {wanted}")
     if resume and out is not None:
         raise BadInput("--resume goes on in the folder of the run: leave out --out")
+    if published and (resume or told["network"] != NetworkKind.PAPER):
+        raise BadInput("--published is for the start of learning of dl2 bootstrap --network paper")
     if not resume:
         before.checkpoint()  # what is wrong is told before anything is written
     folder = before if out is None else RunFolder(out)
     with folder.held():
-        run = _run(told, before, None) if resume else _begun(told, before, folder)
+        run = _run(told, before, None) if resume else _begun(told, before, folder, published)
         _improve(run, folder, 60 * minutes, updates)
 
 
 def _improve(run: "Online | PaperOnline", folder: "RunFolder", seconds: float, updates: int | None) -> None:
     """Go on with a run, in its folder, which is held, and say what came of it."""
     from dl2_scheduler.learning.enough import Stopwatch, at_rest
+    from dl2_scheduler.learning.paper.online import PaperOnline
 
     told = folder.settings()
     with new_progress() as progress:
@@ -69,12 +75,14 @@ def _improve(run: "Online | PaperOnline", folder: "RunFolder", seconds: float, u
         progress.tell(_JUDGED, 1, 2, {})
         last = run.judge()
         progress.tell(_JUDGED, 2, 2, {})
+    best = run.best if isinstance(run, PaperOnline) else None
     table = new_table(cluster=False, before=True, now=True, difference=True)
-    for name, was, now in zip(told["clusters"], first, last, strict=True):
+    for name, was, now in zip(told["clusters"], first, best or last, strict=True):
         table.add_row(name, f"{was:.2f}", f"{now:.2f}", f"{now / was - 1:+.1%}")
     show(table)
+    of_last = f"It is the best that was judged; the last one takes {_joined(last)}. " if best else ""
     say(
-        f"{run.updates} updates. Mean completion times in slots, on sequences it did not learn from. "
+        f"{run.updates} updates. Mean completion times in slots, on sequences it did not learn from. {of_last}"
         f"Use it as --policy dl2:{folder.path}"
     )
     if told["network"] == NetworkKind.PAPER or at_rest(folder.path / "learning.csv"):
@@ -84,11 +92,18 @@ def _improve(run: "Online | PaperOnline", folder: "RunFolder", seconds: float, u
         say(lacking.sentence(folder.path))
 
 
-def _begun(told: Mapping[str, Any], before: "RunFolder", folder: "RunFolder") -> "Online | PaperOnline":
-    from dl2_scheduler.learning.online import OnlineSettings
-    from dl2_scheduler.learning.paper.settings import PaperSettings
+def _joined(times: Sequence[float]) -> str:
+    return ", ".join(f"{time:.2f}" for time in times)
 
-    settings = PaperSettings() if told["network"] == NetworkKind.PAPER else OnlineSettings()
+
+def _begun(
+    told: Mapping[str, Any], before: "RunFolder", folder: "RunFolder", published: bool
+) -> "Online | PaperOnline":
+    from dl2_scheduler.learning.online import OnlineSettings
+    from dl2_scheduler.learning.paper.settings import PUBLISHED, PaperSettings
+
+    of_paper = PUBLISHED if published else PaperSettings()
+    settings = of_paper if told["network"] == NetworkKind.PAPER else OnlineSettings()
     whole = {**told, _LEARNING: asdict(settings)}
     if folder is not before:
         whole["from"] = str(before.path)

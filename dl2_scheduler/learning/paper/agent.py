@@ -9,10 +9,11 @@ from dl2_scheduler.cluster.interfaces import Cluster, JobOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.learning.paper.experience import Floats, PaperExperience
 from dl2_scheduler.policies.learnt.actions import STOP, Ints
-from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, row_width, slot_of, write_row
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.paper import NOT_FORCED, allocation, fill, first_of, new_trail
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import CHANGING, Mask, Slot, row_width, slot_of, write_row
+from dl2_scheduler.policies.learnt.paper.exploration import Exploration
+from dl2_scheduler.policies.learnt.paper.policy import NOT_FORCED, allocation, fill, first_of, new_trail
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 
 
 class Agent:
@@ -40,7 +41,7 @@ class Agent:
         return self._begun
 
     def step(
-        self, weights: PaperWeights, random: np.random.Generator, epsilon: float, job_reward: bool
+        self, weights: PaperWeights, random: np.random.Generator, epsilon: float, job_reward: bool, guided: bool = False
     ) -> tuple[PaperExperience, float]:
         """Fill and run the slot that has begun; its samples, and its reward (eq. 1).
 
@@ -55,7 +56,9 @@ class Agent:
         self._begun, (now, slot) = None, begun
         trail = new_trail(slot, weights.places, True)
         draws = random.random((len(trail.actions), 2))
-        trail = first_of(trail, fill(slot, weights.layers, draws, epsilon, False, NOT_FORCED, trail))
+        trail = first_of(
+            trail, fill(slot, weights.layers, Exploration(draws, epsilon, guided), False, NOT_FORCED, trail)
+        )
         self.cluster.apply(allocation(now, slot))
         progress = progress_of(now, self.cluster.finish_slot().jobs)
         rewards = np.full(len(trail.actions), progress.sum())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +15,11 @@ from dl2_scheduler.learning.bootstrap import JUDGING, BootstrapSettings, Tell, f
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.imitation import ImitationLoss, TeacherDecisions, decisions, imitate
 from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
-from dl2_scheduler.learning.paper.networks import PaperPolicy, described
+from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue, described
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.teacher import of_grants
 from dl2_scheduler.policies.learnt.actions import Ints
-from dl2_scheduler.policies.learnt.paper import PaperDl2
+from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 
@@ -93,6 +94,25 @@ def new_policy(network: PaperNetwork, models: Sequence[str], seed: int) -> Paper
     return PaperPolicy(models, network.places, network.minimum).eval()
 
 
+def untrained(network: PaperNetwork, models: Sequence[str], seed: int, folder: RunFolder) -> None:
+    """Write a policy and a value network of small random weights, from which pure online learning starts (figure 10).
+
+    Args:
+        network: the size of it.
+        models: types that it is to know.
+        seed: of the weights.
+        folder: begun.
+    """
+    policy, value = new_policy(network, models, seed), PaperValue(len(models), network.places)
+    policy.begin_small()
+    value.begin_small()
+    _save(policy, folder, value=value.state_dict())
+
+
+def _save(policy: PaperPolicy, folder: RunFolder, **more: Any) -> None:
+    folder.save(policy.weights(), {**described(policy), "policy": policy.state_dict(), "updates": 0, **more})
+
+
 def learn(
     policy: PaperPolicy,
     lesson: TeacherDecisions,
@@ -114,7 +134,7 @@ def learn(
         tell: see `Tell`.
     """
     follow(imitate(policy, lesson, epochs, seed, loss), epochs, folder, tell)
-    folder.save(policy.weights(), {**described(policy), "policy": policy.state_dict(), "updates": 0})
+    _save(policy, folder)
 
 
 def observed(teacher: AllocationPolicy, cluster: SimulatedCluster) -> Iterator[tuple[Snapshot, Ints]]:

@@ -13,9 +13,10 @@ from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.paper.networks import PaperPolicy
 from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER, Ints
-from dl2_scheduler.policies.learnt.batched import slot_of
-from dl2_scheduler.policies.learnt.paper import NO_DRAWS, fill, new_trail
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import slot_of
+from dl2_scheduler.policies.learnt.paper.exploration import BEST
+from dl2_scheduler.policies.learnt.paper.policy import fill, new_trail
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 
 LEARNING_RATE = 0.005
 _BATCH = 256
@@ -59,7 +60,7 @@ def decisions(
         slot = slot_of(FreeResources(now, NodeRule.SPREAD), weights.models, weights.minimum)
         forced = beyond_minimum(actions, len(now.jobs)) if weights.minimum else actions
         trail = new_trail(slot, weights.places, True)
-        count = fill(slot, weights.layers, NO_DRAWS, 0.0, True, forced, trail)
+        count = fill(slot, weights.layers, BEST, True, forced, trail)
         chosen = random.permutation(count)[:kept]
         parts.append(TeacherDecisions(trail.states[chosen], trail.masks[chosen], trail.actions[chosen]))
     return TeacherDecisions(*(np.concatenate(each) for each in zip(*parts, strict=True)))

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from dl2_scheduler.learning.plain import whole
 from dl2_scheduler.policies.learnt.actions import ACTIONS
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
-from dl2_scheduler.policies.learnt.batched import row_width
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.paper_weights import MOST_PLACES, PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import row_width
+from dl2_scheduler.policies.learnt.paper.weights import MOST_PLACES, PaperWeights
 
 PAPER = "paper"
 """What a checkpoint of this network has as its "network"."""
+
+_SMALL = 0.02  # standard deviation of first weights, cut at twice that
 
 _LEAST_VARIANCE = 1e-3  # a unit that was never above 0 while imitating must not explode when it first is
 
@@ -36,6 +38,12 @@ class _Twin(nn.Module):
         self.first_norm = nn.BatchNorm1d(units, eps=_LEAST_VARIANCE)
         self.second_norm = nn.BatchNorm1d(units, eps=_LEAST_VARIANCE)
         self.out = nn.Linear(units, outputs)
+
+    def begin_small(self) -> None:
+        """Draw small weights, as the published code does: all actions are nearly as probable as each other at first."""
+        for layer in (self.first, self.second, self.out):
+            nn.init.trunc_normal_(layer.weight, std=_SMALL, a=-2 * _SMALL, b=2 * _SMALL)
+            nn.init.zeros_(layer.bias)
 
     def forward(self, states: Tensor) -> Tensor:
         """Compute the outputs, (samples, outputs), of states, (samples, J, row_width)."""

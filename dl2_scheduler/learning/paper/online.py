@@ -1,7 +1,7 @@
 """Online learning as the paper has it: one update a slot, in one cluster or in several (DL2, sections 4.3 and 6.5)."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +14,14 @@ from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.agent import Agent
 from dl2_scheduler.learning.paper.experience import Floats, PaperExperience, Replay
 from dl2_scheduler.learning.paper.judging import MOST_SLOTS, cluster_of, completion_time
-from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue, described, policy_of
+from dl2_scheduler.learning.paper.networks import PaperValue, described, policy_of
 from dl2_scheduler.learning.paper.policy_gradient import Networks, PaperLearner
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.plain import restored, whole
 from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
-from dl2_scheduler.policies.learnt.batched import row_width
-from dl2_scheduler.policies.learnt.paper import PaperDl2
+from dl2_scheduler.policies.learnt.paper.batched import row_width
+from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
@@ -30,12 +30,15 @@ _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
 class PaperOnline:
     """This is a run of online learning; every update depends on its number, the seed and the checkpoint before alone.
 
+    The policy in its folder is the best that was judged, by the mean over the clusters, since later ones may be worse
+    by far; the checkpoint is of the last update. Where none was judged the policy is the last one.
+
     Args:
         folder: begun, or with a checkpoint from which to go on.
         lessons: the episodes.
         speeds: of the simulated jobs.
         settings: see there.
-        start: the checkpoint of a bootstrap, or of `untrained`; None: go on from the folder's own.
+        start: the checkpoint of a bootstrap; None: go on from the folder's own.
         judged_on: speeds by which it is judged; None: the same. Offline learning (section 6.2) learns on an analytical
             model of the speeds, and is judged on the true ones.
     """
@@ -57,12 +60,16 @@ class PaperOnline:
         with restored(source.checkpoint_file):
             policy = policy_of(found)
             networks = Networks(policy, PaperValue(len(policy.models), policy.places))
+            if "value" in found:  # an imitation has none
+                networks.value.load_state_dict(found["value"])
             self.learner = PaperLearner(networks, settings)
             self.updates: int = 0
+            self.best: list[float] | None = None
             self._sites = [Site(number, networks, settings) for number in range(settings.agents)]
             if start is None:
                 self.learner.load_state(found)
                 self.updates = whole(found["updates"])
+                self.best = None if found["best"] is None else [float(jct) for jct in found["best"]]
                 for site, state in zip(self._sites, found["sites"], strict=True):
                     site.load_state(state)
                     self._go_on(site, state["cluster"])
@@ -100,7 +107,7 @@ class PaperOnline:
             site.begun = self.updates
             agent = site.begin(cluster_of(self._episode(site), self._lessons, self._speeds))
             site.episodes += 1
-        samples, reward = agent.step(weights, random, settings.epsilon, settings.job_reward)
+        samples, reward = agent.step(weights, random, settings.epsilon, settings.job_reward, settings.guided)
         self.learner.reward(reward)
         numbers = {"explored/reward": reward}
         batch = site.batch(samples, random)
@@ -112,18 +119,27 @@ class PaperOnline:
         return numbers
 
     def judge(self) -> list[float]:
-        """Mean completion times in slots without exploration, by cluster, on sequences that it does not learn from."""
-        policy = PaperDl2(self.learner.networks.policy.weights())
-        episodes = self._lessons.validation(self._settings.validation)
+        """Mean completion times in slots without exploration, by cluster, on sequences that it does not learn from.
+
+        The best policy so far is written to the folder.
+        """
+        weights = self.learner.networks.policy.weights()
+        policy, episodes = PaperDl2(weights), self._lessons.validation(self._settings.validation)
         times = [completion_time(cluster_of(episode, self._lessons, self._judged_on), policy) for episode in episodes]
-        return by_cluster(times, len(self._lessons.clusters))
+        judged = by_cluster(times, len(self._lessons.clusters))
+        if self.best is None or sum(judged) < sum(self.best):
+            self.best = judged
+            self._folder.save_policy(weights)
+        return judged
 
     def save(self) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint, and the policy where none was judged."""
         policy = self.learner.networks.policy
         sites = [site.state() for site in self._sites]
-        state = {**described(policy), **self.learner.state(), "updates": self.updates, "sites": sites}
-        self._folder.save(policy.weights(), state)
+        own = {"updates": self.updates, "sites": sites, "best": self.best}
+        self._folder.save_checkpoint({**described(policy), **self.learner.state(), **own})
+        if self.best is None:
+            self._folder.save_policy(policy.weights())
 
     def _episode(self, site: "Site") -> Episode:
         """Return the next episode of a site, which begins at its `begun`."""
@@ -200,18 +216,3 @@ class Site:
         if self._replay is not None:
             policy = self.networks.policy
             self._replay.load_state(state["replay"], policy.places, row_width(len(policy.models)))
-
-
-def untrained(folder: RunFolder, models: Sequence[str], places: int, minimum: bool, seed: int) -> None:
-    """Write a checkpoint of a policy that has not learnt anything, from which pure online learning starts (figure 10).
-
-    Args:
-        folder: begun.
-        models: types that it is to know.
-        places: J.
-        minimum: see `batched.slot_of`.
-        seed: of the weights.
-    """
-    torch.manual_seed(seed)
-    policy = PaperPolicy(models, places, minimum).eval()
-    folder.save(policy.weights(), {**described(policy), "policy": policy.state_dict(), "updates": 0})

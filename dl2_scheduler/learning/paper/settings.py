@@ -14,6 +14,7 @@ class PaperSettings:
         entropy: weight of the mean over all actions of -p log p, as in the published code.
         replay: samples that are kept; 0: an update takes the samples of its slot, all and no others.
         epsilon: probability that a poor state is mended (job-aware exploration); 0: never.
+        guided: explore by the published code's rule instead, see `exploration.guide`.
         value_network: False: the moving average of rewards is the baseline instead.
         job_reward: an action's reward is the progress of its own job, not of all jobs (section 6.5).
         late_types: (update, models): from which update on jobs train which models; empty: those of the lessons.
@@ -29,6 +30,7 @@ class PaperSettings:
     entropy: float = 0.1
     replay: int = 8192
     epsilon: float = 0.4
+    guided: bool = False
     value_network: bool = True
     job_reward: bool = False
     late_types: tuple[tuple[int, tuple[str, ...]], ...] = ()
@@ -36,3 +38,7 @@ class PaperSettings:
     checkpoint_every: int = 2000
     judge_every: int = 1000
     validation: int = 4
+
+
+PUBLISHED = PaperSettings(discount=0.0, guided=True, judge_every=100)
+"""What the published code does otherwise than the paper says: a slot's reward alone counts, and a rule explores."""

@@ -17,8 +17,8 @@ from dl2_scheduler.policies.learnt.actions import Ints
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_arrays, check_models, read_arrays, write_arrays
 from dl2_scheduler.policies.learnt.features import features, of_room
 from dl2_scheduler.policies.learnt.fill import filled
-from dl2_scheduler.policies.learnt.paper import PaperDl2
-from dl2_scheduler.policies.learnt.paper_weights import Layers, PaperWeights, paper_shapes
+from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
+from dl2_scheduler.policies.learnt.paper.weights import Layers, PaperWeights, paper_shapes
 from dl2_scheduler.policies.learnt.weights import ARRAYS, Weights, shapes, share_of
 
 SETTINGS_FILE = "settings.json"

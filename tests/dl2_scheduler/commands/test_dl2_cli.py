@@ -161,6 +161,22 @@ def test_learning_in_place_and_on(bootstrapped: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_learning_from_random_weights(bootstrapped: Path, tmp_path: Path) -> None:
+    run = tmp_path / "random"
+    line = f"bootstrap --out {run} --clusters 4x8cpu,8gpu --jobs 4"
+    assert invoke(f"{line} --untrained") == (
+        2, "dl2: --untrained is for --network paper, without --teacher and --history\n",
+    )  # fmt: skip
+    status, output = invoke(f"{line} --network paper --untrained")
+    assert (status, "teacher" in output) == (0, False), output
+    status, output = invoke(f"learn --from {bootstrapped} --published --out {tmp_path / 'out'}")
+    assert (status, "--published is for" in output) == (2, True), output
+    status, output = invoke(f"learn --from {run} --published --updates 2")
+    assert (status, "It is the best that was judged" in output) == (0, True), output
+    assert json.loads((run / "settings.json").read_text())["settings"]["online"]["guided"] is True
+
+
+@pytest.mark.slow
 def test_learning_beside_the_run_that_it_is_from(bootstrapped: Path, tmp_path: Path) -> None:
     before = (bootstrapped / "policy.npz").read_bytes()
     out = tmp_path / "out"

@@ -13,7 +13,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.gym.episode import EpisodeSettings
-from dl2_scheduler.policies.learnt.batched import Filling
+from dl2_scheduler.policies.learnt.paper.batched import Filling
 from dl2_scheduler.sim.simulator import run
 from tests.paths import ROOT
 

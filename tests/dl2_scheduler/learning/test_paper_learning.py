@@ -26,7 +26,7 @@ from dl2_scheduler.learning.paper.networks import PaperPolicy, PaperValue
 from dl2_scheduler.learning.paper.policy_gradient import Networks, PaperLearner, losses
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER
-from dl2_scheduler.policies.learnt.batched import row_width
+from dl2_scheduler.policies.learnt.paper.batched import row_width
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -205,6 +205,32 @@ def test_every_inference_of_a_slot_gets_its_reward(job_reward: bool) -> None:
         begun = agent.begin(weights)
         assert begun is not None
         assert samples.following[0, 0, -1] == pytest.approx(begun[1].counts[0, 0] / 16)
+
+
+def test_guided_exploration_gives_twice_as_many_servers_as_workers() -> None:
+    jobs = [Job(number, 0.0, "dssm", 9900.0, 349.0, {"cpu": 2}, {"cpu": 2}) for number in range(3)]
+    policy = networks_of().policy
+    policy.begin_small()
+    counts = {}
+    for guided in (False, True):
+        samples = Agent(SimulatedCluster(jobs, NODES, SPEEDS)).step(
+            policy.weights(), np.random.default_rng(1), 0.0, False, guided
+        )[0]
+        kinds = samples.actions[samples.actions < OUTPUTS - 1] % ACTIONS
+        counts[guided] = (kinds == WORKER).sum(), (kinds == SERVER).sum()
+    assert counts[True][1] >= 2 * counts[True][0]
+    assert counts[False][1] < 2 * counts[False][0]
+
+
+def test_small_weights_make_all_actions_alike() -> None:
+    policy, samples = PaperPolicy(MODELS, PLACES), samples_of(5)
+    spread = []
+    for _ in range(2):
+        with torch.no_grad():
+            scores = policy.eval()(torch.from_numpy(samples.states))
+        spread.append(float(scores.std()))
+        policy.begin_small()
+    assert spread[1] < 0.02 < spread[0]
 
 
 def test_what_follows_is_the_next_slot_or_nothing() -> None:

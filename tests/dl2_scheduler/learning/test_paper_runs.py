@@ -13,16 +13,16 @@ from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.learning.bootstrap import BootstrapSettings
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.paper.analytic import analytical
-from dl2_scheduler.learning.paper.bootstrap import PaperNetwork, bootstrap_paper
+from dl2_scheduler.learning.paper.bootstrap import PaperNetwork, bootstrap_paper, untrained
 from dl2_scheduler.learning.paper.judging import completion_time
-from dl2_scheduler.learning.paper.online import PaperOnline, untrained
+from dl2_scheduler.learning.paper.online import PaperOnline
 from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.policies.learnt.actions import ACTIONS
-from dl2_scheduler.policies.learnt.batched import row_width
 from dl2_scheduler.policies.learnt.dl2 import load
-from dl2_scheduler.policies.learnt.paper import PaperDl2
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import row_width
+from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.shipped import shipped_speeds
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
@@ -78,6 +78,7 @@ def test_it_decides_as_its_teacher(taught: tuple[RunFolder, dict[str, list[float
         {"value_network": False},
         {"replay": 0},
         {"epsilon": 0.0},
+        {"guided": True},
         {"job_reward": True},
         {"agents": 3},
         {"late_types": ((0, MODELS[2:4]), (3, MODELS))},
@@ -93,12 +94,33 @@ def test_a_run_that_goes_on_is_as_one_that_never_stopped(
         for updates in parts:
             online(tmp_path / name, start, settings).run(1e6, updates, lambda *_: None)
             start = None
-    whole, parts_of = arrays(tmp_path / "whole"), arrays(tmp_path / "parts")
-    assert all(np.array_equal(whole[name], parts_of[name]) for name in whole)
-    assert not np.array_equal(whole["out"], arrays(taught[0].path)["out"])
+    whole, parts_of = (RunFolder(tmp_path / name).checkpoint() for name in ("whole", "parts"))
+    assert all(torch.equal(whole["policy"][name], parts_of["policy"][name]) for name in whole["policy"])
+    assert whole["best"] == parts_of["best"]
+    assert not torch.equal(whole["policy"]["out.weight"], taught[0].checkpoint()["policy"]["out.weight"])
     curves = [(tmp_path / name / "learning.csv").read_text() for name in ("whole", "parts")]
     assert curves[0] == curves[1]
     assert "judged/jct_0" in curves[0]
+
+
+@pytest.mark.slow
+def test_the_best_policy_that_was_judged_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = RunFolder(tmp_path / "start")
+    start.begin({})
+    untrained(PaperNetwork(places=PLACES), MODELS, 1, start)
+    times, judged = iter([9.0, 5.0, 7.0, 6.0]), []
+
+    def judge(cluster: SimulatedCluster, policy: PaperDl2) -> float:
+        judged.append(dict(policy._weights.arrays))
+        return next(times)
+
+    monkeypatch.setattr("dl2_scheduler.learning.paper.online.completion_time", judge)
+    settings = replace(QUICK, judge_every=2, validation=1)
+    online(tmp_path / "run", start, settings).run(1e6, 6, lambda *_: None)
+    online(tmp_path / "run", None, settings).run(1e6, 8, lambda *_: None)
+    kept = arrays(tmp_path / "run")
+    same = [all(np.array_equal(kept[name], one[name]) for name in kept) for one in judged]
+    assert same == [False, True, False, False]
 
 
 @pytest.mark.slow
@@ -122,7 +144,7 @@ def test_it_improves_within_seconds(tmp_path: Path) -> None:
     """From nothing, on jobs that are alike, of which a few fill the cluster; each slot learns from itself."""
     start, folder = RunFolder(tmp_path / "start"), RunFolder(tmp_path / "run")
     start.begin({})
-    untrained(start, ("dssm",), 4, minimum=True, seed=1)
+    untrained(PaperNetwork(places=4), ("dssm",), 1, start)
     folder.begin({})
     lessons = Lessons((NODES[:3],), jobs=3, seed=1, models=("dssm",))
     settings = replace(QUICK, learning_rate=5e-3, discount=0.0, entropy=0.0, replay=0)
@@ -135,7 +157,7 @@ def test_it_improves_within_seconds(tmp_path: Path) -> None:
 def test_what_never_ends_is_cut_off(tmp_path: Path) -> None:
     start = RunFolder(tmp_path)
     start.begin({})
-    untrained(start, MODELS, 4, minimum=False, seed=0)
+    untrained(PaperNetwork(places=4, minimum=False), MODELS, 0, start)
     arrays = dict(learning_weights(start).arrays)
     arrays["out_bias"] = np.where(np.arange(OUTPUTS) < OUTPUTS - 1, -99.0, 99.0).astype(np.float32)
     episode = LESSONS.episodes(0, 1)[0]

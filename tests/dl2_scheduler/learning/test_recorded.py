@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.learning.recorded import slot_of
 from dl2_scheduler.learning.teacher import of_counts
 from dl2_scheduler.policies.learnt.dl2 import load
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.arrivals import Pattern, generate

@@ -7,20 +7,24 @@ softmax over what is allowed. For inference the normalisation is folded into the
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled, inlined
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
-from dl2_scheduler.policies.learnt.actions import ACTIONS, NOTHING, SERVER, STOP, WORKER, Ints
-from dl2_scheduler.policies.learnt.batched import CHANGING, Mask, Slot, give, slot_of, whole, write_mask, write_row
+from dl2_scheduler.policies.learnt.actions import ACTIONS, STOP, Ints
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.paper_weights import Layers, PaperWeights
-
-Floats = NDArray[np.float64]
-
-UNEVEN = 10
-"""A job with so many times more of one role than of the other is in a poor state (section 4.3)."""
+from dl2_scheduler.policies.learnt.paper.batched import (
+    CHANGING,
+    Mask,
+    Slot,
+    give,
+    slot_of,
+    whole,
+    write_mask,
+    write_row,
+)
+from dl2_scheduler.policies.learnt.paper.exploration import BEST, Exploration, explore
+from dl2_scheduler.policies.learnt.paper.weights import Layers, PaperWeights
 
 
 class Trail(NamedTuple):
@@ -62,56 +66,6 @@ def new_trail(slot: Slot, places: int, keep: bool) -> Trail:
 
 
 @compiled
-def choose(logits: F32, mask: Mask, draw: float) -> int:
-    """Return the best action that is allowed, or one that is drawn by the softmax.
-
-    Args:
-        logits: of all actions, (3 J + 1,).
-        mask: which of them are allowed, (3 J + 1,).
-        draw: from 0 to 1: take the action that it hits; negative: take the best.
-    """
-    best = len(mask) - 1
-    for action in range(len(mask)):
-        if mask[action] and logits[action] > logits[best]:
-            best = action
-    if draw < 0:
-        return best
-    total = 0.0
-    for action in range(len(mask)):
-        if mask[action]:
-            total += np.exp(np.float64(logits[action] - logits[best]))
-    left = draw * total
-    for action in range(len(mask)):
-        if mask[action]:
-            left -= np.exp(np.float64(logits[action] - logits[best]))
-            if left < 0:
-                return action
-    return best
-
-
-@compiled
-def repair(slot: Slot, low: int, high: int, mask: Mask) -> int:
-    """Return the action that mends the first job in a poor state (section 4.3), if it is allowed; else NOTHING.
-
-    Poor is a job with workers and no server, servers and no worker, or over 10 times more of one than of the other.
-
-    Args:
-        slot: as far as it is filled.
-        low: the first job of the batch.
-        high: the job behind its last.
-        mask: which actions are allowed, (3 J + 1,).
-    """
-    for job in range(low, high):
-        workers, servers = slot.counts[job]
-        at = (job - low) * ACTIONS
-        if workers > UNEVEN * servers and mask[at + SERVER]:
-            return at + SERVER
-        if servers > UNEVEN * workers and mask[at + WORKER]:
-            return at + WORKER
-    return NOTHING
-
-
-@compiled
 def _next_forced(forced: Ints, cursor: int, low: int, high: int, mask: Mask) -> int:
     """Return the index, from `cursor` on, of the next teacher's action that this batch allows, or their count."""
     while cursor < len(forced):
@@ -143,15 +97,13 @@ class _View(NamedTuple):
 
 
 @compiled
-def fill(slot: Slot, layers: Layers, draws: Floats, epsilon: float, teacher: bool, forced: Ints, trail: Trail) -> int:
+def fill(slot: Slot, layers: Layers, explored: Exploration, teacher: bool, forced: Ints, trail: Trail) -> int:
     """Fill a slot, batch by batch; the number of inferences.
 
     Args:
         slot: at its start.
         layers: of the network.
-        draws: two uniform random numbers for each inference: of the action, and of its repair; none: the best actions
-            are taken, and nothing is repaired.
-        epsilon: probability of a repair where one is due.
+        explored: see there.
         teacher: whether the teacher decides.
         forced: its actions, job * 3 + action; those for which there is no room are left out, and then it stops.
         trail: written.
@@ -168,7 +120,7 @@ def fill(slot: Slot, layers: Layers, draws: Floats, epsilon: float, teacher: boo
     )
     count = 0
     for low in range(0, len(slot.counts), places):
-        count = _fill_batch(slot, layers, low, view, draws, epsilon, teacher, forced, trail, count)
+        count = _fill_batch(slot, layers, low, view, explored, teacher, forced, trail, count)
     return count
 
 
@@ -178,8 +130,7 @@ def _fill_batch(
     layers: Layers,
     low: int,
     view: _View,
-    draws: Floats,
-    epsilon: float,
+    explored: Exploration,
     teacher: bool,
     forced: Ints,
     trail: Trail,
@@ -200,10 +151,7 @@ def _fill_batch(
             cursor += 1
         else:
             _forward(layers, view)
-            action = choose(view.logits, view.mask, draws[count, 0] if len(draws) > 0 else -1.0)
-            if len(draws) > 0 and draws[count, 1] < epsilon:
-                mended = repair(slot, low, high, view.mask)
-                action = mended if mended != NOTHING else action
+            action = explore(slot, low, high, view.mask, view.logits, explored, count)
         _note(trail, count, view, low, action)
         if action == stop:
             count += 1
@@ -262,7 +210,7 @@ def first_of(trail: Trail, count: int) -> Trail:
     )
 
 
-NO_DRAWS, NOT_FORCED = np.zeros((0, 2)), np.zeros(0, dtype=np.int64)
+NOT_FORCED = np.zeros(0, dtype=np.int64)
 
 
 def filled(
@@ -274,12 +222,12 @@ def filled(
         room: of the slot, empty; it is not changed.
         weights: of the network.
         random: draws actions; None: the best are taken, and states and masks are not kept.
-        epsilon: see `fill`.
+        epsilon: see `Exploration`.
     """
     slot = slot_of(room, weights.models, weights.minimum)
     trail = new_trail(slot, weights.places, random is not None)
-    draws = NO_DRAWS if random is None else random.random((len(trail.actions), 2))
-    count = fill(slot, weights.layers, draws, epsilon, False, NOT_FORCED, trail)
+    explored = BEST if random is None else Exploration(random.random((len(trail.actions), 2)), epsilon, False)
+    count = fill(slot, weights.layers, explored, False, NOT_FORCED, trail)
     return slot, first_of(trail, count)
 
 

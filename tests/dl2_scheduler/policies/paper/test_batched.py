@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dl2_scheduler.cluster.free_resources import SLACK, FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, WORKER
-from dl2_scheduler.policies.learnt.batched import Filling, row_width
+from dl2_scheduler.policies.learnt.paper.batched import Filling, row_width
 from tests.dl2_scheduler.clusters import SPEEDS, job, nodes, snapshot, snapshots
 from tests.sweeps import examples
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from dl2_scheduler.policies.learnt.actions import ACTIONS
 from dl2_scheduler.policies.learnt.array_files import Shape
-from dl2_scheduler.policies.learnt.batched import row_width
 from dl2_scheduler.policies.learnt.features import F32
+from dl2_scheduler.policies.learnt.paper.batched import row_width
 
 
 class Layers(NamedTuple):

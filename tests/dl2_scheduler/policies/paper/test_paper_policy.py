@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.snapshot import Snapshot
-from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, SERVER, STOP, WORKER
-from dl2_scheduler.policies.learnt.batched import Filling, row_width, slot_of
+from dl2_scheduler.policies.learnt.actions import ACTIONS, BOTH, NOTHING, SERVER, STOP, WORKER
 from dl2_scheduler.policies.learnt.dl2 import load, save
-from dl2_scheduler.policies.learnt.paper import NO_DRAWS, NOT_FORCED, PaperDl2, choose, fill, filled, new_trail, repair
-from dl2_scheduler.policies.learnt.paper_weights import PaperWeights
+from dl2_scheduler.policies.learnt.paper.batched import Filling, row_width, slot_of
+from dl2_scheduler.policies.learnt.paper.exploration import BEST, choose, guide, repair
+from dl2_scheduler.policies.learnt.paper.policy import NOT_FORCED, PaperDl2, fill, filled, new_trail
+from dl2_scheduler.policies.learnt.paper.weights import PaperWeights
 from dl2_scheduler.policies.registry import make_policy
 from tests.dl2_scheduler.clusters import SPEEDS, job, nodes, snapshot, snapshots
 from tests.sweeps import examples
@@ -125,6 +126,29 @@ def test_poor_states_are_mended(counts: list[tuple[int, int]], wanted: int | Non
     assert repair(slot, 0, 2, np.zeros(7, dtype=bool)) < 0, "there is no room"
 
 
+@pytest.mark.parametrize(
+    ("counts", "wanted"),
+    [
+        ([(1, 1), (1, 1)], {SERVER: 0.495, BOTH: 0.005, ACTIONS + SERVER: 0.2475, ACTIONS + BOTH: 0.0025}),
+        ([(1, 3), (1, 1)], {ACTIONS + SERVER: 0.495, ACTIONS + BOTH: 0.005}),
+        ([(1, 3), (2, 5)], {}),
+        ([(0, 0), (2, 5)], {SERVER: 0.495, BOTH: 0.005}),
+        ([(1, 9), (4, 9)], {WORKER: 0.25, BOTH: 0.25}),
+        ([(1, 5), (4, 9)], {WORKER: 0.1, BOTH: 0.1}),  # with thresholds of 3 and 4 out of 3 to 7
+        ([(1, 3), (7, 15)], {WORKER: 1 / 3, BOTH: 1 / 3}),  # 5 times as many tasks, with thresholds of 3 and 4
+    ],
+)
+def test_the_rule_of_the_published_code(counts: list[tuple[int, int]], wanted: dict[int, float]) -> None:
+    now = snapshot([job(number, max_workers=16, max_servers=16) for number in range(2)], nodes({"cpu": 99}))
+    slot = slot_of(FreeResources(now), MODELS)
+    slot.counts[:] = counts
+    free = np.ones(7, dtype=bool)
+    found = [guide(slot, 0, 2, free, draw) for draw in (np.arange(20_000) + 0.5) / 20_000]
+    parts = {action: found.count(action) / len(found) for action in range(6)}
+    assert parts == pytest.approx({**dict.fromkeys(range(6), 0.0), **wanted}, abs=0.002)
+    assert guide(slot, 0, 2, np.zeros(7, dtype=bool), 0.1) == NOTHING, "there is no room"
+
+
 def test_exploration_is_job_aware() -> None:
     """Without a minimum, jobs get both roles sooner or later."""
     now = snapshot([job(number, max_workers=8, max_servers=8) for number in range(3)], nodes({"cpu": 16}))
@@ -144,12 +168,12 @@ def test_what_a_teacher_does_is_done_but_for_what_does_not_fit() -> None:
     slot = slot_of(FreeResources(snapshot(jobs, nodes({"cpu": 12}))), MODELS)
     trail = new_trail(slot, PLACES, True)
     forced = np.array([3 * ACTIONS + BOTH, SERVER, SERVER, ACTIONS + BOTH, 2 * ACTIONS + WORKER])
-    count = fill(slot, weights.layers, NO_DRAWS, 0.0, True, forced, trail)
+    count = fill(slot, weights.layers, BEST, True, forced, trail)
     stop = PLACES * ACTIONS
     assert trail.actions[:count].tolist() == [SERVER, 2 * ACTIONS + WORKER, stop, BOTH, stop]
     assert slot.counts.tolist() == [[1, 2], [0, 0], [2, 1], [2, 2]]
     empty = slot_of(FreeResources(snapshot([], nodes({"cpu": 12}))), MODELS)
-    assert fill(empty, weights.layers, NO_DRAWS, 0.0, True, NOT_FORCED, new_trail(empty, PLACES, True)) == 0
+    assert fill(empty, weights.layers, BEST, True, NOT_FORCED, new_trail(empty, PLACES, True)) == 0
 
 
 def test_in_files(tmp_path: Path) -> None:
