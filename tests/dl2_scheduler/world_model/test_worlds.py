@@ -99,7 +99,7 @@ def test_a_day_has_the_jobs_and_the_gaps_of_the_past(observed):
     arrivals = [each.arrival for each in day]
     assert len({each.id for each in day}) == len(day) == 30
     assert {each.model for each in day} == {"a", "b", "c"}
-    assert set(np.round(np.diff(arrivals), 6)) == {0.0, 50.0, 60.0}, "two came at once; the last slot began with the third"
+    assert set(np.round(np.diff(arrivals), 6)) == {0.0, 50.0, 60.0}, "two came at once; a slot ends the past"
     assert len(drawn_day(observed.jobs.by_key.values(), observed.now + SLOT, 30, 60.0, np.random.default_rng(0))) < 5
 
 
