@@ -76,13 +76,13 @@ def test_what_comes_true_is_learnt_from_once_also_after_a_restart(history, recor
     history.happened(SlotOutcome(0, done, (), 0.0, SLOT))
     again = forecaster(history, records)
     again.catch_up()
-    ends = again.calibrations[EventKind.END]._scores
+    ends = again.calibrations[EventKind.END].scores
     assert len(ends) == 1
-    assert list(records.calibration(EventKind.END)._scores) == list(ends)
+    assert records.calibration(EventKind.END).scores == ends
     history.decided(1e9 + SLOT, "fifo", Snapshot(1, SLOT, NODES, states[1:]), Allocation({"a2": Grant(4, 4)}))
     history.happened(SlotOutcome(1, (JobOutcome("a2", 4, 4, 1.0, None, since=SLOT + 7.0),), (), SLOT, 2 * SLOT))
     again.catch_up()
-    ((*_, score),) = again.calibrations[EventKind.START]._scores
+    (score,) = again.calibrations[EventKind.START].scores
     assert records.came_true(EventKind.START, "a2", 2.0, 1e9) == [], "it has come true already"
     assert abs(score) < 3.0
 
