@@ -143,11 +143,13 @@ class KnownSpeeds:
 def with_known_speeds(policy: AllocationPolicy, fitted: FittedSpeeds) -> AllocationPolicy:
     """Let a policy that fits speeds know those that a cluster's jobs have reported; others stay as they are.
 
+    One that hopes for more where nobody has reported would hope for ever in a future that teaches it nothing: it is
+    played as it decides when it has found out.
+
     Args:
         policy: a new one.
         fitted: to the reports.
     """
-    own = getattr(policy, "speeds", None)
-    if isinstance(own, FittedSpeeds):
-        vars(policy)["speeds"] = KnownSpeeds(fitted.as_hopeful_as(own))
+    if isinstance(getattr(policy, "speeds", None), FittedSpeeds):
+        vars(policy)["speeds"] = KnownSpeeds(fitted)
     return policy
