@@ -97,7 +97,7 @@ def _future(
     drawn = [*world.present, *world.later]
     cluster.lanes.speed_factor[0] = [each.factor for each in drawn]
     cluster.lanes.epochs[0] = [each.epochs for each in drawn]
-    return SimulatedFuture(cluster, policy)
+    return SimulatedFuture(cluster, policy, observed.waited)
 
 
 def _played(
@@ -112,8 +112,8 @@ def _played(
             return None
         before, present = present, lanes.present
         if (present != before).any() or (lanes.slot - asked) * _ASKED_AGAIN > lanes.slot:
-            future.slot(rule, decided if lanes.slot == PRESENT else None)
             asked = lanes.slot
+            future.slot(rule, decided if asked == PRESENT else None)
         else:
             future.same_slot()
         begun = (lanes.workers[0, :jobs] > 0) & np.isinf(starts)

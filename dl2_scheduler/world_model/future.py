@@ -27,7 +27,7 @@ class SimulatedFuture:
     Attributes:
         cluster: the simulated cluster, at first at the present.
         policy: the policy that decides.
-        waited: see `live.serve_the_waiting`, from the present on.
+        waited: see `live.serve_the_waiting`; left out: nobody has waited before the present.
     """
 
     cluster: SimulatedCluster

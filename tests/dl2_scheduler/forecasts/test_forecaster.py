@@ -16,6 +16,7 @@ from dl2_scheduler.forecasts.forecaster import Forecaster, as_line, of_line
 from dl2_scheduler.forecasts.process import ForecastObserver
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords, MadeForecast
 from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.world_model.observed import ObservedCluster
@@ -60,6 +61,16 @@ def test_a_job_that_waits_starts_when_the_one_before_it_ends(history, records):
     assert second.start.at == pytest.approx(1e9 + SLOT, abs=SLOT / 4)
     assert second.end.at > second.start.at
     assert of_line(as_line(found)) == found
+
+
+def test_a_job_that_has_waited_for_long_is_about_to_start(history, records):
+    """The policy would starve it; the live loop does not."""
+    for slot in range(MOST_SLOTS):
+        states = (JobState(wide(0, 8000.0), 2.0 * slot, slot, 4, 4), JobState(replace(wide(2, 8.0), min_workers=1)))
+        grants = Allocation({"a0": Grant(4, 4), "a2": NOTHING})
+        history.decided(1e9 + slot * SLOT, "fifo", Snapshot(slot, SLOT, NODES, states, REPORTS), grants)
+    found = forecaster(history, records).forecast()
+    assert found.by_job["a2"].start.at == pytest.approx(1e9 + MOST_SLOTS * SLOT, abs=SLOT / 2)
 
 
 def test_the_same_history_gives_the_same_forecasts(history, records, tmp_path):
