@@ -7,7 +7,6 @@ Random World, 2005; Lei et al., Distribution-Free Predictive Inference for Regre
 """
 
 import math
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -25,7 +24,7 @@ MOST_SCORES = 4000
 _ALIKE, _LEAST_ALIKE = 0.25, 300  # part of the scores that are taken for alike, and how many at least
 _SURENESS = 2.0  # how much it counts beside the reach
 _LEAST_DEVIATION = 0.1  # of the logarithm: what the simulated futures do not know
-_PRIOR = tuple(NormalDist().inv_cdf((number + 0.5) / 20) for number in range(20))  # before forecasts have come true
+_PRIOR = tuple(2 * NormalDist().inv_cdf((number + 0.5) / 20) for number in range(20))  # until enough have come true
 
 
 @dataclass(frozen=True)
@@ -89,12 +88,19 @@ class Calibration:
     """
 
     def __init__(self, scores: Iterable[tuple[RawForecast, float]] = ()):
-        self._scores: deque[tuple[float, float, float]] = deque(maxlen=MOST_SCORES)  # what it is like, and its score
+        self._ring = np.empty((MOST_SCORES, 3))  # of each what it is like, and its score
+        self._seen = 0
         for raw, score in scores:
             self.observe(raw, score)
 
     def __len__(self) -> int:
-        return len(self._scores)
+        return min(self._seen, MOST_SCORES)
+
+    @property
+    def scores(self) -> list[float]:
+        """The scores that are known, in no order."""
+        found: list[float] = self._ring[: len(self), 2].tolist()
+        return found
 
     def observe(self, raw: RawForecast, score: float) -> None:
         """Take the score of a forecast that has come true.
@@ -103,16 +109,19 @@ class Calibration:
             raw: the forecast.
             score: see `RawForecast.score`.
         """
-        self._scores.append((*raw.likeness, score))
+        self._ring[self._seen % MOST_SCORES] = (*raw.likeness, score)
+        self._seen += 1
 
     def seconds(self, raw: RawForecast, levels: Iterable[float]) -> list[float]:
         """Return the seconds before which an event comes about with these chances."""
-        known = np.array(self._scores).reshape(-1, 3)
+        known = self._ring[: len(self)]
         count = max(_LEAST_ALIKE, int(len(known) * _ALIKE))
-        if count < len(known):
+        if len(known) < count:
+            scores = np.array([*_PRIOR, *known[:, 2]])
+        else:
             far = ((known[:, :2] - raw.likeness) ** 2).sum(axis=1)
-            known = known[np.argpartition(far, count)[:count]]
-        quantiles = np.quantile([*_PRIOR, *known[:, 2]], list(levels))
+            scores = known[np.argpartition(far, count - 1)[:count], 2]
+        quantiles = np.quantile(scores, list(levels))
         return [raw.with_score(float(score)) for score in quantiles]
 
     def expected(self, raw: RawForecast, now: float) -> ExpectedTime:

@@ -97,7 +97,7 @@ def _future(
     drawn = [*world.present, *world.later]
     cluster.lanes.speed_factor[0] = [each.factor for each in drawn]
     cluster.lanes.epochs[0] = [each.epochs for each in drawn]
-    return SimulatedFuture(cluster, policy, observed.cost.start)
+    return SimulatedFuture(cluster, policy, observed.cost.start, observed.waited)
 
 
 def _played(
@@ -112,8 +112,8 @@ def _played(
             return None
         before, present = present, lanes.present
         if (present != before).any() or (lanes.slot - asked) * _ASKED_AGAIN > lanes.slot:
-            future.slot(rule, decided if lanes.slot == PRESENT else None)
             asked = lanes.slot
+            future.slot(rule, decided if asked == PRESENT else None)
         else:
             future.same_slot()
         begun = (lanes.workers[0, :jobs] > 0) & np.isinf(starts)
@@ -143,11 +143,13 @@ class KnownSpeeds:
 def with_known_speeds(policy: AllocationPolicy, fitted: FittedSpeeds) -> AllocationPolicy:
     """Let a policy that fits speeds know those that a cluster's jobs have reported; others stay as they are.
 
+    One that hopes for more where nobody has reported would hope for ever in a future that teaches it nothing: it is
+    played as it decides when it has found out.
+
     Args:
         policy: a new one.
         fitted: to the reports.
     """
-    own = getattr(policy, "speeds", None)
-    if isinstance(own, FittedSpeeds):
-        vars(policy)["speeds"] = KnownSpeeds(fitted.as_hopeful_as(own))
+    if isinstance(getattr(policy, "speeds", None), FittedSpeeds):
+        vars(policy)["speeds"] = KnownSpeeds(fitted)
     return policy

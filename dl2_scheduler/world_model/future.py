@@ -28,7 +28,7 @@ class SimulatedFuture:
         cluster: the simulated cluster, at first at the present.
         policy: the policy that decides.
         start_seconds: how long a job takes to start there, as the live loop knows it.
-        waited: see `live.serve_the_waiting`, from the present on.
+        waited: see `live.serve_the_waiting`; left out: nobody has waited before the present.
     """
 
     cluster: SimulatedCluster

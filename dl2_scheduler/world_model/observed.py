@@ -9,6 +9,7 @@ from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.replay.costs import costs_of
 from dl2_scheduler.replay.measured import MeasuredSpeeds
@@ -33,6 +34,7 @@ class ObservedCluster:
         fitted: speeds, fitted to what jobs reported.
         samples: samples of an epoch, by type, as the type's last job told them.
         jobs: what its jobs have shown.
+        waited: how long jobs have waited when the last slot begins; see `live.serve_the_waiting`.
         last: the last slot; None: there is none yet.
     """
 
@@ -40,6 +42,7 @@ class ObservedCluster:
         self.fitted = FittedSpeeds()
         self.samples: dict[str, float] = {}
         self.jobs = KnownJobs()
+        self.waited: Waited = {}
         self.last: RecordedSlot | None = None
         self._latest: deque[RecordedSlot] = deque(maxlen=_TIMED)
         self._history = history
@@ -84,6 +87,8 @@ class ObservedCluster:
         for slot in self._history.slots(after=self._ended):
             number = slot.snapshot.slot
             if self.last is None or number > self.last.snapshot.slot:
+                if self.last is not None:
+                    self.waited = count_waiting(self.waited, self.last.snapshot, self.last.allocation)
                 self.fitted.observe(slot.snapshot.reports)
                 told = [state.job for state in slot.snapshot.jobs if state.job.samples_known]
                 self.samples |= {job.model: job.samples_per_epoch for job in told}

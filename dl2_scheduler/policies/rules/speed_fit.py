@@ -50,12 +50,6 @@ class FittedSpeeds:
             known[report.servers, report.workers] = count + 1, mean
             self._grids = {key: grid for key, grid in self._grids.items() if key[0] != report.model}
 
-    def as_hopeful_as(self, other: "FittedSpeeds") -> "FittedSpeeds":
-        """Return speeds fitted to the same reports, with the optimism of others."""
-        found = FittedSpeeds(other._optimism)
-        found._reports = {model: dict(known) for model, known in self._reports.items()}
-        return found
-
     def grid(self, job: Job) -> Grid:
         """See `SpeedEstimates.grid`."""
         if job.model not in self._reports:

@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.forecast import ExpectedTime, Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence
 from dl2_scheduler.commands.cluster.what_if import in_time
 from dl2_scheduler.forecasts.forecaster import Forecaster
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, ForecastRecords
+from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.service import ClusterService, Notes, serving
@@ -108,6 +110,41 @@ def test_what_is_not_the_policys_to_decide_has_no_forecast(loop, notes, clock):
     assert "forecast" not in json.loads(dl2("status", "b", "--json")[1]), "it was made for an earlier job of that name"
     dl2("hold", "a")
     assert "forecast" not in json.loads(dl2("status", "a", "--json")[1])
+
+
+class PlayedObserver:
+    """Stands in for the program beside the loop: its forecasts are those of the slot that it was told of last."""
+
+    def __init__(self, folder, rule, tell):
+        self.folder, self.tell, self.forecasts = folder, tell, {}
+
+    def before(self, slot):
+        self.tell(self.forecasts)
+
+    def after(self, slot):
+        self.forecasts = forecast(self.folder)
+
+    def close(self):
+        self.tell("closed")
+
+
+def test_who_serves_forecasts(serve, clock, tmp_path, monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.commands.cluster.driving.ForecastObserver", PlayedObserver)
+    cluster, told = serve("1x4"), []
+    cluster.desk.submit(document("a"), Path())
+    with (
+        closing(History(tmp_path / HISTORY_FILE)) as history,
+        driven(
+            cluster, cluster.desk, history, tmp_path, Driving("drf", guard=None), tell_forecasts=told.append
+        ) as loop,
+    ):
+        loop.slot()
+        with ClusterClient(tmp_path) as client:
+            made = client.status("a").forecast.made
+        loop.slot()
+    assert made > 0.0
+    assert [set(each) for each in told[:2]] == [set(), {"a"}]
+    assert told[2] == "closed"
 
 
 def test_a_dry_run_says_when_and_submits_nothing(loop, tmp_path):

@@ -59,7 +59,7 @@ def test_the_help_lists_every_command_in_its_order() -> None:
     assert status == 0
     assert " ".join(line.split()[0] for line in listed) == (
         "simulate evaluate bootstrap figure fit learn learn-chic learn-agents learn-placement serve submit jobs status "
-        "why top logs hold release scale stop trace policy"
+        "why top what-if logs hold release scale stop trace policy"
     )
     assert "torch" not in modules
 

@@ -37,22 +37,22 @@ def test_intervals_hold_as_often_as_they_say_however_wrong_the_futures_are(facto
     """The futures are off by a factor, and three times too sure of themselves."""
     random = np.random.default_rng(5)
     calibration, held = Calibration(), []
-    for number in range(6000):
+    for number in range(2500):
         raw = RawForecast(float(random.uniform(300.0, 9000.0)), 0.2, SLOT)
         actual = (raw.seconds + SLOT) * factor * math.exp(random.normal(0.0, 0.6)) - SLOT
-        if number >= 2000:
+        if number >= 500:
             low, middle, high = calibration.seconds(raw, (LOW, MIDDLE, HIGH))
             held.append((actual <= low, actual <= middle, actual <= high))
         calibration.observe(raw, raw.score(actual))
     assert np.mean(held, axis=0) == pytest.approx((LOW, MIDDLE, HIGH), abs=0.03)
 
 
-def test_before_any_forecast_has_come_true_the_ensemble_is_believed():
+def test_before_any_forecast_has_come_true_the_ensemble_is_believed_half():
     raw = RawForecast(600.0, 0.2, SLOT)
     expected = Calibration().expected(raw, 1e9)
     assert expected.at == pytest.approx(1e9 + 600.0)
-    assert expected.low == pytest.approx(1e9 + 660.0 * math.exp(-1.28 * raw.scale) - SLOT, abs=20.0)
-    assert expected.high == pytest.approx(1e9 + 660.0 * math.exp(1.28 * raw.scale) - SLOT, abs=20.0)
+    assert expected.low == pytest.approx(1e9 + 660.0 * math.exp(-2.56 * raw.scale) - SLOT, abs=30.0)
+    assert expected.high == pytest.approx(1e9 + 660.0 * math.exp(2.56 * raw.scale) - SLOT, abs=60.0)
 
 
 def test_near_and_far_forecasts_are_corrected_each_by_their_like():

@@ -1,0 +1,89 @@
+"""What would become of a simulated cluster's jobs otherwise."""
+
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Node
+from dl2_scheduler.forecasts.calibration import Calibration
+from dl2_scheduler.forecasts.outlook import AS_IT_IS, Outlook, Supposition, later_by, with_nodes, without_nodes
+from dl2_scheduler.forecasts.records import EventKind
+from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.policies.registry import make_live_policy
+from tests.dl2_scheduler.learning.test_live_learning import SLOT, job, live
+
+SLOTS = 6
+NAMES = [str(job(number, 0.0).id) for number in range(10)]
+NOW = 1e9 + (SLOTS - 1) * SLOT + 10.0
+UNCORRECTED = {kind: Calibration() for kind in EventKind}
+MORE = replace(job(0, 0.0), id="new", samples_per_epoch=UNKNOWN_SAMPLES)
+
+
+@pytest.fixture
+def history(tmp_path):
+    """Six slots under DRF; 12 task slots, and jobs that take as much as they get."""
+    with closing(History(tmp_path / HISTORY_FILE)) as found:
+        loop, _, _ = live(found, tmp_path)
+        for _ in range(SLOTS):
+            loop.slot()
+        yield found
+
+
+def outlook(history, active=NAMES, now=NOW):
+    return Outlook(history, UNCORRECTED, make_live_policy, active, now)
+
+
+def test_one_job_more_makes_others_end_later(history):
+    asked = outlook(history)
+    before, after = asked.asked(), asked.asked(Supposition(job=MORE))
+    assert asked.now == NOW - 10.0, "the slot that has been decided"
+    assert after["new"].start.at >= NOW - 10.0 + SLOT - 1.0, "it begins with the next slot"
+    assert set(after) == {*before, "new"}
+    later = later_by(before, after)
+    assert all(by > -1.0 for by in later.values())
+    assert max(later.values()) > SLOT / 2
+
+
+def test_it_costs_others_less_if_it_asks_for_less(history):
+    asked = outlook(history)
+    before = asked.asked()
+    much, little = (
+        later_by(before, asked.asked(Supposition(job=replace(MORE, max_workers=most, max_servers=most))))
+        for most in (4, 1)
+    )
+    assert sum(little.values()) < sum(much.values())
+
+
+def test_what_is_supposed_to_be_as_it_is_changes_nothing(history):
+    asked = outlook(history)
+    assert asked.asked(AS_IT_IS) == asked.asked(Supposition(policy="drf")) == outlook(history).asked()
+
+
+def test_more_nodes_help_and_fewer_do_not(history):
+    asked, before = outlook(history), outlook(history).asked()
+    more = later_by(before, asked.asked(Supposition(nodes=partial(with_nodes, more=[Node("+", {"slots": 12.0})]))))
+    assert sum(more.values()) < -SLOT / 2
+    with pytest.raises(BadInput, match="no node would be left"):
+        asked.asked(Supposition(nodes=partial(without_nodes, fewer=[Node("-", {"slots": 12.0})])))
+
+
+def test_jobs_that_have_ended_since_are_not_there(history):
+    running = list(outlook(history).asked())
+    asked = outlook(history, active=running[1:])
+    assert set(asked.asked()) == set(running[1:])
+
+
+def test_a_cluster_that_has_stood_still_begins_now(history):
+    asked = outlook(history, active=(), now=NOW + 1000.0)
+    assert asked.asked() == {}
+    (found,) = asked.asked(Supposition(job=MORE)).values()
+    assert found.made == NOW + 1000.0
+    assert found.start.at == pytest.approx(NOW + 1000.0, abs=SLOT / 2)
+
+
+def test_nothing_has_been_decided(tmp_path):
+    with closing(History(tmp_path / "other.sqlite")) as empty, pytest.raises(BadInput, match="no slot with jobs"):
+        outlook(empty)
