@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import check_minimum_fits
-from dl2_scheduler.cluster.jobs import Job, Node, check_fits
+from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import LEAST_REMAINING, JobState, Snapshot
+from dl2_scheduler.world_model.future import fits
 from dl2_scheduler.world_model.known_jobs import KnownJob
 from dl2_scheduler.world_model.observed import ObservedCluster
 
@@ -114,18 +113,3 @@ class WorldDraws:
 
     def _usable(self, job: Job) -> bool:
         return job.samples_known and fits(job, self._present.nodes)
-
-
-def only_fitting(snapshot: Snapshot) -> Snapshot:
-    """Leave out jobs that fit no node: they wait until there are others, and nobody knows when."""
-    return replace(snapshot, jobs=tuple(state for state in snapshot.jobs if fits(state.job, snapshot.nodes)))
-
-
-def fits(job: Job, nodes: Sequence[Node]) -> bool:
-    """Return whether a job can run with its minimum where nothing else does."""
-    try:
-        check_fits(job, nodes)
-        check_minimum_fits(job, nodes)
-    except BadInput:
-        return False
-    return True

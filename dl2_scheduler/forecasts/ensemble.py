@@ -12,9 +12,9 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Grid
-from dl2_scheduler.forecasts.drawn_world import HORIZON, DrawnWorld, WorldDraws, only_fitting
+from dl2_scheduler.forecasts.drawn_world import HORIZON, DrawnWorld, WorldDraws
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
-from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, speeds_of
+from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, only_fitting, speeds_of
 from dl2_scheduler.world_model.observed import ObservedCluster
 
 MEMBERS = 16

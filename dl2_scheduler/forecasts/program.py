@@ -8,6 +8,7 @@ FOLDER is the cluster's, RULE a `NodeRule`. It is told the numbers of slots, and
 
 import json
 import logging
+import math
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -22,7 +23,7 @@ from elastic_ps.system.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 10.0  # of computing, for the forecasts of a slot
+_SECONDS, _PART = 10.0, 0.25  # of computing for the forecasts of a slot, at most: in seconds, and of the slot
 
 
 def main() -> None:
@@ -34,7 +35,10 @@ def main() -> None:
         forecaster = Forecaster(history, rule, records, make_live_policy)
         for line in told():
             try:
-                found = forecaster.forecast(_SECONDS)
+                slot_seconds = forecaster.observed.slot_seconds
+                found = forecaster.forecast(
+                    _SECONDS if math.isnan(slot_seconds) else min(_SECONDS, _PART * slot_seconds)
+                )
             except Exception as error:
                 log.exception("slot %s", line)
                 print(json.dumps({"slot": int(line), "error": f"{type(error).__name__}: {error}"}), flush=True)

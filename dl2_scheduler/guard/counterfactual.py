@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Snapshot
+from dl2_scheduler.live.serve_the_waiting import NOBODY, Waited
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, speeds_of
@@ -21,6 +22,7 @@ def completion(
     cost: ScalingCost,
     rule: NodeRule,
     seconds: float,
+    waited: Waited = NOBODY,
 ) -> tuple[list[float], int]:
     """Return the mean number of slots until the present jobs end, under each policy, and the number of jobs.
 
@@ -34,6 +36,7 @@ def completion(
         cost: the cost of scaling.
         rule: the rule by which tasks find their node.
         seconds: how long to compute, for all policies together.
+        waited: how long jobs have waited before the present; left out: nobody has.
 
     Raises:
         UnfitAnswer: a policy's answer cannot be done.
@@ -42,7 +45,7 @@ def completion(
     if not snapshot.jobs:
         return [0.0 for _ in policies], 0
     speeds = speeds_of([state.job for state in snapshot.jobs], fitted)
-    futures = [SimulatedFuture(cluster_at(snapshot, speeds, cost), policy, cost.start) for policy in policies]
+    futures = [SimulatedFuture(cluster_at(snapshot, speeds, cost), each, cost.start, waited) for each in policies]
     deadline = time.monotonic() + seconds
     while not all(future.cluster.done for future in futures) and futures[0].cluster.lanes.slot < PRESENT + MOST_SLOTS:
         if time.monotonic() > deadline:

@@ -21,6 +21,7 @@ from dl2_scheduler.guard.decision import Comparison
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side_program import be_nice, told
 from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.world_model.future import only_fitting
 from dl2_scheduler.world_model.observed import ObservedCluster
 from elastic_ps.system.printable import LogLines, log_to_stderr
 
@@ -53,12 +54,14 @@ class Comparing:
             Exception: whatever the policy raises.
         """
         self._observed.catch_up()
-        now = self._observed.present
-        if now is None:
-            return None
-        players = [make_live_policy(name) for name in (policy, self._baseline)]
         observed = self._observed
-        (own, baseline), jobs = completion(now, players, observed.fitted, observed.cost, self._rule, _SECONDS)
+        if observed.present is None:
+            return None
+        now = only_fitting(observed.present)
+        players = [make_live_policy(name) for name in (policy, self._baseline)]
+        (own, baseline), jobs = completion(
+            now, players, observed.fitted, observed.cost, self._rule, _SECONDS, observed.waited
+        )
         return Comparison(now.slot, policy, own, baseline, jobs) if jobs else None
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import NodeRule, check_minimum_fits
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
-from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
@@ -123,3 +124,18 @@ def from_present(jobs: Iterable[Job], slot_seconds: float) -> list[Job]:
         slot_seconds: length of a slot.
     """
     return [replace(job, arrival=PRESENT * slot_seconds + job.arrival) for job in jobs]
+
+
+def only_fitting(snapshot: Snapshot) -> Snapshot:
+    """Leave out jobs that fit no node: they wait until there are others, and nobody knows when."""
+    return replace(snapshot, jobs=tuple(state for state in snapshot.jobs if fits(state.job, snapshot.nodes)))
+
+
+def fits(job: Job, nodes: Sequence[Node]) -> bool:
+    """Return whether a job can run with its minimum where nothing else does."""
+    try:
+        check_fits(job, nodes)
+        check_minimum_fits(job, nodes)
+    except BadInput:
+        return False
+    return True

@@ -168,6 +168,22 @@ def test_a_history_is_compared_from_its_last_slot(tmp_path):
         assert (found.slot, found.own, found.above) == (2, found.baseline, 0.0)
 
 
+def test_a_job_that_fits_no_node_is_left_out(tmp_path):
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        states = JobState(job(0, 0.0)), JobState(replace(job(1, 0.0), min_workers=4, worker={"slots": 20.0}))
+        history.decided(
+            1e9, "drf", Snapshot(0, SLOT, NODES, states), Allocation({each.job.id: Grant(0, 0) for each in states})
+        )
+        assert Comparing(history, NodeRule.SPREAD, "drf").compared("fifo").jobs == 1
+
+
+def test_futures_know_how_long_jobs_have_waited():
+    snapshot, rest = present(0.0, counts=(0, 0)), (fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+    (soon,), _ = completion(snapshot, [Starves()], *rest, {snapshot.jobs[0].job.id: WAITING_SLOTS})
+    (late,), _ = completion(snapshot, [Starves()], *rest)
+    assert late == pytest.approx(soon + WAITING_SLOTS)
+
+
 @pytest.mark.slow
 def test_the_guard_falls_back_beside_the_loop(tmp_path):
     """A policy that has learnt nothing, made worse still by the judge's settings: any future is too long."""
