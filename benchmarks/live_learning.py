@@ -223,7 +223,7 @@ class ServedSimulation:
             while not self._cluster.done:
                 outcome = loop.slot()
                 self.lived += bool(outcome.jobs)
-                self._wait(learner, outcome.slot if outcome.jobs else -1)
+                self._wait(learner, outcome.slot if outcome.jobs and self.lived > 1 else -1)  # first, none has told
                 self._summaries |= {guard.summary} - {""}
                 if len(self._cluster.ended) > len(found):
                     found.append({"slots": self._cluster.slot, "live": self._cluster.ended[-1]})

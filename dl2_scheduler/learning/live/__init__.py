@@ -1,1 +1,1 @@
-"""A program beside the scheduler learns online from a live cluster's history."""
+"""A program beside the scheduler learns in dreams of a live cluster, which it draws from that cluster's history."""

@@ -20,7 +20,7 @@ from dl2_scheduler.policies.rules.planner import Planner
 from dl2_scheduler.world_model.worlds import DreamScene, Worlds
 
 MARGIN = 0.005
-"""Part by which a proposal has to be faster than another policy, to win in a world."""
+"""Part by which a proposal has to be faster than another policy, to win in a world and on the mean."""
 MOST = 0.6
 """Part of the worlds in which a proposal has to win."""
 
@@ -54,8 +54,9 @@ class Verdict:
 
 
 def wins(own: list[float], other: list[float]) -> bool:
-    """Return whether a policy is faster than another by the margin, in most of the worlds."""
-    return float(np.mean(np.array(own) <= (1 - MARGIN) * np.array(other))) >= MOST
+    """Return whether a policy is faster than another by the margin, in most of the worlds and on the mean."""
+    needed = (1 - MARGIN) * np.array(other)
+    return bool(np.mean(own <= needed) >= MOST and np.mean(own) <= needed.mean())
 
 
 def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -> Verdict:

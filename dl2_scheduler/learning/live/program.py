@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 _BEFORE = "before-live"
 _WORLDS = 5  # that are drawn after a slot
 _PROPOSES_EVERY = 3  # updates: judging takes as long as two of them
+_YOUNG = 30  # updates, in which a run makes as many after each slot, as at first there is most to learn; then one
 
 
 class Dreaming:
@@ -62,14 +63,18 @@ class Dreaming:
         return self._dreamer.updates
 
     def dream(self) -> dict[str, Any] | None:
-        """Learn in dreams of what is known now, and propose what was learnt; None: nothing is new."""
+        """Learn in dreams of what is known now, and propose what was learnt; None: nothing is new, or known."""
         self._observed.catch_up()
         last = self._observed.last
         if last is None or last.snapshot.slot == self._slot or not last.snapshot.nodes:
             return None
+        if not self._observed.fitted.models:
+            return None  # nobody has told a speed: a dream of any would mislead
         self._slot, began = last.snapshot.slot, time.process_time()
         worlds = Worlds(self._observed, _WORLDS, np.random.default_rng([self.updates, self._slot]))
-        found: dict[str, Any] = self._dreamer.update(worlds)
+        found: dict[str, Any] = {}
+        for _ in range(_PROPOSES_EVERY if self.updates < _YOUNG else 1):
+            found = self._dreamer.update(worlds)
         self._dreamer.save()
         if self.updates % _PROPOSES_EVERY == 0:
             found |= self._propose(worlds)

@@ -39,6 +39,11 @@ class FittedSpeeds:
         self._reports: dict[str, dict[tuple[int, int], tuple[int, float]]] = {}
         self._grids: dict[tuple[str, int, int], Grid] = {}
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that have been reported."""
+        return tuple(self._reports)
+
     def observe(self, reports: Iterable[SpeedReport]) -> None:
         """See `SpeedEstimates.observe`; reports of one configuration are averaged."""
         for report in reports:

@@ -182,7 +182,8 @@ def test_a_better_policy_is_accepted_and_a_worse_one_refused(history, tmp_path):
 
 def test_a_proposal_has_to_win_by_the_margin_in_most_worlds():
     present = [20.0, 30.0, 40.0, 50.0]
-    assert Verdict({"proposal": [19.0, 29.0, 39.0, 60.0], "present": present}).accepted
+    assert Verdict({"proposal": [19.0, 29.0, 39.0, 51.0], "present": present}).accepted
+    assert not Verdict({"proposal": [19.0, 29.0, 39.0, 60.0], "present": present}).accepted
     assert not Verdict({"proposal": [19.0, 29.0, 41.0, 51.0], "present": present}).accepted
     assert not Verdict({"proposal": [19.9, 29.9, 39.9, 49.9], "present": present}).accepted
     assert not Verdict({"proposal": [10.0] * 4, "present": present, "drf": [9.0] * 4}).accepted
@@ -230,15 +231,14 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         loop._observers, heard = (learner,), listen(learner._side)
         loop.slot()
         heard.wait()
-        before = policies.for_slot().policy
         loop.slot()
         assert learner.updates > 0
         assert f"{learner.updates} updates" in learner.summary
-        assert policies.for_slot().policy is before, "no proposal was accepted yet"
-        told = {"updates": 1, "slot": 9, "core_seconds": 0.1, "verdict": "accepted: ...", "accepted": True}
-        learner._hear(told)
-        assert policies.for_slot().policy is not before
-        assert "1 of 1 proposals accepted; the last, after slot 9, was accepted: ..." in learner.summary
+        for accepted in (False, True):
+            before, proposals = policies.for_slot().policy, learner.accepted + learner.refused
+            learner._hear({"updates": 3, "slot": 9, "core_seconds": 0.1, "verdict": "...", "accepted": accepted})
+            assert (policies.for_slot().policy is before) == (not accepted)
+            assert f"of {proposals + 1} proposals accepted; the last, after slot 9, was ..." in learner.summary
         assert policies.deciding == name
         assert same(arrays(RunFolder(run.path / "before-live")), new_policy(("a", "b"), 3).weights().arrays)
         kill(learner._side)  # it may die whenever it likes
