@@ -58,3 +58,23 @@ int find_all(int (*find)(void *, void **), int64_t count, void **arrays, void **
         status = find(arrays[i], &found[i]);
     return status;
 }
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FUSED __attribute__((target_clones("arch=haswell", "default"))) /* haswell has the instruction */
+#else
+#define FUSED
+#endif
+
+/* out = a * b + c in one rounding, whatever the processor; `out` is `c`, `b`, or has nothing in common with them.
+ * `a` is one number where `a_step` is 0. */
+FUSED void fused_multiply_add(int64_t n, const float *a, int64_t a_step, const float *b, const float *c, float *out)
+{
+    if (a_step) {
+        INDEPENDENT
+        for (int64_t i = 0; i < n; i++) out[i] = fmaf(a[i], b[i], c[i]);
+    } else {
+        float factor = *a;
+        INDEPENDENT
+        for (int64_t i = 0; i < n; i++) out[i] = fmaf(factor, b[i], c[i]);
+    }
+}
