@@ -1,6 +1,6 @@
 """This module says what an adapter gives to the worker side and gets from it: no framework's type crosses this line."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -82,6 +82,9 @@ class KeyStore(Protocol):
             arrays: one for each key, its first value.
             outs: by key, one array for each device.
         """
+
+    def set_auxiliary(self, keys: Collection[str]) -> None:
+        """Say, in the rehearsal, which of the broadcast keys are auxiliary state; else it is those never pushed."""
 
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """Stage gradients for the open exchange."""

@@ -1,7 +1,7 @@
 """A `WorkerKeyStore` holds the keys of one key store of the script (see `KeyStore` in `api`)."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from typing import Any
@@ -50,6 +50,7 @@ class WorkerKeyStore:
         self._keys: dict[str, tuple[tuple[int, ...], str]] = {}  # shape and dtype of what was given to init
         self._first: dict[str, NDArray[Any]] = {}  # its values, until the job's are here
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
+        self._auxiliary: frozenset[str] | None = None  # None: what is broadcast and never pushed
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
         self._combining = False
         self._late: list[Pushpull] | None = None  # what pushpulls have asked for while gradients may be read late
@@ -79,6 +80,10 @@ class WorkerKeyStore:
         self.init(keys, arrays)
         self._parameters.update((key, list(targets)) for key, targets in zip(keys, outs, strict=True))
         self._write(zip(keys, outs, strict=True))
+
+    def set_auxiliary(self, keys: Collection[str]) -> None:
+        """See `KeyStore.set_auxiliary`."""
+        self._auxiliary = frozenset(keys)
 
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.push`."""
@@ -186,17 +191,15 @@ class WorkerKeyStore:
     # ---- for the job -----------------------------------------------------------------------------------------------
 
     def declare_rehearsed(self, pushed: frozenset[Key]) -> None:
-        """Declare what the rehearsal used. Keys that it broadcast and never pushed are auxiliary state.
+        """Declare what the rehearsal used, auxiliary state as such.
 
         Args:
             pushed: keys that the rehearsal has pushed.
         """
-        self._declare_keys(
-            [
-                self._tensor(key, auxiliary=key in self._parameters and (self._number, key) not in pushed)
-                for key in self._keys
-            ]
-        )
+        auxiliary = self._auxiliary
+        if auxiliary is None:
+            auxiliary = frozenset(key for key in self._parameters if (self._number, key) not in pushed)
+        self._declare_keys([self._tensor(key, auxiliary=key in auxiliary) for key in self._keys])
 
     @property
     def updates_locally(self) -> bool:
