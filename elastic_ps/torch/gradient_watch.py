@@ -1,0 +1,51 @@
+"""A `GradientWatch` finds gradients that the script has changed after its backward pass."""
+
+from collections.abc import Mapping
+
+import torch
+
+from elastic_ps.core.errors import ConfigurationError
+
+
+class GradientWatch:
+    """A `GradientWatch` remembers which version of each gradient the backward pass has left.
+
+    A worker has the gradient of its own samples, so what clips or scales that by its size (`clip_grad_norm_`,
+    `GradScaler`) would do something else than in one process, and nobody would see it.
+
+    Args:
+        keys: of the parameters, as in `Tensor.key`.
+    """
+
+    def __init__(self, keys: Mapping[torch.Tensor, str]):
+        self._keys = keys
+        self._left: dict[torch.Tensor, tuple[int, int]] = {}
+        for parameter in keys:
+            parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+
+    def _note(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self._left[parameter] = _version(parameter.grad)
+
+    def check(self) -> None:
+        """Refuse gradients that were changed in place; what the script has set itself is left as it is.
+
+        Raises:
+            ConfigurationError: names the first.
+        """
+        for parameter, key in self._keys.items():
+            left = self._left.get(parameter)
+            if left is None or parameter.grad is None:
+                continue
+            tensor, version = _version(parameter.grad)
+            if tensor == left[0] and version != left[1]:
+                raise ConfigurationError(
+                    f"the gradient of {key[2:]} was changed after loss.backward(). A worker has the gradient of its "
+                    "own samples only, so clip_grad_norm_, clip_grad_value_ and GradScaler do something else there "
+                    "than in one process: leave them out (torch.autocast with bfloat16 needs no GradScaler), and "
+                    "scale the loss, not the gradient"
+                )
+
+
+def _version(gradient: torch.Tensor) -> tuple[int, int]:
+    return id(gradient), gradient._version
