@@ -20,8 +20,15 @@ class GradientWatch:
     def __init__(self, keys: Mapping[torch.Tensor, str]):
         self._keys = keys
         self._left: dict[torch.Tensor, tuple[int, int]] = {}
-        for parameter in keys:
-            parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+        self._hooked: set[torch.Tensor] = set()
+        self._hook()
+
+    def _hook(self) -> None:
+        """Watch the parameters that have gradients, from now on: one that is frozen may thaw."""
+        for parameter in self._keys:
+            if parameter.requires_grad and parameter not in self._hooked:
+                parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+                self._hooked.add(parameter)
 
     def _note(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
@@ -33,6 +40,7 @@ class GradientWatch:
         Raises:
             ConfigurationError: names the first.
         """
+        self._hook()
         for parameter, key in self._keys.items():
             left = self._left.get(parameter)
             if left is None or parameter.grad is None:

@@ -3,6 +3,7 @@
 import logging
 import weakref
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import torch
@@ -13,11 +14,14 @@ from elastic_ps.torch import rules
 from elastic_ps.torch.arrays import ModelArray, TorchArray
 from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import parameter_keys, statistics, tensors_of
+from elastic_ps.torch.schedules import Schedules
+from elastic_ps.torch.states import from_torch, to_torch
 from elastic_ps.worker.script.api import KeyStore
 from elastic_ps.worker.script.worker_job import WorkerJob, current_job
 
 log = logging.getLogger(__name__)
 
+_numbers = count()
 _made: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
 
@@ -47,12 +51,15 @@ class Optimizer(torch.optim.Optimizer):
         ConfigurationError: the servers cannot run the optimizer, or hold a parameter; it says which and why.
     """
 
+    _step_supports_amp_scaling = True
+    """PyTorch's GradScaler then calls `step` in every case, with `found_inf` set."""
+
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer):
         _check_arguments(model, optimizer)
         self._store: KeyStore | None = None
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self.wrapped = optimizer
-        self.number = len(optimizers())
+        self.number = next(_numbers)
         self.steps = 0
         self._model = model
         self._share_groups()
@@ -61,6 +68,7 @@ class Optimizer(torch.optim.Optimizer):
         self._arrays: dict[str, ModelArray] = {}  # all that the store holds
         self._before: dict[str, torch.Tensor] = {}  # buffers as they were before the rehearsal
         self._watch = GradientWatch(self._keys)
+        self._schedules = Schedules((optimizer, self))
         _made.add(self)
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
@@ -77,9 +85,15 @@ class Optimizer(torch.optim.Optimizer):
                 "optimizer.step(closure) is refused, as servers cannot call it: compute the loss, call "
                 "loss.backward(), then optimizer.step()"
             )
+        if hasattr(self, "found_inf"):
+            raise ConfigurationError(
+                "GradScaler is refused: a worker that skips a step leaves the others waiting. Use "
+                "torch.autocast(device, torch.bfloat16), which needs none"
+            )
         self._share_groups()
         self._watch.check()
         self.define()
+        self._set_schedules()
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
         if not pushed:
             raise ConfigurationError("optimizer.step() without a gradient: call loss.backward() before it")
@@ -100,12 +114,45 @@ class Optimizer(torch.optim.Optimizer):
         for warning in self._store.set_optimizer(self._spec, self._hyper):
             log.warning("%s", warning)
         self._arrays = dict(tensors_of(self._model, self._of_others()))
+        if shared := [key[2:] for key in self._keys.values() if key not in self._arrays]:
+            raise ConfigurationError(f"parameter {shared[0]} is in two elastic.Optimizers; let one of them update it")
         self._before = {key: array.tensor.clone() for key, array in self._arrays.items() if not _is_parameter(array)}
         self._store.broadcast(list(self._arrays), list(self._arrays.values()), [[own] for own in self._arrays.values()])
+        if states := from_torch(self.wrapped, self._keys):
+            self._store.load_optimizer_states(states)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the groups and, collected from the servers, the states, in the wrapped optimizer's own format."""
+        found = self._store.optimizer_states() if self._store is not None else None
+        if found is not None:
+            to_torch(self.wrapped, found, self._keys)
+        return self.wrapped.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict`, or the wrapped optimizer's own, returned.
+
+        Call it in all workers: before the loop, or in one and the same batch of it. The chief's counts. A worker that
+        joins, or a script that begins again after a restore, keeps the job's states.
+
+        Args:
+            state_dict: of an optimizer of the same class, over parameters of the same shapes.
+
+        Raises:
+            ConfigurationError: it is of another optimizer than the job has.
+        """
+        self.wrapped.load_state_dict(state_dict)
+        self._share_groups()
+        if rules.translate(self.wrapped, self._keys) != self._spec:
+            raise ConfigurationError(
+                "load_state_dict: the groups to load have other settings (momentum, amsgrad and the like) than the "
+                "optimizer was made with; make it with the same ones"
+            )
+        if self._store is not None:
+            self._store.load_optimizer_states(from_torch(self.wrapped, self._keys))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, as long as the training has not begun."""
-        if hasattr(self, "wrapped"):
+        if hasattr(self, "wrapped"):  # else it is the constructor of PyTorch's class that adds
             raise ConfigurationError(
                 "add_param_group: give torch.optim's optimizer all its groups before it is wrapped in an "
                 "elastic.Optimizer; a frozen parameter may be in one, and is updated once it has gradients"
@@ -113,6 +160,15 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _set_schedules(self) -> None:
+        """Bring schedulers to where the job is."""
+        job = current_job()
+        self.wrapped._opt_called = True  # type: ignore[attr-defined]  # a scheduler of it asks whether it was
+        if job.staging.rehearsing:
+            self._schedules.rehearse()
+        elif job.place is not None and job.spec is not None:
+            self._schedules.begin_step(job.place, job.spec.steps_per_epoch)
 
     def _hyper(self, _num_update: int) -> Hyper:
         return rules.hyper(self.wrapped, self._spec)

@@ -90,7 +90,7 @@ def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
     rule = TORCH_RULES.get(spec.name)
     found = []
     for index, group in enumerate(optimizer.param_groups):
-        numbers = _numbers(group)
+        numbers = numbers_of(group)
         if rule is not None:
             numbers = {name: value for name, value in numbers.items() if name in rule.numbers}
             if numbers.get("momentum") and not spec.args.get("momentum", True):
@@ -105,7 +105,8 @@ def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
     return Hyper(groups=tuple(found))
 
 
-def _numbers(group: Group) -> dict[str, float]:
+def numbers_of(group: Group) -> dict[str, float]:
+    """Return the numbers of a parameter group by name, pairs as their parts."""
     numbers: dict[str, float] = {}
     for name, value in group.items():
         if name in _PAIRS:

@@ -101,7 +101,7 @@ class TorchNAdam(_Moments):
         """See `TorchRule.step`."""
         lr, beta1, decay = numbers["lr"], numbers["beta1"], numbers["momentum_decay"]
         mu, next_mu = _nesterov(beta1, decay, count), _nesterov(beta1, decay, count + 1)
-        product = _nesterov_product(beta1, decay, count)
+        product = nesterov_product(beta1, decay, count)
         sizes = -lr * (1.0 - mu) / (1.0 - product), -lr * next_mu / (1.0 - product * next_mu)
         correction = 1 - numbers["beta2"] ** count
 
@@ -121,8 +121,14 @@ def _nesterov(beta1: float, decay: float, count: int) -> float:
 
 
 @lru_cache(maxsize=64)
-def _nesterov_product(beta1: float, decay: float, count: int) -> float:
-    """Return the product of mu of the first `count` updates, as PyTorch has it: in float32, update by update."""
+def nesterov_product(beta1: float, decay: float, count: int) -> float:
+    """Return the product of mu of the first `count` updates, as PyTorch has it: in float32, update by update.
+
+    Args:
+        beta1: the largest mu.
+        decay: how fast mu grows, `momentum_decay`.
+        count: of updates.
+    """
     product = np.float32(1)
     for number in range(1, count + 1):
         product *= np.float32(_nesterov(beta1, decay, number))

@@ -1,6 +1,5 @@
 """The servers' rules against PyTorch's own optimizers, update by update."""
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -12,6 +11,9 @@ from elastic_ps.native import fused
 from elastic_ps.optimizers import make_rule
 
 torch = pytest.importorskip("torch")
+
+from tests.elastic_ps.optimizers.pytorch.roots import use_exact_roots  # noqa: E402
+
 optim = torch.optim
 
 ELEMENTS, UPDATES = 1031, 100
@@ -81,23 +83,10 @@ def trained(case: str, dtype: str) -> tuple[dict[str, np.ndarray], dict[str, np.
     return {"parameter": parameter.detach().numpy(), **theirs}, {"parameter": ours, **states}
 
 
-@pytest.fixture
-def _exact_roots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """PyTorch's square root of float32 is a last place off for one number in six, by other ones on other processors."""
-
-    def root(tensor: Any) -> Any:
-        return torch.from_numpy(np.sqrt(tensor.numpy()))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(torch.Tensor, "sqrt", root)
-        patched.setattr(torch.Tensor, "sqrt_", lambda tensor: tensor.copy_(root(tensor)))
-        yield
-
-
-@pytest.mark.usefixtures("_exact_roots")
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_with_exact_roots_all_bits_are_pytorchs(case: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_exact_roots(monkeypatch)
     if not compiled:
         monkeypatch.setattr(fused, "library", lambda: None)
     theirs, ours = trained(case, "float32")
