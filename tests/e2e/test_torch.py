@@ -1,37 +1,84 @@
-"""A script of PyTorch as a real job: it grows and shrinks while it trains, and every sample counts once."""
+"""Scripts of PyTorch as real jobs: they grow, shrink and lose workers, and every sample counts once."""
 
+import numpy as np
 import pytest
 
 from coordinator.archive import read_archive
 from coordinator.ctl.exactly_once_audit import audit
+from elastic_ps.core.data_order import indices, permutation
 from tests.e2e import jobs
 
 torch = pytest.importorskip("torch")
 
-SAMPLES = 1437
+STARTS = 240.0
+"""Seconds in which a worker must have begun: it imports PyTorch first, with others at once on a busy machine."""
+
+
+def scale(job, workers, servers):
+    job.client.scale(workers, servers)
+    job.until(lambda status: jobs.counts(status) == (workers, servers), f"{workers} workers, {servers} servers", STARTS)
+    train_on(job)
+
+
+def train_on(job, steps=30):
+    before = job.status().version
+    job.until(lambda status: status.version > before + steps, "further steps", STARTS)
+
+
+def finish(job, folder, samples, batch, epochs_in):
+    """End the job at an epoch's end; returns what it has written, proved to be made of every sample exactly once."""
+    (folder / "finish").touch()
+    assert job.wait(120) == 0, job.tail()
+    epochs, found = epochs_in()
+    proof = audit(read_archive(job.folder).ledger, samples, batch, epochs)
+    assert proof.exactly_once, proof.problems
+    return epochs, found
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("loaders", [0, 2])
-def test_digits_grow_and_shrink(tmp_path, loaders):
+def test_the_example_grows_and_shrinks(tmp_path, loaders):
+    def written():
+        found = torch.load(tmp_path / "weights.pt", weights_only=True)
+        return found["epochs"], found
+
     script = jobs.SCRIPTS / "torch_digits.py"
     with jobs.run(tmp_path, script, tmp_path, "--loaders", loaders, workers=2, servers=1) as job:
-        job.until(lambda status: status.version > 0, "training", timeout=240)
+        job.until(lambda status: status.version > 0, "training", STARTS)
         for workers, servers in [(1, 2), (3, 2), (2, 1)]:
-            job.client.scale(workers, servers)
-            job.until(lambda status, n=(workers, servers): jobs.counts(status) == n, f"{workers} workers", timeout=240)
-            before = job.status().version
-            job.until(lambda status, version=before: status.version > version + 30, "steps after the plan")
-        (tmp_path / "finish").touch()
-        assert job.wait(120) == 0, job.tail()
-    found = torch.load(tmp_path / "weights.pt", weights_only=True)
-    proof = audit(read_archive(job.folder).ledger, SAMPLES, 64, found["epochs"])
-    assert proof.exactly_once, proof.problems
+            scale(job, workers, servers)
+        epochs, found = finish(job, tmp_path, 1437, 64, written)
     assert found["accuracy"] >= 0.95
-    assert int(found["model"]["1.num_batches_tracked"]) == job_steps(found["epochs"])
+    steps = epochs * -(-1437 // 64)
+    assert int(found["model"]["1.num_batches_tracked"]) == steps  # each worker counts each step
 
 
-def job_steps(epochs):
-    """The mean over the workers of a count that each has raised once in each step."""
-    return epochs * -(-SAMPLES // 64)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch):
+    """The chief dies, and a worker that has joined is the next: its schedule goes on where the job's is."""
+    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
+    import torch_regression as script
+
+    def written():
+        with np.load(tmp_path / "weights.npz") as found:
+            return int(found["epochs"]), dict(found)
+
+    with jobs.run(tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, workers=1, servers=2) as job:
+        job.until(lambda status: status.version > 10, "training", STARTS)
+        scale(job, 3, 1)
+        job.kill("w0")
+        job.until(lambda status: "w0" not in jobs.member_ids(status, 1), "the configuration without the chief", STARTS)
+        train_on(job)
+        epochs, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
+    expected = script.network()
+    optimizer = script.optimizer_of(expected)
+    schedule = script.schedule_of(optimizer)
+    for epoch in range(epochs):
+        order = permutation(jobs.SEED, epoch, script.SAMPLES)
+        for low in range(0, script.SAMPLES, script.BATCH):
+            chosen = indices(order, range(low, min(low + script.BATCH, script.SAMPLES)))
+            script.train(expected, optimizer, schedule, script.data()[torch.from_numpy(chosen)])
+    for name, values in expected.state_dict().items():
+        np.testing.assert_allclose(weights[name], values.numpy(), rtol=1e-7, atol=1e-9, err_msg=name)
