@@ -57,7 +57,10 @@ def test_the_example_grows_and_shrinks(tmp_path, loaders):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch):
-    """The chief dies, and a worker that has joined is the next: its schedule goes on where the job's is."""
+    """The chief dies, and a worker that has joined is the next. Then a server does, and all begin again.
+
+    Every time the schedule goes on where the job's is.
+    """
     monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
     import torch_regression as script
 
@@ -71,6 +74,12 @@ def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch):
         job.kill("w0")
         job.until(lambda status: "w0" not in jobs.member_ids(status, 1), "the configuration without the chief", STARTS)
         train_on(job)
+        saved = job.client.checkpoint().version
+        term = job.status().term
+        job.kill(jobs.member_ids(job.status(), 2)[0])
+        job.until(lambda status: any("restore" in plan.cause for plan in job.client.plans()), "a restore", STARTS)
+        job.until(lambda status: status.phase == "running" and status.version > saved, "training after it", STARTS)
+        assert job.status().term >= term
         epochs, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
     expected = script.network()
     optimizer = script.optimizer_of(expected)
