@@ -105,6 +105,11 @@ class DataLoader:
         return self._sampler.global_batch
 
     def __iter__(self) -> Iterator[Any]:
+        if current_job().epochs is None:
+            raise ConfigurationError(
+                "the loop over an elastic.DataLoader is outside of `for epoch in elastic.epochs(n)`: a worker that "
+                "joins would not know in which epoch the job is"
+            )
         for _step, _indices, batch in self._sampler:
             before = _steps()
             yield batch

@@ -1,6 +1,6 @@
 """A `GradientWatch` finds gradients that the script has changed after its backward pass."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -15,10 +15,12 @@ class GradientWatch:
 
     Args:
         keys: of the parameters, as in `Tensor.key`.
+        made: called with each parameter when a backward pass has made its gradient; None: nobody asks.
     """
 
-    def __init__(self, keys: Mapping[torch.Tensor, str]):
+    def __init__(self, keys: Mapping[torch.Tensor, str], made: Callable[[torch.Tensor], None] | None):
         self._keys = keys
+        self._made = made
         self._left: dict[torch.Tensor, tuple[int, int]] = {}
         self._hooked: set[torch.Tensor] = set()
         self._hook()
@@ -33,6 +35,8 @@ class GradientWatch:
     def _note(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
             self._left[parameter] = _version(parameter.grad)
+        if self._made is not None:
+            self._made(parameter)
 
     def check(self) -> None:
         """Refuse gradients that were changed in place; what the script has set itself is left as it is.

@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -12,6 +12,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch import rules
 from elastic_ps.torch.arrays import ModelArray, TorchArray
+from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import parameter_keys, statistics, tensors_of
 from elastic_ps.torch.schedules import Schedules
@@ -41,6 +42,7 @@ class Optimizer(torch.optim.Optimizer):
     Args:
         model: whose parameters it updates, and whose buffers (batch norm's statistics) the workers share.
         optimizer: one of `torch.optim`, over parameters of `model`.
+        overlap: send gradients while `loss.backward()` makes others. It is called once in each batch then.
 
     Attributes:
         wrapped: the script's own.
@@ -54,7 +56,7 @@ class Optimizer(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
     """PyTorch's GradScaler then calls `step` in every case, with `found_inf` set."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer):
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, overlap: bool = False):
         _check_arguments(model, optimizer)
         self._store: KeyStore | None = None
         super().__init__(optimizer.param_groups, optimizer.defaults)
@@ -67,7 +69,9 @@ class Optimizer(torch.optim.Optimizer):
         self._spec = rules.translate(optimizer, self._keys)
         self._arrays: dict[str, ModelArray] = {}  # all that the store holds
         self._before: dict[str, torch.Tensor] = {}  # buffers as they were before the rehearsal
-        self._watch = GradientWatch(self._keys)
+        self._early = EarlyGradients(self._send_early) if overlap else None
+        self._watch = GradientWatch(self._keys, self._early.made if self._early else None)
+        self._begun = False  # the schedules are where this step is
         self._schedules = Schedules((optimizer, self))
         _made.add(self)
 
@@ -93,8 +97,13 @@ class Optimizer(torch.optim.Optimizer):
         self._share_groups()
         self._watch.check()
         self.define()
-        self._set_schedules()
+        self._begin()
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
+        if self._early is not None and any(parameter.grad is None for parameter in self._early.sent):
+            raise ConfigurationError(
+                "a gradient was taken away between loss.backward() and optimizer.step(), after it was sent: call "
+                "zero_grad() before backward(), or make elastic.Optimizer without overlap=True"
+            )
         if not pushed:
             raise ConfigurationError("optimizer.step() without a gradient: call loss.backward() before it")
         assert self._store is not None
@@ -103,6 +112,9 @@ class Optimizer(torch.optim.Optimizer):
         gradients = [[TorchArray(gradient)] for gradient in pushed.values()]
         self._store.pushpull(list(pushed), gradients, [[self._arrays[key]] for key in pushed])
         self.steps += 1
+        self._begun = False
+        if self._early is not None:
+            self._early.begin_step()
 
     def define(self) -> None:
         """Tell the job the model's tensors, once: in the rehearsal, before the model has seen a batch."""
@@ -110,6 +122,8 @@ class Optimizer(torch.optim.Optimizer):
             return
         job = current_job()
         _check_place(job)
+        if self._early is not None and len(optimizers()) > 1:
+            raise ConfigurationError("overlap=True is for a script with one elastic.Optimizer; leave it out")
         self._store = job.open_store()
         for warning in self._store.set_optimizer(self._spec, self._hyper):
             log.warning("%s", warning)
@@ -161,8 +175,22 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _set_schedules(self) -> None:
-        """Bring schedulers to where the job is."""
+    def _send_early(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Send gradients while the backward pass goes on."""
+        job = current_job()
+        if self._store is None or job.staging.rehearsing or job.place is None:
+            return False
+        self._share_groups()
+        self._begin()
+        ready = {self._keys[each]: each.grad for each in parameters if each.grad is not None}
+        gradients = [[TorchArray(gradient)] for gradient in ready.values()]
+        return self._store.push_early(list(self._keys.values()), list(ready), gradients)
+
+    def _begin(self) -> None:
+        """Bring schedulers to where the job is, once in a step."""
+        if self._begun:
+            return
+        self._begun = True
         job = current_job()
         self.wrapped._opt_called = True  # type: ignore[attr-defined]  # a scheduler of it asks whether it was
         if job.staging.rehearsing:

@@ -110,7 +110,7 @@ def test_torch_page_has_every_signature_of_the_adapter(name):
 
 def test_a_script_of_pytorch_changes_three_lines_and_imports_one():
     lines = (ROOT / "examples" / "torch" / "digits.py").read_text().splitlines()
-    assert sum(line.endswith("# elastic") for line in lines) == 5  # the chief alone evaluates
+    assert sum(line.endswith("# elastic") for line in lines[9:]) == 5  # the chief alone evaluates
 
 
 def test_an_elastic_script_changes_at_most_six_lines():

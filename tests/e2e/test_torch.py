@@ -13,6 +13,8 @@ torch = pytest.importorskip("torch")
 STARTS = 240.0
 """Seconds in which a worker must have begun: it imports PyTorch first, with others at once on a busy machine."""
 
+PATIENT = ("--join-timeout", str(STARTS))
+
 
 def scale(job, workers, servers):
     job.client.scale(workers, servers)
@@ -44,7 +46,7 @@ def test_the_example_grows_and_shrinks(tmp_path, loaders):
         return found["epochs"], found
 
     script = jobs.SCRIPTS / "torch_digits.py"
-    with jobs.run(tmp_path, script, tmp_path, "--loaders", loaders, workers=2, servers=1) as job:
+    with jobs.run(tmp_path, script, tmp_path, "--loaders", loaders, workers=2, servers=1, options=PATIENT) as job:
         job.until(lambda status: status.version > 0, "training", STARTS)
         for workers, servers in [(1, 2), (3, 2), (2, 1)]:
             scale(job, workers, servers)
@@ -68,7 +70,9 @@ def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch):
         with np.load(tmp_path / "weights.npz") as found:
             return int(found["epochs"]), dict(found)
 
-    with jobs.run(tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, workers=1, servers=2) as job:
+    with jobs.run(
+        tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, workers=1, servers=2, options=PATIENT
+    ) as job:
         job.until(lambda status: status.version > 10, "training", STARTS)
         scale(job, 3, 1)
         job.kill("w0")

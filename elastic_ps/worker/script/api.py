@@ -103,6 +103,19 @@ class KeyStore(Protocol):
             outs: by key, one array for each device.
         """
 
+    def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
+        """Send some gradients of the coming pushpull, which are final, while others are not; call it for the others,
+        too, or leave them to the pushpull. Nothing else may be pushed in between.
+
+        Args:
+            keys: of the pushpull, as far as is known.
+            ready: those that are sent.
+            gradients: of `ready`, one array for each device.
+
+        Returns:
+            Whether they were sent; else the pushpull sends all: in the rehearsal, or in a step that is made again.
+        """
+
     def combined(self, overlap: bool = False) -> AbstractContextManager[None]:
         """Combine the pushpulls that are made while it is open: at its end the exchange is closed, and every `outs`
         written.

@@ -52,6 +52,7 @@ class WorkerKeyStore:
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
         self._auxiliary: frozenset[str] | None = None  # None: what is broadcast and never pushed
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
+        self._early: set[str] = set()  # keys of the coming pushpull whose gradients have been sent
         self._combining = False
         self._late: list[Pushpull] | None = None  # what pushpulls have asked for while gradients may be read late
         self._local = False
@@ -104,9 +105,26 @@ class WorkerKeyStore:
             self._check(keys, gradients, "pushed")
             self._late += map(Pushpull, keys, gradients, outs)
             return
-        self._stage_gradients(keys, gradients, outs)
+        if self._early:
+            left = [number for number, key in enumerate(keys) if key not in self._early]
+            self._outs.update((key, list(targets)) for key, targets in zip(keys, outs, strict=True))
+            self._early.clear()
+            self._stage_gradients([keys[number] for number in left], [gradients[number] for number in left], None)
+        else:
+            self._stage_gradients(keys, gradients, outs)
         if not self._combining:
             self._job.buffer.close_exchange()
+
+    def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
+        """See `KeyStore.push_early`."""
+        buffer, named = self._job.buffer, [(self._number, key) for key in keys]
+        if not self._early and not buffer.may_send_early(named):
+            return False
+        for key, arrays in zip(ready, gradients, strict=True):
+            buffer.add((self._number, key), arrays)
+        self._early.update(ready)
+        buffer.send_early(frozenset(named), [(self._number, key) for key in ready])
+        return True
 
     @contextmanager
     def combined(self, overlap: bool = False) -> Iterator[None]:

@@ -2,7 +2,8 @@
 
 torch_regression.py FOLDER
 
-Trains with AdamW and a schedule of steps until the test writes FOLDER/finish; writes FOLDER/weights.npz.
+Trains with AdamW and a schedule of steps until the test writes FOLDER/finish; writes FOLDER/weights.npz. Each gradient
+is sent when the backward pass has made it.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import elastic_ps.torch as elastic
+from elastic_ps.worker.script import early_sends
 
 SAMPLES, INPUTS, BATCH = 203, 12, 16
 PACE = 0.02  # seconds of each step
@@ -57,7 +59,8 @@ def main():
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     model = network()
-    optimizer = elastic.Optimizer(model, optimizer_of(model))
+    early_sends.PORTION_BYTES = 1
+    optimizer = elastic.Optimizer(model, optimizer_of(model), overlap=True)
     schedule = schedule_of(optimizer)
     loader = elastic.DataLoader(data(), BATCH, shuffle=True)
     for epoch in elastic.epochs(1_000_000):

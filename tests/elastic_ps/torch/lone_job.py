@@ -24,6 +24,8 @@ class RuleServers(Servers):
         specs: of the optimizers, by store; set by the test's job.
         states: by tensor's index.
         counts: of updates, by tensor's index.
+        rows: the last ones of each key that was pushed by rows.
+        early: the keys of each call that sends some of an exchange's.
     """
 
     def __init__(self, node: Any):
@@ -32,6 +34,12 @@ class RuleServers(Servers):
         self.states: dict[int, dict[str, np.ndarray]] = {}
         self.counts: dict[int, int] = {}
         self.rows: dict[str, list[int]] = {}
+        self.early: list[list[str]] = []
+
+    def send_tensors(self, push: Push) -> None:
+        """Take note of the keys that are sent before the others, and of their gradients."""
+        model = self._inbox.model
+        self.early.append(sorted(model.tensors[index].key for index in push.present))
 
     def run(self, push: Push, boundary: bool) -> bool:
         model = self._inbox.model

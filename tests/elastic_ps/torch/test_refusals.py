@@ -116,17 +116,29 @@ def test_an_unknown_argument_is_a_type_error() -> None:
         elastic.DataLoader(DATA, 4, batchsize=4)
 
 
-def train(body: Any, kind: Any = torch.optim.SGD, schedule: Any = None, **arguments: Any) -> None:
+def train(
+    body: Any, kind: Any = torch.optim.SGD, schedule: Any = None, overlap: bool = False, **arguments: Any
+) -> None:
     """A loop whose body is called with (model, optimizer, batch, number)."""
     with lone_job():
         net = model()
-        optimizer = elastic.Optimizer(net, kind(net.parameters(), **{"lr": 0.1, **arguments}))
+        optimizer = elastic.Optimizer(net, kind(net.parameters(), **{"lr": 0.1, **arguments}), overlap=overlap)
         scheduler = schedule(optimizer) if schedule else None
         loader = elastic.DataLoader(DATA, 4)
         for _epoch in elastic.epochs(2):
             for number, batch in enumerate(loader):
                 body(net, optimizer, batch, number)
         del scheduler
+
+
+def first_batch() -> None:
+    next(elastic.epochs(1))
+    next(iter(elastic.DataLoader(DATA, 4)))
+
+
+def test_a_loop_without_epochs() -> None:
+    with lone_job(), pytest.raises(ConfigurationError, match=r"outside of `for epoch in elastic.epochs\(n\)`"):
+        next(iter(elastic.DataLoader(DATA, 4)))
 
 
 def plain(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
@@ -195,6 +207,44 @@ def test_bodies(body: Any, words: str) -> None:
         train(body)
 
 
+def dividing(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    for _ in range(2):
+        loss(net, batch).backward()
+    optimizer.step()
+
+
+def taking_away(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    loss(net, batch).backward()
+    net[0].bias.grad = None
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (dividing, r"backward\(\) is called once more in this batch, .* without overlap=True"),
+        (taking_away, "a gradient was taken away"),
+    ],
+)
+def test_bodies_whose_gradients_have_been_sent(monkeypatch: pytest.MonkeyPatch, body: Any, words: str) -> None:
+    monkeypatch.setattr("elastic_ps.worker.script.early_sends.PORTION_BYTES", 1)
+    train(plain, overlap=True)
+    with pytest.raises(ConfigurationError, match=words):
+        train(body, overlap=True)
+    train(body)
+
+
+def test_two_optimizers_do_not_overlap() -> None:
+    with lone_job():
+        net = model()
+        parts = [net[0].weight], [net[0].bias]
+        both = [elastic.Optimizer(net, torch.optim.SGD(part, 0.1), overlap=True) for part in parts]
+        with pytest.raises(ConfigurationError, match=r"one elastic.Optimizer; leave it out"):
+            first_batch()
+        del both
+
+
 def test_a_schedule_that_follows_a_metric() -> None:
     with pytest.raises(ConfigurationError, match="ReduceLROnPlateau is refused"):
         train(plain, schedule=torch.optim.lr_scheduler.ReduceLROnPlateau)
@@ -213,6 +263,7 @@ def test_an_optimizer_that_comes_too_late() -> None:
     with lone_job():
         net = model()
         first = elastic.Optimizer(net, torch.optim.SGD([net[0].weight], 0.1))
+        next(elastic.epochs(1))
         for number, batch in enumerate(elastic.DataLoader(DATA, 4)):
             if number == 1:
                 late = elastic.Optimizer(net, torch.optim.SGD([net[0].bias], 0.1))
@@ -228,7 +279,7 @@ def test_a_parameter_of_two_optimizers() -> None:
         net = model()
         both = [elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1)) for _ in range(2)]
         with pytest.raises(ConfigurationError, match=r"parameter 0.weight is in two elastic.Optimizers"):
-            next(iter(elastic.DataLoader(DATA, 4)))
+            first_batch()
         del both
 
 

@@ -25,6 +25,8 @@ from elastic_ps.core.data_order import indices, permutation  # noqa: E402
 from tests.elastic_ps.optimizers.pytorch.roots import use_exact_roots  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 SAMPLES, BATCH, EPOCHS, SEED = 50, 16, 3, 5
 STEPS = -(-SAMPLES // BATCH)
 
@@ -44,6 +46,15 @@ def network() -> nn.Module:
 def linear() -> nn.Module:
     torch.manual_seed(3)
     return nn.Sequential(nn.Linear(6, 3))
+
+
+SCHEDULES: list[tuple[Callable[[Any], Any], bool]] = [
+    (lambda own: StepLR(own, 1, 0.5), False),
+    (lambda own: StepLR(own, 3, 0.5), True),
+    (lambda own: OneCycleLR(own, 0.2, total_steps=EPOCHS * STEPS), True),
+    (lambda own: SequentialLR(own, [LinearLR(own), CosineAnnealingLR(own, 9)], [4]), True),
+    (lambda own: ChainedScheduler([LinearLR(own), StepLR(own, 2)]), False),
+]
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -73,6 +84,7 @@ def both(
     body: Loop = step,
     shuffle: bool = True,
     dataset: TensorDataset | None = None,
+    **settings: Any,
 ) -> tuple[nn.Module, nn.Module, Any]:
     """The model that a plain loop trains, the one that an elastic loop does, and the servers of the latter."""
     dataset = dataset or data()
@@ -88,7 +100,7 @@ def both(
             scheduler.step()
     with lone_job(SEED) as (_, servers):
         model = make()
-        wrapped = elastic.Optimizer(model, optimizer(model))
+        wrapped = elastic.Optimizer(model, optimizer(model), **settings)
         scheduler = schedule(wrapped) if schedule else None
         loader = elastic.DataLoader(dataset, BATCH, shuffle=shuffle)
         for _epoch in elastic.epochs(EPOCHS):
@@ -120,6 +132,18 @@ def test_momentum_and_batch_norm(shuffle: bool) -> None:
     assert len(servers.exchanges) == EPOCHS * STEPS  # each one step
 
 
+def test_gradients_are_sent_while_the_backward_pass_makes_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elastic_ps.worker.script.early_sends.PORTION_BYTES", 100)
+    schedule, each_step = SCHEDULES[2]  # whose rate of a step is known before the first gradient is sent
+    expected, model, servers = both(schedule=schedule, each_step=each_step, overlap=True)
+    check_same(expected, model)
+    assert len(servers.exchanges) == EPOCHS * STEPS
+    assert set(servers.exchanges[0]) == {f"s:{name}" for name in model.state_dict()}
+    last, rest = ["s:3.bias", "s:3.weight"], ["s:0.bias", "s:0.weight", "s:1.bias", "s:1.weight"]
+    assert servers.early[:1] == [last]
+    assert sorted(key for keys in servers.early[1 : len(servers.early) // (EPOCHS * STEPS)] for key in keys) == rest
+
+
 def halves(model: nn.Module) -> torch.optim.Optimizer:
     first, last = [*model[0].parameters(), *model[1].parameters()], list(model[3].parameters())
     return torch.optim.SGD([{"params": first, "lr": 0.01}, {"params": last, "weight_decay": 0.1}], lr=0.2, momentum=0.5)
@@ -129,15 +153,6 @@ def test_parameter_groups_travel_in_one_exchange() -> None:
     expected, model, servers = both(optimizer=halves, schedule=lambda own: StepLR(own, 1, 0.5))
     check_same(expected, model)
     assert len(servers.exchanges) == EPOCHS * STEPS
-
-
-SCHEDULES: list[tuple[Callable[[Any], Any], bool]] = [
-    (lambda own: StepLR(own, 1, 0.5), False),
-    (lambda own: StepLR(own, 3, 0.5), True),
-    (lambda own: OneCycleLR(own, 0.2, total_steps=EPOCHS * STEPS), True),
-    (lambda own: SequentialLR(own, [LinearLR(own), CosineAnnealingLR(own, 9)], [4]), True),
-    (lambda own: ChainedScheduler([LinearLR(own), StepLR(own, 2)]), False),
-]
 
 
 @pytest.mark.parametrize(("schedule", "each_step"), SCHEDULES)
