@@ -1,14 +1,16 @@
 """These are PyTorch's optimizers with moving averages of the gradient and of its square, or its largest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
-from elastic_ps.optimizers.pytorch.arithmetic import addcdiv, addcmul, lerp
+from elastic_ps.optimizers.constants import Constants
+from elastic_ps.optimizers.pytorch.arithmetic import SMALL_WEIGHT, addcdiv, addcmul, lerp
 from elastic_ps.optimizers.pytorch.torch_rule import Numbers, TorchRule
 from elastic_ps.optimizers.rule import Kernel
 
@@ -70,10 +72,26 @@ class TorchAdam(_Moments):
         """See `BuiltIn.state_names`."""
         return (*super().state_names(), *(("max_exp_avg_sq",) if self.amsgrad else ()))
 
+    def compiled(self, count: int, hyper: Hyper, constants: Constants) -> tuple[str, Sequence[Any]] | None:
+        """See `Elementwise.compiled`."""
+        if self.amsgrad:
+            return None
+        numbers = self.group(hyper)
+        kind, weight = constants.dtype.type, 1 - numbers["beta1"]
+        way = kind(weight) if abs(weight) < SMALL_WEIGHT else kind(weight) - kind(1)
+        left = 1 - numbers["lr"] * numbers["weight_decay"] if self.decoupled else 1.0
+        size, scale = self._size_and_scale(count, numbers)
+        beta2 = numbers["beta2"]
+        common = self.gradient_constants(numbers)
+        return "torch_adam", (*common, left, way, beta2, 1 - beta2, scale, numbers["eps"], -size)
+
+    def _size_and_scale(self, count: int, numbers: Numbers) -> tuple[float, float]:
+        """Return the step's size, and what the square root is divided by."""
+        return numbers["lr"] / (1 - numbers["beta1"] ** count), (1 - numbers["beta2"] ** count) ** 0.5
+
     def step(self, count: int, numbers: Numbers) -> Kernel:
         """See `TorchRule.step`."""
-        size = numbers["lr"] / (1 - numbers["beta1"] ** count)
-        scale = (1 - numbers["beta2"] ** count) ** 0.5
+        size, scale = self._size_and_scale(count, numbers)
 
         def step(w: Array, g: Array, work: Array, m: Array, v: Array, most: Array | None = None) -> None:
             self._average(numbers, w, g, work[0], m, v)

@@ -11,7 +11,8 @@ import numpy as np
 from elastic_ps.core.segments import Array
 from elastic_ps.native.fused import multiply_add
 
-_SMALL_WEIGHT = 0.5  # from here on lerp reckons from the other end
+SMALL_WEIGHT = 0.5
+"""From here on `lerp` reckons from the other end."""
 
 
 def add(a: Array, b: Array, alpha: float, out: Array) -> None:
@@ -65,7 +66,7 @@ def lerp(total: Array, end: Array, weight: float, work: Array) -> None:
     """
     kind = total.dtype.type
     np.subtract(end, total, out=work)
-    if abs(weight) < _SMALL_WEIGHT:
+    if abs(weight) < SMALL_WEIGHT:
         _fused(kind(weight), work, total, total)
     else:
         _fused(kind(weight) - kind(1), work, end, total)

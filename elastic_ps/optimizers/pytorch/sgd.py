@@ -1,11 +1,12 @@
 """`TorchSGD` is PyTorch's gradient descent, with momentum where it is given."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
+from elastic_ps.optimizers.constants import Constants
 from elastic_ps.optimizers.pytorch.arithmetic import add
 from elastic_ps.optimizers.pytorch.torch_rule import Numbers, TorchRule
 from elastic_ps.optimizers.rule import Kernel
@@ -37,21 +38,32 @@ class TorchSGD(TorchRule):
         """Return whether it makes no difference."""
         return not self.momentum and not any(group.get("weight_decay") for group in hyper.groups)
 
+    def compiled(self, count: int, hyper: Hyper, constants: Constants) -> tuple[str, Sequence[Any]] | None:
+        """See `Elementwise.compiled`."""
+        numbers = self.group(hyper)
+        common, momentum = self.gradient_constants(numbers), numbers["momentum"]
+        if not (self.momentum and momentum):
+            return "torch_sgd", (*common, -numbers["lr"])
+        name = "torch_sgd_nesterov" if self.nesterov else "torch_sgd_momentum"
+        return name, (*common, -numbers["lr"], momentum, _rest(count, numbers))
+
     def step(self, count: int, numbers: Numbers) -> Kernel:
         """See `TorchRule.step`."""
-        momentum, lr, rest = numbers["momentum"], numbers["lr"], 1 - numbers["dampening"]
+        momentum, lr, rest = numbers["momentum"], numbers["lr"], _rest(count, numbers)
 
         def plain(w: Array, g: Array, work: Array, *_: Array) -> None:
             add(w, g, -lr, out=w)
 
         def step(w: Array, g: Array, work: Array, velocity: Array) -> None:
-            if count == 1:
-                velocity[...] = g
-            else:
-                velocity *= w.dtype.type(momentum)
-                add(velocity, g, rest, out=velocity)
+            velocity *= w.dtype.type(momentum)
+            add(velocity, g, rest, out=velocity)
             if self.nesterov:
                 add(g, velocity, momentum, out=work[0])
             add(w, work[0] if self.nesterov else velocity, -lr, out=w)
 
         return step if self.momentum and momentum else plain
+
+
+def _rest(count: int, numbers: Numbers) -> float:
+    """Return how much of the gradient goes into the velocity, which is 0 before the first update."""
+    return 1 - numbers["dampening"] if count > 1 else 1.0

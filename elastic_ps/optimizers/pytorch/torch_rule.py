@@ -47,6 +47,14 @@ class TorchRule(Elementwise):
         """Return whether weight decay is part of the gradient."""
         return numbers["weight_decay"] != 0
 
+    def group(self, hyper: Hyper) -> Numbers:
+        """Return the numbers of the parameter group that an update is of."""
+        return {**self.numbers, **(hyper.groups[0] if hyper.groups else {})}
+
+    def gradient_constants(self, numbers: Numbers) -> tuple[float, float]:
+        """Return the constants of the compiled rules that prepare the gradient; see `native/kernels.inc`."""
+        return -1.0 if self.maximize else 1.0, numbers["weight_decay"] if self.decays_gradient(numbers) else 0.0
+
     @abstractmethod
     def step(self, count: int, numbers: Numbers) -> Kernel:
         """Return step(value, gradient, work, *states), which may write to the three arrays of `work`.
@@ -58,7 +66,7 @@ class TorchRule(Elementwise):
 
     def kernel(self, count: int, hyper: Hyper, constants: Constants) -> Kernel:
         """See `Elementwise.kernel`."""
-        numbers = {**self.numbers, **(hyper.groups[0] if hyper.groups else {})}
+        numbers = self.group(hyper)
         step, decays = self.step(count, numbers), self.decays_gradient(numbers)
         decay = numbers["weight_decay"]
 

@@ -113,5 +113,6 @@ def test_bits(rule: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_bits_of_torch(rule: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
         monkeypatch.setattr(fused, "library", lambda: None)
+        monkeypatch.setattr(native, "has", lambda _name, _dtype: False)
     spec = OptimizerSpec(f"torch.{rule}", TORCH_RULES[rule])
     assert tuple(digest_of(spec, kind, TORCH_HYPERS) for kind in ("float32", "float64")) == TORCH_BITS[rule]
