@@ -182,6 +182,7 @@ class _Processes:
 
     def __init__(self, count: int, dataset: Any, collate: Collate, init: Callable[[int], None] | None):
         context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch"])  # once, not in each process
         self._pool = ProcessPoolExecutor(
             count, mp_context=context, initializer=_begin, initargs=(dataset, collate, init, context.Value("i", 0))
         )

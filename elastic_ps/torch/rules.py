@@ -31,6 +31,7 @@ _RULES: dict[type, str] = {
     torch.optim.Adamax: "torch.Adamax",
     torch.optim.NAdam: "torch.NAdam",
     torch.optim.RAdam: "torch.RAdam",
+    torch.optim.Rprop: "torch.Rprop",
 }
 
 _FLAGS = {
@@ -42,7 +43,11 @@ _FLAGS = {
 }
 """A rule's argument -> what a group calls it."""
 
-_PAIRS = {"betas": ("beta1", "beta2")}
+_PAIRS = {
+    "betas": ("beta1", "beta2"),
+    "etas": ("etaminus", "etaplus"),
+    "step_sizes": ("step_size_min", "step_size_max"),
+}
 
 
 def translate(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> OptimizerSpec:
@@ -92,6 +97,8 @@ def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
     for index, group in enumerate(optimizer.param_groups):
         numbers = numbers_of(group)
         if rule is not None:
+            if spec.name == "torch.Rprop":  # which takes it for its first step alone
+                numbers["lr"] = numbers.get("initial_lr", numbers["lr"])
             numbers = {name: value for name, value in numbers.items() if name in rule.numbers}
             if numbers.get("momentum") and not spec.args.get("momentum", True):
                 raise ConfigurationError(
@@ -133,6 +140,8 @@ def _check_groups(kind: str, groups: Sequence[Group]) -> None:
                 f"parameter group {index} of {kind} has eps={group['eps']}: elements without a gradient would become "
                 "nan; give eps above 0"
             )
+        if "step_sizes" in group and not min(group["step_sizes"]) > 0:
+            raise ConfigurationError(f"{kind}(step_sizes={group['step_sizes']}): give two numbers above 0")
         if group.get("initial_accumulator_value"):
             raise ConfigurationError(
                 f"{kind}(initial_accumulator_value={group['initial_accumulator_value']}): servers begin with 0; "

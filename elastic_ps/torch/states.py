@@ -32,6 +32,9 @@ def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys:
                 numbers = numbers_of(group)
                 product = nesterov_product(numbers["beta1"], numbers["momentum_decay"], state["count"])
                 own["mu_product"] = torch.tensor(product)
+            if isinstance(optimizer, torch.optim.Rprop):
+                size, first = own["step_size"], group.get("initial_lr", group["lr"])
+                own["step_size"] = torch.where(size == 0, torch.as_tensor(first, dtype=size.dtype), size)
             optimizer.state[parameter] = own
 
 

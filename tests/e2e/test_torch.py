@@ -39,14 +39,14 @@ def finish(job, folder, samples, batch, epochs_in):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("loaders", [0, 2])
-def test_the_example_grows_and_shrinks(tmp_path, loaders):
+@pytest.mark.parametrize(("loaders", "transport"), [(0, "auto"), (2, "tcp")])
+def test_the_example_grows_and_shrinks(tmp_path, loaders, transport):
     def written():
         found = torch.load(tmp_path / "weights.pt", weights_only=True)
         return found["epochs"], found
 
-    script = jobs.SCRIPTS / "torch_digits.py"
-    with jobs.run(tmp_path, script, tmp_path, "--loaders", loaders, workers=2, servers=1, options=PATIENT) as job:
+    script, options = jobs.SCRIPTS / "torch_digits.py", (*PATIENT, "--transport", transport)
+    with jobs.run(tmp_path, script, tmp_path, "--loaders", loaders, workers=2, servers=1, options=options) as job:
         job.until(lambda status: status.version > 0, "training", STARTS)
         for workers, servers in [(1, 2), (3, 2), (2, 1)]:
             scale(job, workers, servers)

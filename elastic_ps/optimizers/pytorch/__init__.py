@@ -6,7 +6,7 @@ The reference is `torch.optim` of PyTorch 2.13 on a CPU, with `foreach=False`, w
 from collections.abc import Mapping
 
 from elastic_ps.optimizers.pytorch.adam import TorchAdam, TorchAdamax, TorchNAdam, TorchRAdam
-from elastic_ps.optimizers.pytorch.adaptive import TorchAdadelta, TorchAdagrad, TorchRMSprop
+from elastic_ps.optimizers.pytorch.adaptive import TorchAdadelta, TorchAdagrad, TorchRMSprop, TorchRprop
 from elastic_ps.optimizers.pytorch.sgd import TorchSGD
 from elastic_ps.optimizers.pytorch.torch_rule import TorchRule
 
@@ -19,5 +19,6 @@ TORCH_RULES: Mapping[str, type[TorchRule]] = {
     "torch.Adamax": TorchAdamax,
     "torch.NAdam": TorchNAdam,
     "torch.RAdam": TorchRAdam,
+    "torch.Rprop": TorchRprop,
 }
 """By the names under which they travel; AdamW is Adam whose weight decay is decoupled."""

@@ -138,3 +138,45 @@ class TorchAdadelta(TorchRule):
             add(w, move, -numbers["lr"], out=w)
 
         return step
+
+
+@dataclass(frozen=True)
+class TorchRprop(TorchRule):
+    """`TorchRprop` (Riedmiller and Braun) goes by the signs of gradients alone::
+
+    step = step * (etaplus where the sign is the last one's, etaminus where it is the other, else 1)
+    w = w - step * sign(g), where the sign is not the other; the next update then takes g for 0
+
+    Elements that have never had a gradient keep step = 0, where PyTorch's is lr: their w stays in both.
+    """
+
+    numbers: ClassVar[Mapping[str, float]] = {
+        "lr": 1e-2,
+        "weight_decay": 0.0,
+        "etaminus": 0.5,
+        "etaplus": 1.2,
+        "step_size_min": 1e-6,
+        "step_size_max": 50.0,
+    }
+
+    def state_names(self) -> tuple[str, ...]:
+        """See `BuiltIn.state_names`."""
+        return ("prev", "step_size")
+
+    def step(self, count: int, numbers: Numbers) -> Kernel:
+        """See `TorchRule.step`."""
+
+        def step(w: Array, g: Array, work: Array, last: Array, size: Array) -> None:
+            kind = w.dtype.type
+            np.copyto(size, kind(numbers["lr"]), where=(size == 0) & (g != 0))
+            agrees = np.multiply(g, last, out=work[0])
+            turned = agrees < 0
+            size *= np.where(agrees > 0, kind(numbers["etaplus"]), kind(1))
+            size *= np.where(turned, kind(numbers["etaminus"]), kind(1))
+            bounds = kind(numbers["step_size_min"]), kind(numbers["step_size_max"])
+            np.clip(size, *bounds, out=size, where=size != 0)
+            last[...] = g
+            last[turned] = 0
+            addcmul(w, np.sign(last), size, -1.0, work[0])
+
+        return step

@@ -44,6 +44,7 @@ TORCH_RULES = {
     "Adamax": {},
     "NAdam": {"decoupled": True},
     "RAdam": {},
+    "Rprop": {},
 }
 
 TORCH_BITS = {
@@ -55,6 +56,7 @@ TORCH_BITS = {
     "Adamax": ("5f8f8dccea6a", "7ca1961d9744"),
     "NAdam": ("0a8bfd919e30", "9a6f58ceeba9"),
     "RAdam": ("d326f76073d8", "853927228894"),
+    "Rprop": ("b42b075073be", "ff2308dd3ab9"),
 }
 
 DTYPES = ("float16", "float16 and a master copy", "float32", "float64")
