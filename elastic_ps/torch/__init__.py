@@ -8,7 +8,13 @@ for epoch in elastic.epochs(10):
         ...
 """
 
-from elastic_ps.core.script_hints import NAME_NO_CONSISTENCY, OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, give_hints
+from elastic_ps.core.script_hints import (
+    NAME_NO_CONSISTENCY,
+    OPTIMIZER_ON_SERVERS,
+    PUSH_EACH_BATCH,
+    PUSH_SAME_KEYS,
+    give_hints,
+)
 from elastic_ps.script import is_chief, num_workers, rank
 from elastic_ps.torch.data import DataLoader
 from elastic_ps.torch.optimizer import Optimizer
@@ -20,6 +26,8 @@ give_hints(
     {
         OPTIMIZER_ON_SERVERS: "In PyTorch: wrap the optimizer in an elastic.Optimizer",
         PUSH_EACH_BATCH: "In PyTorch: call optimizer.step() there, of an elastic.Optimizer",
+        PUSH_SAME_KEYS: "In PyTorch: the loss has to depend on the same parameters in all workers; add "
+        "0 * parameter.sum() to it for one that some samples do not use",
         NAME_NO_CONSISTENCY: "In PyTorch: an elastic.Optimizer opens one",
     }
 )
