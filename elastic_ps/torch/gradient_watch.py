@@ -50,13 +50,18 @@ class GradientWatch:
             if left is None or parameter.grad is None:
                 continue
             tensor, version = _version(parameter.grad)
-            if tensor == left[0] and version != left[1]:
+            if tensor == left[0] and version != left[1] and _has_values(parameter.grad):
                 raise ConfigurationError(
                     f"the gradient of {key[2:]} was changed after loss.backward(). A worker has the gradient of its "
                     "own samples only, so clip_grad_norm_, clip_grad_value_ and GradScaler do something else there "
                     "than in one process: leave them out (torch.autocast with bfloat16 needs no GradScaler), and "
                     "scale the loss, not the gradient"
                 )
+
+
+def _has_values(gradient: torch.Tensor) -> bool:
+    """Return whether a gradient is more than zeros, to which `zero_grad(set_to_none=False)` sets it."""
+    return gradient.layout is not torch.strided or bool(gradient.any())
 
 
 def _version(gradient: torch.Tensor) -> tuple[int, int]:

@@ -220,6 +220,18 @@ def test_tied_frozen_and_rarely_used_parameters() -> None:
     assert pushed == [whole | (rarely if number % STEPS == STEPS - 1 else set()) for number in range(len(pushed))]
 
 
+def test_gradients_may_be_set_to_zero_instead_of_none() -> None:
+    def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
+        images, labels = batch
+        model.zero_grad(set_to_none=False)
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    expected, model, servers = both(make=Tied, body=body)
+    check_same(expected, model)
+    assert "s:rarely.weight" in servers.exchanges[-2]  # a gradient of zeros, since a batch has used it
+
+
 def test_a_layer_may_thaw_later() -> None:
     def body(model: Any, optimizer: Any, batch: Any) -> None:
         model.frozen.requires_grad_(model.calls > STEPS + 1)
