@@ -8,7 +8,7 @@ import torch
 
 
 def use_exact_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's square root of float32 is a last place off for one number in six, by other ones on other processors."""
+    """PyTorch's square root of float32 may be a last place off; where AVX-512 is, for one number in six."""
 
     def root(tensor: Any) -> Any:
         return torch.from_numpy(np.sqrt(tensor.numpy()))
