@@ -120,7 +120,7 @@ figures: setup  ## draw the DL2 paper's figures from runs of our own, into build
 	done
 	@set -e; for number in $(LIVE_FIGURES); do $(BIN)/dl2 figure $$number --out build/figures; done
 
-NUMPY2_EXTRAS := scheduler kubernetes learning figures gym demo dev   # all but mxnet
+NUMPY2_EXTRAS := torch scheduler kubernetes learning figures gym demo dev   # all but mxnet
 lock:  ## pin again what pyproject asks for
 	uv pip compile --quiet --universal --python-version 3.11 --all-extras --no-header --no-emit-index-url \
 	    --no-emit-find-links pyproject.toml -o requirements/lock.txt

@@ -1,6 +1,7 @@
 """This module says how an optimizer travels: as a name and numbers, never as code."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +13,14 @@ class OptimizerSpec:
     """An `OptimizerSpec` describes the optimizer of one key store.
 
     Attributes:
-        name: "sgd", "nag", "adam", "adamw", "rmsprop", "adagrad", "ftrl", "lamb", "test", or "module:Class" for a
-            rule that the server loads from a module it was started with (`--optimizer-module`).
+        name: of a rule that the servers have (`elastic_ps.optimizers`), or "module:Class" for one that the server
+            loads from a module it was started with (`--optimizer-module`).
         args: the constants of the rule (momentum, beta1, epsilon ...), JSON values.
-        keys: by key as in `Tensor.key`, what differs from 1 of {"lr_mult": x, "wd_mult": y}.
+        keys: by key as in `Tensor.key`, what differs from 1 of {"lr_mult": x, "wd_mult": y}, and "group", the number
+            of the key's parameter group, where it is not 0.
 
-    What may change while training (lr, wd, rescale_grad, clip_gradient) is no part of it: the chief sends it with
-    its push of each step (`Hyper`).
+    What may change while training (lr, wd, rescale_grad, clip_gradient, the numbers of parameter groups) is no part
+    of it: the chief sends it with its push of each step (`Hyper`).
     """
 
     name: str
@@ -54,18 +56,17 @@ class Hyper:
         wd: weight decay, before a key's wd_mult.
         rescale_grad: factor on the aggregated gradient.
         clip_gradient: bound on each element after rescaling; None: none.
+        groups: for rules whose keys are in parameter groups: by group its numbers, such as {"lr": 0.1, "momentum":
+            0.9}. A rule gets those of its key's group, with its lr, and its weight_decay as wd.
     """
 
     lr: float = 0.01
     wd: float = 0.0
     rescale_grad: float = 1.0
     clip_gradient: float | None = None
+    groups: tuple[Mapping[str, float], ...] = ()
 
-    def to_dict(self) -> dict[str, float | None]:
+    def to_dict(self) -> dict[str, Any]:
         """Return what stands in a frame's meta."""
-        return {"lr": self.lr, "wd": self.wd, "rescale_grad": self.rescale_grad, "clip_gradient": self.clip_gradient}
-
-    @staticmethod
-    def from_dict(value: dict[str, Any]) -> "Hyper":
-        """Decode what stands in a frame's meta."""
-        return Hyper(value["lr"], value["wd"], value["rescale_grad"], value["clip_gradient"])
+        plain = {"lr": self.lr, "wd": self.wd, "rescale_grad": self.rescale_grad, "clip_gradient": self.clip_gradient}
+        return {**plain, "groups": self.groups} if self.groups else plain

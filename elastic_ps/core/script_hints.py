@@ -16,10 +16,13 @@ PUSH_EACH_BATCH = "push the gradients of each batch"
 NAME_NO_CONSISTENCY = "a store that names no consistency"
 """A phrase: a key store can be opened for whichever consistency the job has."""
 
+PUSH_SAME_KEYS = "every worker must push the same keys in a step"
+"""A phrase: some workers have handed a gradient over that others have not."""
+
 HOW_TO_JOIN = "a script joins by elastic_ps.init(), or with its first key store: does it get there?"
 """What people are told of a script that runs, or has ended, outside the job."""
 
-PHRASES = (OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, NAME_NO_CONSISTENCY)
+PHRASES = (OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, NAME_NO_CONSISTENCY, PUSH_SAME_KEYS)
 
 _hints: dict[str, str] = {}
 

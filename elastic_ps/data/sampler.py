@@ -32,6 +32,7 @@ class Sampler:
         batch: "async", "ssp": samples of a step, which is one worker's.
         consistency: "sync", "async" or "ssp", of the whole job.
         staleness: "ssp": steps that a worker may complete more than the slowest, 1 or more.
+        shuffle: the order of an epoch is a permutation; else it is that of the data set.
 
     Attributes:
         spec: what the job is told of it.
@@ -52,11 +53,13 @@ class Sampler:
         batch: int | None = None,
         consistency: str = "sync",
         staleness: int = 0,
+        shuffle: bool = True,
     ):
         size = _batch_size(consistency, global_batch, batch)
         self.spec = DataSpec(True, samples, size, last, loss, consistency=consistency, staleness=staleness)
         self._load = load
         self._lookahead = lookahead
+        self._shuffle = shuffle
         self._order: tuple[int, NDArray[np.int64]] | None = None
 
     @property
@@ -110,7 +113,9 @@ class Sampler:
 
     def _indices(self, job: WorkerJob, epoch: int, positions: range) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, permutation(job.node.seed, epoch, self.spec.samples))
+            samples = self.spec.samples
+            order = permutation(job.node.seed, epoch, samples) if self._shuffle else np.arange(samples, dtype=np.int64)
+            self._order = (epoch, order)
         return indices(self._order[1], positions)
 
 

@@ -5,7 +5,13 @@ trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvs
 """
 
 import elastic_ps.mxnet.shim  # noqa: F401  # before anything that imports mxnet
-from elastic_ps.core.script_hints import NAME_NO_CONSISTENCY, OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, give_hints
+from elastic_ps.core.script_hints import (
+    NAME_NO_CONSISTENCY,
+    OPTIMIZER_ON_SERVERS,
+    PUSH_EACH_BATCH,
+    PUSH_SAME_KEYS,
+    give_hints,
+)
 from elastic_ps.mxnet.data import ElasticDataLoader
 from elastic_ps.mxnet.errors import KVStoreError, KVStoreLost
 from elastic_ps.mxnet.joining import tell_at_exit
@@ -24,6 +30,7 @@ give_hints(
         "kv.set_optimizer before the first push",
         PUSH_EACH_BATCH: "In MXNet: call trainer.step(global_batch) there, with a gluon.Trainer that was made with "
         'kvstore="dist_elastic"',
+        PUSH_SAME_KEYS: "In MXNet: a gluon.Trainer does; in a loop of your own give pushpull the same keys everywhere",
         NAME_NO_CONSISTENCY: 'In MXNet: kvstore="dist_elastic" names none, "dist_elastic_async" names async',
     }
 )

@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.data.sampler import Sampler
 
 
@@ -63,19 +64,18 @@ class ElasticDataLoader:
             raise ConfigurationError(f"prefetch must be 0 or more, not {prefetch}")
         self._dataset = dataset
         self._batchify = batchify_fn
-        self._prefetch = 2 * num_workers if prefetch is None else prefetch
-        self._ahead: dict[bytes, Future[Any]] = {}  # by the batch's sample indices
+        most = 2 * num_workers if prefetch is None else prefetch
         self._threads: ThreadPoolExecutor | None = None
-        lookahead = None
-        if num_workers and self._prefetch:
-            self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="elastic-data")
-            lookahead = self._look_ahead
-            weakref.finalize(self, self._threads.shutdown, wait=False, cancel_futures=True)
+        self._prefetch: Prefetch | None = None
+        if num_workers and most:
+            threads = self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="elastic-data")
+            weakref.finalize(self, threads.shutdown, wait=False, cancel_futures=True)
+            self._prefetch = Prefetch(lambda indices: threads.submit(self._load, indices), self._load, most)
         self._sampler = Sampler(
             len(dataset),
             global_batch,
-            self._take,
-            lookahead,
+            self._prefetch.take if self._prefetch else self._load,
+            self._prefetch.look_ahead if self._prefetch else None,
             last=last,
             loss=loss,
             batch=batch,
@@ -102,18 +102,3 @@ class ElasticDataLoader:
 
     def _load(self, indices: NDArray[np.int64]) -> Any:
         return self._batchify([self._dataset[int(index)] for index in indices])
-
-    def _take(self, indices: NDArray[np.int64]) -> Any:
-        """Return the batch of these samples, loaded before or now."""
-        future = self._ahead.pop(indices.tobytes(), None)
-        return self._load(indices) if future is None else future.result()
-
-    def _look_ahead(self, coming: list[NDArray[np.int64]]) -> None:
-        """Start to load what probably comes next, and drop what does not any more."""
-        assert self._threads is not None
-        wanted = {indices.tobytes(): indices for indices in coming[: self._prefetch]}
-        for key in self._ahead.keys() - wanted.keys():
-            self._ahead.pop(key).cancel()
-        for key, indices in wanted.items():
-            if key not in self._ahead:
-                self._ahead[key] = self._threads.submit(self._load, indices)

@@ -12,6 +12,7 @@ from elastic_ps.optimizers.adam import Adam, AdamW
 from elastic_ps.optimizers.adaptive import AdaGrad, Ftrl, RMSProp
 from elastic_ps.optimizers.lamb import LAMB
 from elastic_ps.optimizers.momentum import NAG, SGD
+from elastic_ps.optimizers.pytorch import TORCH_RULES
 from elastic_ps.optimizers.rule import BuiltIn, Rule
 from elastic_ps.optimizers.user_rule import own_rule
 
@@ -27,6 +28,7 @@ _RULES: dict[str, type[BuiltIn]] = {
     "ftrl": Ftrl,
     "lamb": LAMB,
     "test": Accumulate,
+    **TORCH_RULES,
 }
 
 

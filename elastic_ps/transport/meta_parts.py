@@ -10,7 +10,7 @@ from elastic_ps.core.data_order import Slice
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.transport.json_checks import Check, integer, listed, number, record, short, text
+from elastic_ps.transport.json_checks import Check, integer, listed, mapping, number, record, short, text
 
 
 class SharedRange(NamedTuple):
@@ -32,6 +32,9 @@ WORDS = text(1 << 20)
 _MOST_BLOCK = 2**31 - 1
 
 
+_GROUPS = listed(mapping(NAME, number))
+
+
 def run(value: Any) -> Run:
     """Check a run of blocks."""
     if isinstance(value, list) and len(value) == 2:  # a pair
@@ -44,11 +47,12 @@ def run(value: Any) -> Run:
 def hyper(value: Any) -> Hyper:
     """Check hyperparameters."""
     names = ("lr", "wd", "rescale_grad", "clip_gradient")
-    if not isinstance(value, dict) or set(value) != set(names):
-        raise ValueError(f"an object of {', '.join(names)} is expected")
+    if not isinstance(value, dict) or value.keys() - {"groups"} != set(names):
+        raise ValueError(f"an object of {', '.join(names)} and perhaps groups is expected")
     lr, wd, rescale = (number(value[name]) for name in names[:3])
     clip = value["clip_gradient"]
-    return Hyper(lr, wd, rescale, None if clip is None else number(clip))
+    groups = tuple(_GROUPS(value.get("groups", [])))
+    return Hyper(lr, wd, rescale, None if clip is None else number(clip), groups)
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,17 @@ def test_api_page_has_every_signature_of_the_adapter(name):
     assert shown(getattr(adapter, name)) in (ROOT / "docs" / "reference" / "api.md").read_text()
 
 
+@pytest.mark.parametrize("name", ["DataLoader", "Optimizer", "report"])
+def test_torch_page_has_every_signature_of_the_adapter(name):
+    adapter = pytest.importorskip("elastic_ps.torch")
+    assert shown(getattr(adapter, name)) in (ROOT / "docs" / "reference" / "torch.md").read_text()
+
+
+def test_a_script_of_pytorch_changes_three_lines_and_imports_one():
+    lines = (ROOT / "examples" / "torch" / "digits.py").read_text().splitlines()
+    assert sum(line.endswith("# elastic") for line in lines[9:]) == 5  # the chief alone evaluates
+
+
 def test_an_elastic_script_changes_at_most_six_lines():
     lines = (ROOT / "examples" / "digits.py").read_text().splitlines()
     assert 0 < sum(line.endswith("# elastic") for line in lines) <= 6

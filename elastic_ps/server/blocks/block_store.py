@@ -96,9 +96,7 @@ class ServerBlockStore:
     def refusal(self, block: int, hyper: Hyper | None) -> str:
         """Return why a gradient for a block cannot be taken under `hyper`; "" where it can."""
         treatment = self.treatment(block)
-        if not treatment.refusal and treatment.rule is not None and hyper is None:
-            return f"key {self.tensor(block).name}: the push has no hyperparameters, which come with the chief's"
-        return treatment.refusal
+        return treatment.refusal or treatment.lack(hyper, self.tensor(block).name)
 
     def updates(self, blocks: NDArray[np.int64]) -> int:
         """Return the highest count of optimizer updates among blocks."""

@@ -33,6 +33,7 @@ class Treatment:
     rule: Rule | None
     lr_mult: float = 1.0
     wd_mult: float = 1.0
+    group: int = 0  # of parameters, whose numbers stand in `Hyper.groups`
     whole: int = -1  # tensor index where the rule needs the tensor alone
     refusal: str = ""
 
@@ -40,8 +41,21 @@ class Treatment:
         """Return whether a gradient of some rows leaves the others as they are."""
         return self.rule is not None and step is not None and self.rule.skips_absent_rows(self.hyper(step))
 
+    def lack(self, step: Hyper | None, key: str) -> str:
+        """Return what a step's values lack for an update of `key`; "" where nothing."""
+        if self.rule is None:
+            return ""
+        if step is None:
+            return f"key {key}: the push has no hyperparameters, which come with the chief's"
+        if step.groups and self.group >= len(step.groups):
+            return f"key {key}: it is in parameter group {self.group}, and the push has {len(step.groups)}"
+        return ""
+
     def hyper(self, step: Hyper) -> Hyper:
-        """Return the step's values with this key's own factors."""
+        """Return the step's values with this key's own factors, or as its group's."""
+        if step.groups:
+            own = step.groups[self.group]
+            return replace(step, lr=own.get("lr", step.lr), wd=own.get("weight_decay", step.wd), groups=(own,))
         if self.lr_mult == self.wd_mult == 1.0:
             return step
         return replace(step, lr=step.lr * self.lr_mult, wd=step.wd * self.wd_mult)
@@ -117,6 +131,7 @@ class Treatments:
             rule=rule,
             lr_mult=factors.get("lr_mult", 1.0),
             wd_mult=factors.get("wd_mult", 1.0),
+            group=int(factors.get("group", 0)),
             whole=-1 if rule.divisible else index,
         )
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.script_hints import PUSH_SAME_KEYS
 from elastic_ps.core.segments import Array, Raw, grown, joined, runs_of
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
@@ -160,7 +161,7 @@ class SyncUpdates:
         lacking = [f"{rank} ({workers[rank]})" for rank, kind in enumerate(given) if kind == Given.ABSENT]
         return (
             f"key {', '.join(names)}: pushed by rank {', '.join(pushing)} but not by rank {', '.join(lacking)}; "
-            "every worker must push the same keys in a step"
+            f"{PUSH_SAME_KEYS}"
         )
 
     def _refuse_all(self, detail: str) -> None:

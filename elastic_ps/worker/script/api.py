@@ -1,6 +1,6 @@
 """This module says what an adapter gives to the worker side and gets from it: no framework's type crosses this line."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -83,6 +83,9 @@ class KeyStore(Protocol):
             outs: by key, one array for each device.
         """
 
+    def set_auxiliary(self, keys: Collection[str]) -> None:
+        """Say, in the rehearsal, which of the broadcast keys are auxiliary state; else it is those never pushed."""
+
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """Stage gradients for the open exchange."""
 
@@ -98,6 +101,19 @@ class KeyStore(Protocol):
             keys: the keys, which are known.
             gradients: by key, one array for each device.
             outs: by key, one array for each device.
+        """
+
+    def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
+        """Send some gradients of the coming pushpull, which are final, while others are not; call it for the others,
+        too, or leave them to the pushpull. Nothing else may be pushed in between.
+
+        Args:
+            keys: of the pushpull, as far as is known.
+            ready: those that are sent.
+            gradients: of `ready`, one array for each device.
+
+        Returns:
+            Whether they were sent; else the pushpull sends all: in the rehearsal, or in a step that is made again.
         """
 
     def combined(self, overlap: bool = False) -> AbstractContextManager[None]:

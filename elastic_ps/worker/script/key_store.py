@@ -1,7 +1,7 @@
 """A `WorkerKeyStore` holds the keys of one key store of the script (see `KeyStore` in `api`)."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from typing import Any
@@ -50,7 +50,9 @@ class WorkerKeyStore:
         self._keys: dict[str, tuple[tuple[int, ...], str]] = {}  # shape and dtype of what was given to init
         self._first: dict[str, NDArray[Any]] = {}  # its values, until the job's are here
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
+        self._auxiliary: frozenset[str] | None = None  # None: what is broadcast and never pushed
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
+        self._early: set[str] = set()  # keys of the coming pushpull whose gradients have been sent
         self._combining = False
         self._late: list[Pushpull] | None = None  # what pushpulls have asked for while gradients may be read late
         self._local = False
@@ -80,6 +82,10 @@ class WorkerKeyStore:
         self._parameters.update((key, list(targets)) for key, targets in zip(keys, outs, strict=True))
         self._write(zip(keys, outs, strict=True))
 
+    def set_auxiliary(self, keys: Collection[str]) -> None:
+        """See `KeyStore.set_auxiliary`."""
+        self._auxiliary = frozenset(keys)
+
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.push`."""
         self._stage_gradients(keys, gradients, None)
@@ -99,9 +105,26 @@ class WorkerKeyStore:
             self._check(keys, gradients, "pushed")
             self._late += map(Pushpull, keys, gradients, outs)
             return
-        self._stage_gradients(keys, gradients, outs)
+        if self._early:
+            left = [number for number, key in enumerate(keys) if key not in self._early]
+            self._outs.update((key, list(targets)) for key, targets in zip(keys, outs, strict=True))
+            self._early.clear()
+            self._stage_gradients([keys[number] for number in left], [gradients[number] for number in left], None)
+        else:
+            self._stage_gradients(keys, gradients, outs)
         if not self._combining:
             self._job.buffer.close_exchange()
+
+    def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
+        """See `KeyStore.push_early`."""
+        buffer, named = self._job.buffer, [(self._number, key) for key in keys]
+        if not self._early and not buffer.may_send_early(named):
+            return False
+        for key, arrays in zip(ready, gradients, strict=True):
+            buffer.add((self._number, key), arrays)
+        self._early.update(ready)
+        buffer.send_early(frozenset(named), [(self._number, key) for key in ready])
+        return True
 
     @contextmanager
     def combined(self, overlap: bool = False) -> Iterator[None]:
@@ -186,17 +209,15 @@ class WorkerKeyStore:
     # ---- for the job -----------------------------------------------------------------------------------------------
 
     def declare_rehearsed(self, pushed: frozenset[Key]) -> None:
-        """Declare what the rehearsal used. Keys that it broadcast and never pushed are auxiliary state.
+        """Declare what the rehearsal used, auxiliary state as such.
 
         Args:
             pushed: keys that the rehearsal has pushed.
         """
-        self._declare_keys(
-            [
-                self._tensor(key, auxiliary=key in self._parameters and (self._number, key) not in pushed)
-                for key in self._keys
-            ]
-        )
+        auxiliary = self._auxiliary
+        if auxiliary is None:
+            auxiliary = frozenset(key for key in self._parameters if (self._number, key) not in pushed)
+        self._declare_keys([self._tensor(key, auxiliary=key in auxiliary) for key in self._keys])
 
     @property
     def updates_locally(self) -> bool:

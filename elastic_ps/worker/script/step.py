@@ -6,6 +6,7 @@ from typing import Protocol
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.data_position import DataPosition, StepPart
 from elastic_ps.worker.script.gradients import Gradients
@@ -80,10 +81,10 @@ class Step:
             self.gradients.step_again()
 
     def send_early(self, keys: frozenset[Key], ready: Iterable[Key], store: PushedStore) -> None:
-        """Send some gradients of the next exchange, which is over `keys`; `make_exchange` sends the rest.
+        """Send some gradients of the next exchange, which is about over `keys`; `make_exchange` sends the rest.
 
         Args:
-            keys: all that it pushes.
+            keys: that it will probably push; by them the optimizer's values are of the right update.
             ready: the keys whose gradients are written.
             store: the key store of the keys.
         """
@@ -91,7 +92,7 @@ class Step:
         if where is not None and not where.done <= self._next < where.spec.exchanges:
             return
         if self._early is None:
-            self._early = self._push(keys, store, self._next, empty=False)
+            self._early = self._push(store, self._next, empty=False, hyper=store.optimizer.hyper(keys))
         self.gradients.finish_writing()
         index = self._node.inbox.model.index
         with exits():
@@ -123,7 +124,12 @@ class Step:
             if store:
                 store.write_back(keys)
             return
-        push, self._early = self._early or self._push(keys, store, number, empty), None
+        early, self._early = self._early, None
+        hyper = store.optimizer.hyper(keys) if store and early is None else None
+        push = replace(
+            early or self._push(store, number, empty, hyper),
+            present=self._present(keys, store) if store else frozenset(),
+        )
         boundary = where is None or number == where.spec.exchanges - 1
         with exits():
             if not self._exchange.run(push, boundary):
@@ -139,25 +145,36 @@ class Step:
             self._node.progress.stepped(self._node.version, 0 if empty else push.samples)
             self._core_share.stepped()
 
-    def _push(self, keys: frozenset[Key], store: PushedStore | None, number: int, empty: bool) -> Push:
+    def _present(self, keys: frozenset[Key], store: PushedStore) -> frozenset[int]:
+        """Return the tensors of `keys` and the auxiliary ones, whose values are pushed as they are now."""
         model = self._node.inbox.model
         present = {model.index[key] for key in keys}
-        if store:
-            for key, array in store.auxiliary():
-                present.add(model.index[key])
-                array.settle([array], to_write=False)
-                self.gradients.write_gradient(model.index[key], [array])
-            self.gradients.finish_writing()
+        for key, array in store.auxiliary():
+            present.add(model.index[key])
+            array.settle([array], to_write=False)
+            self.gradients.write_gradient(model.index[key], [array])
+        self.gradients.finish_writing()
+        return frozenset(present)
+
+    def _push(self, store: PushedStore | None, number: int, empty: bool, hyper: Hyper | None) -> Push:
+        """Return what the step's exchange `number` contributes, of no tensors yet.
+
+        Args:
+            store: whose keys are pushed.
+            number: of the exchange.
+            empty: this worker has no samples in the step.
+            hyper: the optimizer's values.
+        """
         own = None if self._node.is_sync else (self._node.session.node, 0)
         part = self.part or StepPart(batch=own)  # a static script's step
         return Push(
             parts=self.gradients.parts,
             rows=self.gradients.rows,
-            present=frozenset(present),
+            present=frozenset(),
             samples=len(part.positions),
             slice=part.slice(number),
             roster=part.roster,
-            hyper=store.optimizer.hyper(keys) if store else None,
+            hyper=hyper,
             empty=empty,
             batch=part.number(number),
             compression=store.compression if store else None,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.data_order import DataSpec, Place
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH
@@ -110,6 +110,11 @@ class WorkerJob:
             self.data_position = position_of(self.node, self.node.data)
         with exits():
             return self.data_position.epoch if self.data_position else 0
+
+    @property
+    def place(self) -> Place | None:
+        """Where the step under way stands in the data; None: there is none, or the script draws its own batches."""
+        return self._step.part.place if self._step.part else None
 
     @property
     def rank(self) -> int:

@@ -13,8 +13,8 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from elastic_ps.mxnet import ElasticKVStore
-from tests.elastic_ps.mxnet.instant_job import instant_job, replace, sgd
 from tests.elastic_ps.mxnet.mx_arrays import ones, values, zeros
+from tests.elastic_ps.worker.instant_job import instant_job, replace, sgd
 
 pytestmark = pytest.mark.mxnet
 

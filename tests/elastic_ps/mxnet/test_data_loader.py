@@ -105,14 +105,14 @@ def test_stale_batches_are_thrown_away(script):
     next(steps)
     for _ in range(3):
         assert dataset.loading.acquire(timeout=TIMEOUT)  # the one thread is busy with samples 2 and 3
-    assert len(loader._ahead) == 2
-    loader._look_ahead([np.array([2])])
+    assert len(loader._prefetch._ahead) == 2
+    loader._prefetch.look_ahead([np.array([2])])
     dataset.closed[2].set()
     assert next(steps)[2] == [2]
     with pytest.raises(StopIteration):
         next(steps)
     assert dataset.by(4) == dataset.by(5) == []
-    assert loader._ahead == {}
+    assert loader._prefetch._ahead == {}
 
 
 def test_no_more_than_prefetch_batches_are_ahead(script):
@@ -121,8 +121,8 @@ def test_no_more_than_prefetch_batches_are_ahead(script):
     loader = ElasticDataLoader(dataset, 1, batchify_fn=list, prefetch=3)
     steps = iter(loader)
     next(steps)
-    loader._look_ahead([np.array([index]) for index in (1, 2, 3, 4)])
-    assert len(loader._ahead) == 3
+    loader._prefetch.look_ahead([np.array([index]) for index in (1, 2, 3, 4)])
+    assert len(loader._prefetch._ahead) == 3
 
 
 def test_without_threads_each_batch_is_loaded_when_it_is_needed(script):

@@ -13,8 +13,8 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.mxnet import ElasticKVStore
 from elastic_ps.worker.script.optimizer_states import States
 from tests.elastic_ps.mxnet.fake_store import FakeStore
-from tests.elastic_ps.mxnet.instant_job import instant_job, sgd
 from tests.elastic_ps.mxnet.mx_arrays import ones, values, zeros
+from tests.elastic_ps.worker.instant_job import instant_job, sgd
 
 pytestmark = pytest.mark.mxnet
 

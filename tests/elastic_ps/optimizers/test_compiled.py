@@ -15,11 +15,24 @@ from elastic_ps.optimizers.adam import Adam, AdamW
 from elastic_ps.optimizers.gradient_sum import CHUNK, GradientSum
 from elastic_ps.optimizers.lamb import LAMB
 from elastic_ps.optimizers.momentum import SGD
+from elastic_ps.optimizers.pytorch.adam import TorchAdam
+from elastic_ps.optimizers.pytorch.sgd import TorchSGD
 from elastic_ps.optimizers.rule import Elementwise, Rule
 from tests.sweeps import sweep
 
 LENGTH = 5 * (1 << 16) + 77  # several threads' shares and an odd end
 RULES = [SGD(), SGD(momentum=0.9), Adam(beta1=0.8), AdamW(), AdamW(correct_bias=False)]
+TORCH_RULES = [
+    TorchSGD(),
+    TorchSGD(momentum=True, maximize=True),
+    TorchSGD(momentum=True, nesterov=True),
+    TorchAdam(),
+    TorchAdam(decoupled=True, maximize=True),
+]
+TORCH_HYPERS = [
+    Hyper(groups=({"lr": 0.1, "momentum": 0.9, "dampening": 0.25, "weight_decay": 1e-3},)),
+    Hyper(groups=({"lr": 0.1, "momentum": 0.0, "beta1": 0.3},)),
+]
 HYPERS = [Hyper(0.1, 1e-4, 1 / 3), Hyper(0.1, 0.0, 1.0, clip_gradient=0.3)]
 
 
@@ -51,18 +64,30 @@ def test_a_machine_with_a_compiler_has_the_library() -> None:
     assert (native.library() is not None) == (shutil.which("cc") is not None)
 
 
-@pytest.mark.skipif(native.library() is None, reason="no compiler here: there is nothing but numpy")
-@pytest.mark.parametrize("hyper", HYPERS, ids=["plain", "clipped"])
-@pytest.mark.parametrize("dtype", sweep([np.float32, np.float64]))
-@pytest.mark.parametrize("rule", RULES, ids=repr)
-def test_the_bits_are_numpys(monkeypatch: pytest.MonkeyPatch, rule: Elementwise, dtype: Any, hyper: Hyper) -> None:
+def sums_of(dtype: Any) -> list[GradientSum]:
     one, three = gradients(dtype, 1), gradients(dtype, 3)
-    sums = [
+    return [
         GradientSum(one),
         GradientSum(three, None, 0.7),
         GradientSum(three, [0.1, 0.2, 0.7]),
         GradientSum(one, None, 3.0),
     ]
+
+
+@pytest.mark.skipif(native.library() is None, reason="no compiler here: there is nothing but numpy")
+@pytest.mark.parametrize(
+    ("rule", "hyper"),
+    [
+        (rule, hyper)
+        for rules, hypers in ((RULES, HYPERS), (TORCH_RULES, TORCH_HYPERS))
+        for rule in rules
+        for hyper in hypers
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("dtype", sweep([np.float32, np.float64]))
+def test_the_bits_are_numpys(monkeypatch: pytest.MonkeyPatch, rule: Elementwise, dtype: Any, hyper: Hyper) -> None:
+    sums = sums_of(dtype)
     calls = []
     monkeypatch.setattr(native, "update", lambda *given, update=native.update: calls.append(given[0]) or update(*given))
     compiled = [trained(rule, dtype, hyper, aggregate, in_place) for aggregate in sums for in_place in (True, False)]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.native import fused
 from elastic_ps.native import library as native
 from elastic_ps.optimizers import make_rule
 
@@ -27,6 +28,35 @@ RULES = {
     "ftrl": ("ftrl", {}),
     "lamb": ("lamb", {"epsilon": 0.001, "lower_bound": 0.001, "upper_bound": 10.0}),
     "test": ("test", {}),
+}
+
+TORCH_HYPERS = (
+    Hyper(groups=({"lr": 0.1, "weight_decay": 0.01, "momentum": 0.9, "eps": 1e-3},)),
+    Hyper(groups=({"lr": 0.03, "momentum": 0.5, "dampening": 0.25, "eps": 1e-3, "beta1": 0.5},)),
+)
+
+TORCH_RULES = {
+    "SGD": {"momentum": True, "nesterov": True},
+    "Adam": {"amsgrad": True},
+    "Adagrad": {"maximize": True},
+    "RMSprop": {"momentum": True, "centered": True},
+    "Adadelta": {},
+    "Adamax": {},
+    "NAdam": {"decoupled": True},
+    "RAdam": {},
+    "Rprop": {},
+}
+
+TORCH_BITS = {
+    "SGD": ("b8a183483765", "cd18ca979535"),
+    "Adam": ("e2ee1464c0d8", "dc6e65606360"),
+    "Adagrad": ("7e097bdf96b4", "07f0b5e8fc0f"),
+    "RMSprop": ("a9883b27342f", "35259fd5b96e"),
+    "Adadelta": ("c95384a1035a", "c7d5f49c530a"),
+    "Adamax": ("5f8f8dccea6a", "7ca1961d9744"),
+    "NAdam": ("0a8bfd919e30", "9a6f58ceeba9"),
+    "RAdam": ("d326f76073d8", "853927228894"),
+    "Rprop": ("b42b075073be", "ff2308dd3ab9"),
 }
 
 DTYPES = ("float16", "float16 and a master copy", "float32", "float64")
@@ -55,11 +85,16 @@ def digest(rule: str, dtype: str) -> str:
     """Return a digest of the bytes of values and states after some updates."""
     name, arguments = RULES[rule]
     kind, _, master = dtype.partition(" ")
-    found = make_rule(OptimizerSpec(name, {**arguments, "multi_precision": bool(master)}))
+    return digest_of(OptimizerSpec(name, {**arguments, "multi_precision": bool(master)}), kind, HYPERS)
+
+
+def digest_of(spec: OptimizerSpec, kind: str, hypers: tuple[Hyper, ...]) -> str:
+    """Return the digest of a rule and an element type."""
+    found = make_rule(spec)
     value = numbers(37, kind)
     states = {state: np.zeros(ELEMENTS, own) for state, own in found.states(value.dtype)}
     found.init(states, value)
-    for count, hyper in enumerate(HYPERS * 2, start=1):
+    for count, hyper in enumerate(hypers * 2, start=1):
         found.update(value, numbers(11 + 4 * count, kind), states, count, hyper)
     result = sha256(value.tobytes())
     for state in sorted(states):
@@ -73,3 +108,13 @@ def test_bits(rule: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     if not compiled:
         monkeypatch.setattr(native, "has", lambda name, dtype: False)
     assert tuple(digest(rule, dtype) for dtype in DTYPES) == BITS[rule]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("rule", TORCH_RULES)
+def test_bits_of_torch(rule: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(fused, "library", lambda: None)
+        monkeypatch.setattr(native, "has", lambda _name, _dtype: False)
+    spec = OptimizerSpec(f"torch.{rule}", TORCH_RULES[rule])
+    assert tuple(digest_of(spec, kind, TORCH_HYPERS) for kind in ("float32", "float64")) == TORCH_BITS[rule]

@@ -29,7 +29,8 @@ def some(values):
 
 RUN = st.tuples(st.integers(0, 2**31 - 1), st.integers(1, 2**31 - 1))
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
-HYPER = st.builds(Hyper, NUMBER, NUMBER, NUMBER, st.none() | NUMBER)
+GROUPS = st.lists(st.dictionaries(st.text(min_size=1, max_size=9), NUMBER, max_size=3), max_size=3).map(tuple)
+HYPER = st.builds(Hyper, NUMBER, NUMBER, NUMBER, st.none() | NUMBER, GROUPS)
 COMPRESSION = st.sampled_from([Compression("float16"), Compression("2bit", 0.25), Compression("topk", ratio=0.5)])
 FIELDS = {
     "runs": some(RUN),
@@ -163,6 +164,7 @@ HYPERS = {"lr": 0.1, "wd": 0, "rescale_grad": 1, "clip_gradient": None}
         (Kind.PUSH, '{"at":[[0,0]]}', "at"),
         (Kind.RECORD, '{"runs":"ab"}', "runs"),
         (Kind.RECORD, '{"hyper":{"lr":1}}', "hyper"),
+        (Kind.PUSH, json.dumps({"hyper": {**HYPERS, "groups": [{"lr": "abc"}]}}), "hyper|number"),
         (Kind.HELLO, "", "without node"),
         (Kind.HELLO, '{"node":["a"],"role":"worker","lane":"exchange"}', "node"),
         (Kind.HELLO, '{"node":"\\ud800","role":"worker","lane":"exchange"}', "node"),

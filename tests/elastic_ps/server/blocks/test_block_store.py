@@ -59,6 +59,36 @@ def test_multipliers_cut_arithmetic_but_not_memory() -> None:
     assert len(store.values.pieces((0, 3))) == 1
 
 
+def test_each_parameter_group_has_its_own_numbers() -> None:
+    made = model(32, 32, 32)
+    spec = OptimizerSpec("torch.SGD", {}, {"i:1": {"group": 1.0}})
+    store = store_of(made, spec.to_json())
+    hyper = Hyper(groups=({"lr": 1.0}, {"lr": 0.5, "weight_decay": 0.25}))
+    for segment in store.segments((0, 3)):
+        assert not store.refusal(segment[0], hyper)
+        store.update_segment(segment, ones(store, segment), hyper)
+    assert store.value((0, 3)).tolist() == [-1] * 32 + [-0.5] * 32 + [-1] * 32
+    assert store.step(1, hyper)[1] == Hyper(lr=0.5, wd=0.25, groups=hyper.groups[1:])
+    assert store.refusal(1, Hyper(groups=hyper.groups[:1])) == ("key 1: it is in parameter group 1, and the push has 1")
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "group", "rows"),
+    [
+        ("torch.SGD", {}, {}, True),
+        ("torch.SGD", {}, {"weight_decay": 0.1}, False),
+        ("torch.SGD", {"momentum": True}, {}, False),
+        ("torch.Adagrad", {}, {"weight_decay": 0.0}, True),
+        ("torch.Adam", {}, {}, False),
+    ],
+)
+def test_rows_suffice_where_the_group_has_no_weight_decay(
+    name: str, args: dict[str, bool], group: dict[str, float], rows: bool
+) -> None:
+    store = store_of(model(32, 32), OptimizerSpec(name, args, {"i:1": {"group": 1.0}}).to_json())
+    assert store.treatment(1).takes_rows(Hyper(groups=({"weight_decay": 1.0}, group))) == rows
+
+
 def test_an_optimizer_that_is_set_later_gets_its_state() -> None:
     made = model(32)
     store = store_of(made, "")

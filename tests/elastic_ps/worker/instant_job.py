@@ -73,10 +73,10 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
 
 
 @contextmanager
-def instant_job(update: Update = add) -> Iterator[tuple[WorkerJob, list[list[str]]]]:
+def instant_job(update: Update = add, kind: type[Servers] = Servers) -> Iterator[tuple[WorkerJob, list[list[str]]]]:
     """The job, and the keys of each exchange that it has made."""
     with (
-        patch("elastic_ps.worker.script.step.Exchange", Servers),
+        patch("elastic_ps.worker.script.step.Exchange", kind),
         patch("elastic_ps.worker.script.worker_job.declare", declare),
         patch.object(WorkerNode, "close", lambda _node, _finished: None),
         patch.object(Barriers, "wait", lambda *_: None),

@@ -1,0 +1,33 @@
+"""This package is the PyTorch adapter: a script of PyTorch trains elastically by three changed lines.
+
+import elastic_ps.torch as elastic
+optimizer = elastic.Optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+loader = elastic.DataLoader(dataset, global_batch=256, shuffle=True)
+for epoch in elastic.epochs(10):
+    for images, labels in loader:
+        ...
+"""
+
+from elastic_ps.core.script_hints import (
+    NAME_NO_CONSISTENCY,
+    OPTIMIZER_ON_SERVERS,
+    PUSH_EACH_BATCH,
+    PUSH_SAME_KEYS,
+    give_hints,
+)
+from elastic_ps.script import is_chief, num_workers, rank
+from elastic_ps.torch.data import DataLoader
+from elastic_ps.torch.optimizer import Optimizer
+from elastic_ps.torch.script import epochs, report
+
+__all__ = ["DataLoader", "Optimizer", "epochs", "is_chief", "num_workers", "rank", "report"]
+
+give_hints(
+    {
+        OPTIMIZER_ON_SERVERS: "In PyTorch: wrap the optimizer in an elastic.Optimizer",
+        PUSH_EACH_BATCH: "In PyTorch: call optimizer.step() there, of an elastic.Optimizer",
+        PUSH_SAME_KEYS: "In PyTorch: the loss has to depend on the same parameters in all workers; add "
+        "0 * parameter.sum() to it for one that some samples do not use",
+        NAME_NO_CONSISTENCY: "In PyTorch: an elastic.Optimizer opens one",
+    }
+)

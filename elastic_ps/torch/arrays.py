@@ -1,0 +1,135 @@
+"""This module makes PyTorch's tensors the worker side's `Array`: contiguous memory is read and written in place."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.sparse_rows import Rows
+from elastic_ps.worker.script.api import Array
+
+_NAMES = {
+    torch.float32: "float32",
+    torch.float64: "float64",
+    torch.int64: "int64",
+    torch.int32: "int32",
+    torch.int16: "int16",
+    torch.int8: "int8",
+    torch.uint8: "uint8",
+}
+
+PARAMETERS = (torch.float32, torch.float64)
+"""Element types that the servers have rules for."""
+
+
+def check_tensor(name: str, tensor: torch.Tensor, kind: str) -> None:
+    """Refuse what servers cannot hold.
+
+    Args:
+        name: of the tensor in the model.
+        tensor: one of its parameters or buffers.
+        kind: "parameter" or "buffer".
+
+    Raises:
+        ConfigurationError: names the tensor and the way out.
+    """
+    if torch.nn.parameter.is_lazy(tensor):
+        raise ConfigurationError(
+            f"{kind} {name} has no shape yet: call the model once with a batch before elastic.Optimizer is made"
+        )
+    if tensor.device.type != "cpu":
+        raise ConfigurationError(
+            f"{kind} {name} is on {tensor.device}: elastic_ps.torch trains on CPUs; leave the model on the CPU"
+        )
+    if kind == "parameter" and tensor.dtype not in PARAMETERS:
+        raise ConfigurationError(
+            f"parameter {name} is {tensor.dtype}: keep parameters in float32 (model.float()), and use "
+            "torch.autocast for a forward pass with fewer bits"
+        )
+
+
+def is_number(tensor: torch.Tensor) -> bool:
+    """Return whether servers can hold tensors of this type and layout."""
+    return tensor.dtype in _NAMES and tensor.layout is torch.strided
+
+
+class TorchArray:
+    """See `Array`.
+
+    Args:
+        tensor: read and written in place.
+    """
+
+    tensor: torch.Tensor
+    rows: NDArray[np.int64] | None = None
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """See `Array.shape`."""
+        return tuple(self.tensor.shape)
+
+    @property
+    def dtype(self) -> str:
+        """See `Array.dtype`."""
+        return _NAMES[self.tensor.dtype]
+
+    def stored_rows(self) -> Rows | None:
+        """See `Array.stored_rows`."""
+        if self.tensor.layout is not torch.sparse_coo or self.tensor.sparse_dim() != 1:
+            return None
+        whole = self.tensor.detach().coalesce()
+        values = whole.values().numpy()
+        return Rows(whole.indices()[0].numpy(), values.reshape(len(values), -1))
+
+    def read(self) -> NDArray[Any]:
+        """See `Array.read`."""
+        tensor = self.tensor.detach()
+        dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
+        return np.ascontiguousarray(dense.numpy()).reshape(self.shape)
+
+    @staticmethod
+    def settle(arrays: Sequence[Array], to_write: bool) -> None:
+        """See `Array.settle`: on a CPU nothing is ever pending."""
+
+    @staticmethod
+    def addresses(arrays: Sequence[Array]) -> NDArray[np.int64]:
+        """See `Array.addresses`."""
+        found = [array.tensor for array in arrays if isinstance(array, TorchArray)]
+        return np.array([tensor.data_ptr() if _is_plain(tensor) else 0 for tensor in found], dtype=np.int64)
+
+    def memory(self) -> NDArray[Any] | None:
+        """See `Array.memory`."""
+        return self.tensor.detach().numpy() if _is_plain(self.tensor) else None
+
+    def write(self, values: NDArray[Any]) -> None:
+        """See `Array.write`."""
+        np.copyto(self.tensor.detach().numpy(), values)
+
+
+class ModelArray(TorchArray):
+    """A `ModelArray` is a parameter or buffer of a module, whatever tensor that is at the moment.
+
+    Args:
+        module: that has it.
+        name: its own, in the module.
+    """
+
+    def __init__(self, module: torch.nn.Module, name: str):
+        self._module = module
+        self._name = name
+
+    @property
+    def tensor(self) -> torch.Tensor:  # type: ignore[override]
+        """The tensor, now."""
+        found: torch.Tensor = getattr(self._module, self._name)
+        return found
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.is_contiguous()

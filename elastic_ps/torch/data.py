@@ -1,0 +1,225 @@
+"""A `DataLoader` loads the batches of a data set in the elastic order, ahead of their use, in processes."""
+
+import multiprocessing
+import random
+import weakref
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset, default_collate
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.data.prefetch import Prefetch
+from elastic_ps.data.sampler import Sampler
+from elastic_ps.torch.optimizer import optimizers
+from elastic_ps.worker.script.worker_job import current_job
+
+Collate = Callable[[list[Any]], Any]
+Indices = NDArray[np.int64]
+
+_INSTEAD = {
+    "batch_size": "give global_batch, the samples of a step over all workers",
+    "sampler": "the job divides the samples among its workers; give shuffle=True for a new order in each epoch",
+    "batch_sampler": "the job divides the samples among its workers; give global_batch",
+    "generator": "elasticrun --seed fixes the order of the samples",
+    "timeout": "leave it out",
+    "multiprocessing_context": "leave it out: processes are started by 'forkserver', as one that has joined a job "
+    "must not fork",
+}
+
+
+class DataLoader:
+    """A `DataLoader` yields the batches of this worker's slices until the epoch ends.
+
+        loader = elastic.DataLoader(dataset, global_batch=256, num_workers=4, shuffle=True)
+        for epoch in elastic.epochs(10):
+            for images, labels in loader:
+                ...
+                optimizer.step()
+
+    All workers together use every sample of an epoch once, whatever joins, leaves or dies. Batches that are loaded
+    ahead and that a new configuration makes useless are thrown away.
+
+    Args:
+        dataset: has len() and [index]; with `num_workers` it is pickled, once for each process.
+        global_batch: samples of a step over all workers, however many there are.
+        shuffle: each epoch has an order of its own, by the job's seed; else that of the data set.
+        num_workers: processes that load; 0: this one does, when a batch is needed.
+        collate_fn: makes a batch of a list of samples; None: PyTorch's.
+        pin_memory: accepted as PyTorch's, and without effect on a CPU.
+        drop_last: leave out the last step of an epoch where it has fewer samples.
+        worker_init_fn: called with the number of each process when it begins.
+        prefetch_factor: batches that each process loads ahead, of the four that are known.
+        persistent_workers: accepted as PyTorch's: the processes always stay.
+        loss: "mean" where the script's loss is averaged over samples, as PyTorch's are; "sum" where it is summed.
+        others: arguments of PyTorch's that are refused, with what to write instead.
+
+    Raises:
+        ConfigurationError: a bad value.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        global_batch: int | None = None,
+        *,
+        shuffle: bool = False,
+        num_workers: int = 0,
+        collate_fn: Collate | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        worker_init_fn: Callable[[int], None] | None = None,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        loss: str = "mean",
+        **others: Any,
+    ):
+        _check(dataset, global_batch, others)
+        if num_workers < 0 or (prefetch_factor is not None and prefetch_factor < 1):
+            raise ConfigurationError("num_workers must be 0 or more, and prefetch_factor 1 or more")
+        self.dataset = dataset
+        self._collate = default_collate if collate_fn is None else collate_fn
+        load, lookahead = self._load, None
+        if num_workers:
+            processes = _Processes(num_workers, dataset, self._collate, worker_init_fn)
+            weakref.finalize(self, processes.stop)
+            ahead = Prefetch(processes.start, processes.load, num_workers * (prefetch_factor or 2))
+            load, lookahead = ahead.take, ahead.look_ahead
+        last = "drop" if drop_last else "short"
+        self._sampler = Sampler(
+            len(dataset), global_batch, self._defining(load), lookahead, last=last, loss=loss, shuffle=shuffle
+        )
+
+    def __len__(self) -> int:
+        """Return the steps of an epoch, of all workers together."""
+        return self._sampler.spec.steps_per_epoch
+
+    @property
+    def global_batch(self) -> int:
+        """The samples of a step over all workers."""
+        return self._sampler.global_batch
+
+    def __iter__(self) -> Iterator[Any]:
+        if current_job().epochs is None:
+            raise ConfigurationError(
+                "the loop over an elastic.DataLoader is outside of `for epoch in elastic.epochs(n)`: a worker that "
+                "joins would not know in which epoch the job is"
+            )
+        for _step, _indices, batch in self._sampler:
+            before = _steps()
+            yield batch
+            if _steps() == before:
+                raise ConfigurationError(
+                    "no optimizer.step() in this batch: call it in every batch, of an elastic.Optimizer that was made "
+                    "before the loop. For larger batches give a larger global_batch; a worker may divide its batch and "
+                    "call loss.backward() for each part"
+                )
+
+    def _load(self, indices: Indices) -> Any:
+        return self._collate(_items(self.dataset, indices))
+
+    def _defining(self, load: Callable[[Indices], Any]) -> Callable[[Indices], Any]:
+        """Return `load`, which in the rehearsal has the optimizers tell the job of their models first."""
+
+        def loaded(indices: Indices) -> Any:
+            if current_job().staging.rehearsing:
+                for optimizer in optimizers():
+                    optimizer.define()
+            return load(indices)
+
+        return loaded
+
+
+def _steps() -> int:
+    return sum(optimizer.steps for optimizer in optimizers())
+
+
+def _check(dataset: Any, global_batch: int | None, others: dict[str, Any]) -> None:
+    """Refuse what cannot be divided among workers that come and go.
+
+    Args:
+        dataset: as given.
+        global_batch: as given.
+        others: arguments that the loader does not have.
+    """
+    for name in others:
+        if name not in _INSTEAD:
+            raise TypeError(f"elastic.DataLoader has no argument {name!r}")
+        raise ConfigurationError(f"elastic.DataLoader takes no {name}: {_INSTEAD[name]}")
+    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise ConfigurationError(
+            "elastic.DataLoader needs a data set with len() and [index]: of one that can only be iterated over nobody "
+            "could say which samples a worker that came or died has used. Give a map-style torch.utils.data.Dataset"
+        )
+    if global_batch is None:
+        raise ConfigurationError("elastic.DataLoader needs global_batch, the samples of a step over all workers")
+
+
+def _items(dataset: Any, indices: Indices) -> list[Any]:
+    wanted = indices.tolist()
+    if hasattr(dataset, "__getitems__"):
+        return list(dataset.__getitems__(wanted))
+    return [dataset[index] for index in wanted]
+
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+
+class _Processes:
+    """`_Processes` load batches beside the script. They are no forks of it: it has joined a job.
+
+    Args:
+        count: how many.
+        dataset: given to each.
+        collate: makes a batch of a list of samples.
+        init: called with the number of each; None: nothing is.
+    """
+
+    def __init__(self, count: int, dataset: Any, collate: Collate, init: Callable[[int], None] | None):
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["torch"])  # once, not in each process
+        self._pool = ProcessPoolExecutor(
+            count, mp_context=context, initializer=_begin, initargs=(dataset, collate, init, context.Value("i", 0))
+        )
+
+    def start(self, indices: Indices) -> "Future[Any]":
+        """Begin to load a batch; what is drawn at random follows from the job's seed, the epoch and the samples."""
+        job = current_job()
+        seed = zlib.crc32(indices.tobytes(), zlib.crc32(f"{job.node.seed} {job.epoch}".encode()))
+        return self._pool.submit(_load, indices, seed)
+
+    def load(self, indices: Indices) -> Any:
+        """Load a batch."""
+        return self.start(indices).result()
+
+    def stop(self) -> None:
+        """Stop the processes."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+_own: tuple[Any, Collate] | None = None
+
+
+def _begin(dataset: Any, collate: Collate, init: Callable[[int], None] | None, numbers: Any) -> None:
+    global _own  # a process loads for one loader
+    torch.set_num_threads(1)
+    _own = dataset, collate
+    with numbers.get_lock():
+        number = numbers.value
+        numbers.value += 1
+    if init is not None:
+        init(number)
+
+
+def _load(indices: Indices, seed: int) -> Any:
+    assert _own is not None
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    dataset, collate = _own
+    return collate(_items(dataset, indices))

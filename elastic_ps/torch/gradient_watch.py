@@ -1,0 +1,68 @@
+"""A `GradientWatch` finds gradients that the script has changed after its backward pass."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from elastic_ps.core.errors import ConfigurationError
+
+
+class GradientWatch:
+    """A `GradientWatch` remembers which version of each gradient the backward pass has left.
+
+    A worker has the gradient of its own samples, so what clips or scales that by its size (`clip_grad_norm_`,
+    `GradScaler`) would do something else than in one process, and nobody would see it.
+
+    Args:
+        keys: of the parameters, as in `Tensor.key`.
+        made: called with each parameter when a backward pass has made its gradient; None: nobody asks.
+    """
+
+    def __init__(self, keys: Mapping[torch.Tensor, str], made: Callable[[torch.Tensor], None] | None):
+        self._keys = keys
+        self._made = made
+        self._left: dict[torch.Tensor, tuple[int, int]] = {}
+        self._hooked: set[torch.Tensor] = set()
+        self._hook()
+
+    def _hook(self) -> None:
+        """Watch the parameters that have gradients, from now on: one that is frozen may thaw."""
+        for parameter in self._keys:
+            if parameter.requires_grad and parameter not in self._hooked:
+                parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+                self._hooked.add(parameter)
+
+    def _note(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self._left[parameter] = _version(parameter.grad)
+        if self._made is not None:
+            self._made(parameter)
+
+    def check(self) -> None:
+        """Refuse gradients that were changed in place; what the script has set itself is left as it is.
+
+        Raises:
+            ConfigurationError: names the first.
+        """
+        self._hook()
+        for parameter, key in self._keys.items():
+            left = self._left.get(parameter)
+            if left is None or parameter.grad is None:
+                continue
+            tensor, version = _version(parameter.grad)
+            if tensor == left[0] and version != left[1] and _has_values(parameter.grad):
+                raise ConfigurationError(
+                    f"the gradient of {key[2:]} was changed after loss.backward(). A worker has the gradient of its "
+                    "own samples only, so clip_grad_norm_, clip_grad_value_ and GradScaler do something else there "
+                    "than in one process: leave them out (torch.autocast with bfloat16 needs no GradScaler), and "
+                    "scale the loss, not the gradient"
+                )
+
+
+def _has_values(gradient: torch.Tensor) -> bool:
+    """Return whether a gradient is more than zeros, to which `zero_grad(set_to_none=False)` sets it."""
+    return gradient.layout is not torch.strided or bool(gradient.any())
+
+
+def _version(gradient: torch.Tensor) -> tuple[int, int]:
+    return id(gradient), gradient._version

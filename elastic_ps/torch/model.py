@@ -1,0 +1,68 @@
+"""This module lists what a model consists of, by the keys under which the job holds it."""
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch.nn.modules.batchnorm import _NormBase
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.torch.arrays import ModelArray, check_tensor, is_number
+
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def parameter_keys(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, str]:
+    """Return the key of each parameter that an optimizer updates, in the model's order.
+
+    Raises:
+        ConfigurationError: one is not the model's, or servers cannot hold it.
+    """
+    updated = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    keys: dict[torch.Tensor, str] = {
+        parameter: key_of(name) for name, parameter in model.named_parameters() if parameter in updated
+    }
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if parameter not in keys:
+                raise ConfigurationError(
+                    f"a parameter of shape {tuple(parameter.shape)} in group {number} of the optimizer is none of the "
+                    "model's: give elastic.Optimizer the model whose parameters the optimizer was made with"
+                )
+    for parameter, key in keys.items():
+        check_tensor(key[2:], parameter, "parameter")
+    return keys
+
+
+def key_of(name: str) -> str:
+    """Return the key of a parameter or buffer by its name in the model, as `Tensor.key` has it."""
+    return f"s:{name}"
+
+
+def tensors_of(model: torch.nn.Module, without: Iterable[torch.Tensor]) -> Iterator[tuple[str, ModelArray]]:
+    """Yield the key and the array of each parameter and buffer that servers can hold, once; tied ones by one name.
+
+    Args:
+        model: whose.
+        without: those that others look after. What is yielded is added.
+    """
+    seen = {id(tensor) for tensor in without}
+    for prefix, module in model.named_modules():
+        for owned, kind in ((module._parameters, "parameter"), (module._buffers, "buffer")):
+            for name, tensor in owned.items():
+                if tensor is None or id(tensor) in seen or (kind == "buffer" and not is_number(tensor)):
+                    continue
+                seen.add(id(tensor))
+                full = f"{prefix}.{name}" if prefix else name
+                check_tensor(full, tensor, kind)
+                yield key_of(full), ModelArray(module, name)
+
+
+def statistics(model: torch.nn.Module) -> set[str]:
+    """Return the keys of the running statistics of the model's normalisations."""
+    return {
+        key_of(f"{prefix}.{name}" if prefix else name)
+        for prefix, module in model.named_modules()
+        if isinstance(module, _NormBase)
+        for name in _STATISTICS
+        if getattr(module, name, None) is not None
+    }

@@ -1,0 +1,242 @@
+"""An `Optimizer` is the script's own optimizer of PyTorch, whose updates the job's servers make."""
+
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.torch import rules
+from elastic_ps.torch.arrays import ModelArray, TorchArray
+from elastic_ps.torch.early_gradients import EarlyGradients
+from elastic_ps.torch.gradient_watch import GradientWatch
+from elastic_ps.torch.model import parameter_keys, statistics, tensors_of
+from elastic_ps.torch.schedules import Schedules
+from elastic_ps.torch.states import from_torch, to_torch
+from elastic_ps.worker.script.api import KeyStore
+from elastic_ps.worker.script.worker_job import WorkerJob, current_job
+
+log = logging.getLogger(__name__)
+
+_numbers = count()
+_made: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
+
+
+def optimizers() -> list["Optimizer"]:
+    """Return those that this process has made, the oldest first."""
+    return sorted(_made, key=lambda optimizer: optimizer.number)
+
+
+class Optimizer(torch.optim.Optimizer):
+    """An `Optimizer` sends the gradients to the servers in `step`, and then has the new parameters.
+
+        optimizer = elastic.Optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+
+    The wrapped optimizer stays the script's: schedulers and the script change the numbers in its `param_groups`, and
+    each step takes those of the chief's. `step` is called in each batch of an `elastic.DataLoader`.
+
+    Args:
+        model: whose parameters it updates, and whose buffers (batch norm's statistics) the workers share.
+        optimizer: one of `torch.optim`, over parameters of `model`.
+        overlap: send gradients while `loss.backward()` makes others. It is called once in each batch then.
+
+    Attributes:
+        wrapped: the script's own.
+        number: counts the optimizers of this process.
+        steps: that were made, the rehearsal's with them.
+
+    Raises:
+        ConfigurationError: the servers cannot run the optimizer, or hold a parameter; it says which and why.
+    """
+
+    _step_supports_amp_scaling = True
+    """PyTorch's GradScaler then calls `step` in every case, with `found_inf` set."""
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, overlap: bool = False):
+        _check_arguments(model, optimizer)
+        self._store: KeyStore | None = None
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        self.wrapped = optimizer
+        self.number = next(_numbers)
+        self.steps = 0
+        self._model = model
+        self._share_groups()
+        self._keys = parameter_keys(model, optimizer)
+        self._spec = rules.translate(optimizer, self._keys)
+        self._arrays: dict[str, ModelArray] = {}  # all that the store holds
+        self._before: dict[str, torch.Tensor] = {}  # buffers as they were before the rehearsal
+        self._early = EarlyGradients(self._send_early) if overlap else None
+        self._watch = GradientWatch(self._keys, self._early.made if self._early else None)
+        self._begun = False  # the schedules are where this step is
+        self._schedules = Schedules((optimizer, self))
+        _made.add(self)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Send the gradients, wait until those of all workers are in, and take the new parameters.
+
+        Args:
+            closure: is refused: servers could not call it.
+
+        Raises:
+            ConfigurationError: there is no gradient, or what was asked for cannot be done.
+        """
+        if closure is not None:
+            raise ConfigurationError(
+                "optimizer.step(closure) is refused, as servers cannot call it: compute the loss, call "
+                "loss.backward(), then optimizer.step()"
+            )
+        if hasattr(self, "found_inf"):
+            raise ConfigurationError(
+                "GradScaler is refused: a worker that skips a step leaves the others waiting. Use "
+                "torch.autocast(device, torch.bfloat16), which needs none"
+            )
+        self._share_groups()
+        self._watch.check()
+        self.define()
+        self._begin()
+        pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
+        if self._early is not None and any(parameter.grad is None for parameter in self._early.sent):
+            raise ConfigurationError(
+                "a gradient was taken away between loss.backward() and optimizer.step(), after it was sent: call "
+                "zero_grad() before backward(), or make elastic.Optimizer without overlap=True"
+            )
+        if not pushed:
+            raise ConfigurationError("optimizer.step() without a gradient: call loss.backward() before it")
+        assert self._store is not None
+        if current_job().staging.rehearsing:
+            self._store.set_auxiliary(self._auxiliary())
+        gradients = [[TorchArray(gradient)] for gradient in pushed.values()]
+        self._store.pushpull(list(pushed), gradients, [[self._arrays[key]] for key in pushed])
+        self.steps += 1
+        self._begun = False
+        if self._early is not None:
+            self._early.begin_step()
+
+    def define(self) -> None:
+        """Tell the job the model's tensors, once: in the rehearsal, before the model has seen a batch."""
+        if self._store is not None:
+            return
+        job = current_job()
+        _check_place(job)
+        if self._early is not None and len(optimizers()) > 1:
+            raise ConfigurationError("overlap=True is for a script with one elastic.Optimizer; leave it out")
+        self._store = job.open_store()
+        for warning in self._store.set_optimizer(self._spec, self._hyper):
+            log.warning("%s", warning)
+        self._arrays = dict(tensors_of(self._model, self._of_others()))
+        if shared := [key[2:] for key in self._keys.values() if key not in self._arrays]:
+            raise ConfigurationError(f"parameter {shared[0]} is in two elastic.Optimizers; let one of them update it")
+        self._before = {key: array.tensor.clone() for key, array in self._arrays.items() if not _is_parameter(array)}
+        self._store.broadcast(list(self._arrays), list(self._arrays.values()), [[own] for own in self._arrays.values()])
+        if states := from_torch(self.wrapped, self._keys):
+            self._store.load_optimizer_states(states)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the groups and, collected from the servers, the states, in the wrapped optimizer's own format."""
+        found = self._store.optimizer_states() if self._store is not None else None
+        if found is not None:
+            to_torch(self.wrapped, found, self._keys)
+        return self.wrapped.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict`, or the wrapped optimizer's own, returned.
+
+        Call it in all workers: before the loop, or in one and the same batch of it. The chief's counts. A worker that
+        joins, or a script that begins again after a restore, keeps the job's states.
+
+        Args:
+            state_dict: of an optimizer of the same class, over parameters of the same shapes.
+
+        Raises:
+            ConfigurationError: it is of another optimizer than the job has.
+        """
+        self.wrapped.load_state_dict(state_dict)
+        self._share_groups()
+        if rules.translate(self.wrapped, self._keys) != self._spec:
+            raise ConfigurationError(
+                "load_state_dict: the groups to load have other settings (momentum, amsgrad and the like) than the "
+                "optimizer was made with; make it with the same ones"
+            )
+        if self._store is not None:
+            self._store.load_optimizer_states(from_torch(self.wrapped, self._keys))
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters, as long as the training has not begun."""
+        if hasattr(self, "wrapped"):  # else it is the constructor of PyTorch's class that adds
+            raise ConfigurationError(
+                "add_param_group: give torch.optim's optimizer all its groups before it is wrapped in an "
+                "elastic.Optimizer; a frozen parameter may be in one, and is updated once it has gradients"
+            )
+        super().add_param_group(param_group)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _send_early(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Send gradients while the backward pass goes on."""
+        job = current_job()
+        if self._store is None or job.staging.rehearsing or job.place is None:
+            return False
+        self._share_groups()
+        self._begin()
+        ready = {self._keys[each]: each.grad for each in parameters if each.grad is not None}
+        gradients = [[TorchArray(gradient)] for gradient in ready.values()]
+        return self._store.push_early(list(self._keys.values()), list(ready), gradients)
+
+    def _begin(self) -> None:
+        """Bring schedulers to where the job is, once in a step."""
+        if self._begun:
+            return
+        self._begun = True
+        job = current_job()
+        self.wrapped._opt_called = True  # type: ignore[attr-defined]  # a scheduler of it asks whether it was
+        if job.staging.rehearsing:
+            self._schedules.rehearse()
+        elif job.place is not None and job.spec is not None:
+            self._schedules.begin_step(job.place, job.spec.steps_per_epoch)
+
+    def _hyper(self, _num_update: int) -> Hyper:
+        return rules.hyper(self.wrapped, self._spec)
+
+    def _share_groups(self) -> None:
+        """Take the groups and the state of the script's own optimizer, which may have loaded others."""
+        self.param_groups = self.wrapped.param_groups
+        self.state = self.wrapped.state
+
+    def _of_others(self) -> list[torch.Tensor]:
+        """Return the tensors that other optimizers' stores hold, or will."""
+        updated = [parameter for other in optimizers() if other is not self for parameter in other._keys]
+        return updated + [array.tensor for other in optimizers() for array in other._arrays.values()]
+
+    def _auxiliary(self) -> set[str]:
+        """Return the keys of running statistics: of normalisations, and of whatever the rehearsal has changed."""
+        changed = {key for key, before in self._before.items() if not torch.equal(before, self._arrays[key].tensor)}
+        return changed | (statistics(self._model) & self._before.keys())
+
+
+def _is_parameter(array: ModelArray) -> bool:
+    return isinstance(array.tensor, torch.nn.Parameter)
+
+
+def _check_arguments(model: object, optimizer: object) -> None:
+    """Refuse what is no model, or no optimizer of PyTorch's own."""
+    if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
+        raise ConfigurationError(
+            "elastic.Optimizer(model, optimizer) takes a torch.nn.Module and the optimizer of its parameters"
+        )
+    if isinstance(optimizer, Optimizer):
+        raise ConfigurationError("elastic.Optimizer: its optimizer is an elastic.Optimizer already")
+
+
+def _check_place(job: WorkerJob) -> None:
+    """Refuse an optimizer that comes before or after the rehearsal."""
+    if job.spec is None:
+        raise ConfigurationError(
+            "optimizer.step() outside of a loop over an elastic.DataLoader: give its batches to the model, or "
+            "evaluate without step()"
+        )
+    if not job.staging.rehearsing:
+        raise ConfigurationError("make elastic.Optimizer before the loop over the elastic.DataLoader begins")

@@ -1,0 +1,160 @@
+"""This module says PyTorch's optimizers in the servers' terms: which rule they run, and the numbers of each step.
+
+Servers run no code of the script. They know exactly PyTorch's classes below, or a class that names its own rule::
+
+    class Mine(torch.optim.Optimizer):
+        elastic_rule = "my_rules:Mine"  # servers run with --optimizer-module my_rules; see elastic_ps.optimizers.Rule
+
+        def elastic_args(self):  # optional: the rule's keyword arguments
+            return {"beta": self.defaults["beta"]}
+"""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+import torch
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.optimizers.pytorch import TORCH_RULES
+
+Group = Mapping[str, Any]
+
+_RULES: dict[type, str] = {
+    torch.optim.SGD: "torch.SGD",
+    torch.optim.Adam: "torch.Adam",
+    torch.optim.AdamW: "torch.Adam",
+    torch.optim.Adagrad: "torch.Adagrad",
+    torch.optim.RMSprop: "torch.RMSprop",
+    torch.optim.Adadelta: "torch.Adadelta",
+    torch.optim.Adamax: "torch.Adamax",
+    torch.optim.NAdam: "torch.NAdam",
+    torch.optim.RAdam: "torch.RAdam",
+    torch.optim.Rprop: "torch.Rprop",
+}
+
+_FLAGS = {
+    "maximize": "maximize",
+    "nesterov": "nesterov",
+    "amsgrad": "amsgrad",
+    "centered": "centered",
+    "decoupled": "decoupled_weight_decay",
+}
+"""A rule's argument -> what a group calls it."""
+
+_PAIRS = {
+    "betas": ("beta1", "beta2"),
+    "etas": ("etaminus", "etaplus"),
+    "step_sizes": ("step_size_min", "step_size_max"),
+}
+
+
+def translate(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str]) -> OptimizerSpec:
+    """Return what the servers are told of an optimizer, once.
+
+    Args:
+        optimizer: the script's own.
+        names: the key of each parameter.
+
+    Raises:
+        ConfigurationError: the servers have no rule for it, or not for what it was made with.
+    """
+    groups = optimizer.param_groups
+    keys = {
+        names[parameter]: {"group": float(number)}
+        for number, group in enumerate(groups)
+        for parameter in group["params"]
+        if number
+    }
+    kind = type(optimizer)
+    if "elastic_rule" in vars(kind):
+        args = dict(optimizer.elastic_args()) if hasattr(optimizer, "elastic_args") else {}
+        return OptimizerSpec(str(vars(kind)["elastic_rule"]), args, keys)
+    if kind not in _RULES:
+        raise ConfigurationError(_unknown(kind))
+    name = _RULES[kind]
+    _check_groups(kind.__name__, groups)
+    known = TORCH_RULES[name].__dataclass_fields__
+    args = {ours: bool(groups[0][theirs]) for ours, theirs in _FLAGS.items() if ours in known and theirs in groups[0]}
+    if "momentum" in known:
+        args["momentum"] = any(group["momentum"] for group in groups)
+    return OptimizerSpec(name, args, keys)
+
+
+def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
+    """Return the values of a step: the present numbers of each parameter group.
+
+    Args:
+        optimizer: the script's own.
+        spec: of it, as the servers know it.
+
+    Raises:
+        ConfigurationError: a number that the rule cannot take.
+    """
+    rule = TORCH_RULES.get(spec.name)
+    found = []
+    for index, group in enumerate(optimizer.param_groups):
+        numbers = numbers_of(group)
+        if rule is not None:
+            if spec.name == "torch.Rprop":  # which takes it for its first step alone
+                numbers["lr"] = numbers.get("initial_lr", numbers["lr"])
+            numbers = {name: value for name, value in numbers.items() if name in rule.numbers}
+            if numbers.get("momentum") and not spec.args.get("momentum", True):
+                raise ConfigurationError(
+                    f"parameter group {index} has momentum {numbers['momentum']}, but none had any when the job began: "
+                    "make the optimizer with a momentum above 0"
+                )
+        for name, value in numbers.items():
+            if not isfinite(value):
+                raise ConfigurationError(f"parameter group {index}: {name} is {value}; give a finite number")
+        found.append(numbers)
+    return Hyper(groups=tuple(found))
+
+
+def numbers_of(group: Group) -> dict[str, float]:
+    """Return the numbers of a parameter group by name, pairs as their parts."""
+    numbers: dict[str, float] = {}
+    for name, value in group.items():
+        if name in _PAIRS:
+            numbers.update(zip(_PAIRS[name], map(float, value), strict=True))
+        elif isinstance(value, int | float | torch.Tensor) and not isinstance(value, bool):
+            numbers[name] = float(value)
+    return numbers
+
+
+def _check_groups(kind: str, groups: Sequence[Group]) -> None:
+    """Refuse settings that a rule on servers cannot have; `kind` is the optimizer's class."""
+    for theirs in _FLAGS.values():
+        found = {bool(group[theirs]) for group in groups if theirs in group}
+        if len(found) > 1:
+            raise ConfigurationError(
+                f"{theirs} differs between the parameter groups of {kind}: give all groups the same, or make two "
+                "optimizers, each wrapped in an elastic.Optimizer"
+            )
+    for index, group in enumerate(groups):
+        if group.get("differentiable"):
+            raise ConfigurationError(f"{kind}(differentiable=True): servers update, no graph goes through a step")
+        if "eps" in group and not float(group["eps"]) > 0:
+            raise ConfigurationError(
+                f"parameter group {index} of {kind} has eps={group['eps']}: elements without a gradient would become "
+                "nan; give eps above 0"
+            )
+        if "step_sizes" in group and not min(group["step_sizes"]) > 0:
+            raise ConfigurationError(f"{kind}(step_sizes={group['step_sizes']}): give two numbers above 0")
+        if group.get("initial_accumulator_value"):
+            raise ConfigurationError(
+                f"{kind}(initial_accumulator_value={group['initial_accumulator_value']}): servers begin with 0; "
+                "leave it out"
+            )
+
+
+def _unknown(kind: type) -> str:
+    base = next((known.__name__ for known in kind.__mro__ if known in _RULES), None)
+    reason = f"is a subclass of {base} whose code stays in this process" if base else "is not known to the servers"
+    return (
+        f"optimizer {kind.__module__}.{kind.__qualname__} {reason}. Use one of torch.optim's "
+        f"{', '.join(sorted(known.__name__ for known in _RULES))}, or give the class an attribute "
+        'elastic_rule = "module:Class" and start the servers with --optimizer-module '
+        "(docs/guides/write-an-optimizer.md)"
+    )

@@ -1,0 +1,137 @@
+"""`Schedules` keeps the script's learning rate schedulers at the job's place in the data.
+
+A scheduler counts its own calls, in this process. A worker that joins, a script that begins again after a restore, and
+a step that is made again have made others than the job: each is brought to where the job is, by calls of its `step`.
+Whether a script calls it after each step or after each epoch, the rehearsal shows.
+"""
+
+import copy
+import gc
+import warnings
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from elastic_ps.core.data_order import Place
+from elastic_ps.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """A `_Moment` is what schedulers and their optimizer's groups are at a call of `optimizer.step`.
+
+    Attributes:
+        counts: of calls, by scheduler.
+        states: by scheduler.
+        groups: everything but the parameters, by group.
+    """
+
+    counts: dict[LRScheduler, int]
+    states: dict[LRScheduler, dict[str, Any]]
+    groups: list[dict[str, Any]]
+
+
+class Schedules:
+    """`Schedules` are those of one optimizer.
+
+    Args:
+        optimizers: of which a scheduler may have been made: the script's own, and what wraps it.
+    """
+
+    def __init__(self, optimizers: Collection[torch.optim.Optimizer]):
+        self._optimizers = optimizers
+        self._rehearsed: _Moment | None = None
+        self._each_step: dict[LRScheduler, int] = {}  # calls in a step, of those that are called there
+        self._last: tuple[int, _Moment] | None = None  # the last step and what it began with
+
+    def rehearse(self) -> None:
+        """Take note of the schedulers at the rehearsal's `optimizer.step`.
+
+        Raises:
+            ConfigurationError: one follows a metric that only this process has seen.
+        """
+        self._rehearsed = self._moment(_schedulers_of(self._optimizers))
+
+    def begin_step(self, place: Place, steps_per_epoch: int) -> None:
+        """Bring the schedulers to where the job is; called in `optimizer.step`.
+
+        Args:
+            place: of the step under way.
+            steps_per_epoch: of the data.
+        """
+        number = place.epoch * steps_per_epoch + place.step
+        if self._rehearsed is not None:
+            self._enter(self._rehearsed, number, place.epoch)
+            self._rehearsed = None
+        elif self._last is not None and self._each_step:
+            last, moment = self._last
+            if number == last:
+                self._return_to(moment)
+            else:  # further than one step: this worker had no samples in those between
+                _call({scheduler: calls * (number - last - 1) for scheduler, calls in self._each_step.items()})
+        if self._each_step:
+            self._last = number, self._moment(self._each_step)
+
+    def _enter(self, rehearsed: _Moment, number: int, epoch: int) -> None:
+        """Go from the rehearsal to a step of the job.
+
+        Args:
+            rehearsed: what schedulers were in the rehearsal's `optimizer.step`.
+            number: of the job's step.
+            epoch: of the step.
+        """
+        calls = {scheduler: _calls(scheduler) - count for scheduler, count in rehearsed.counts.items()}
+        self._each_step = {scheduler: count for scheduler, count in calls.items() if count > 0}
+        self._return_to(rehearsed)
+        _call({scheduler: count * number if count > 0 else epoch for scheduler, count in calls.items()})
+
+    def _moment(self, schedulers: Iterable[LRScheduler]) -> _Moment:
+        found = list(schedulers)
+        groups = next(iter(self._optimizers)).param_groups
+        return _Moment(
+            {scheduler: _calls(scheduler) for scheduler in found},
+            {scheduler: copy.deepcopy(scheduler.state_dict()) for scheduler in found},
+            [{name: value for name, value in group.items() if name != "params"} for group in groups] if found else [],
+        )
+
+    def _return_to(self, moment: _Moment) -> None:
+        for scheduler, state in moment.states.items():
+            scheduler.load_state_dict(copy.deepcopy(state))
+        for group, values in zip(next(iter(self._optimizers)).param_groups, moment.groups, strict=False):
+            group.update(values)
+
+
+def _calls(scheduler: LRScheduler) -> int:
+    """Return how often a scheduler has been called; a chain of them does not count, its parts do."""
+    parts: Sequence[LRScheduler] = getattr(scheduler, "_schedulers", ())
+    return int(scheduler.last_epoch if hasattr(scheduler, "last_epoch") else parts[0].last_epoch)
+
+
+def _call(counts: dict[LRScheduler, int]) -> None:
+    """Call schedulers so many times each, in turn as a script does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of their order with optimizer.step
+        for number in range(max(counts.values(), default=0)):
+            for scheduler, count in counts.items():
+                if number < count:
+                    scheduler.step()
+
+
+def _schedulers_of(optimizers: Collection[torch.optim.Optimizer]) -> list[LRScheduler]:
+    """Return those that a script calls: none that is part of another.
+
+    Raises:
+        ConfigurationError: one follows a metric.
+    """
+    every = [found for found in gc.get_objects() if issubclass(type(found), LRScheduler)]  # `__class__` may warn
+    own = [found for found in every if getattr(found, "optimizer", None) in optimizers]
+    if any(isinstance(scheduler, ReduceLROnPlateau) for scheduler in own):
+        raise ConfigurationError(
+            "ReduceLROnPlateau is refused: it follows a metric that workers which join have not seen. Take a schedule "
+            "of epochs or steps"
+        )
+    parts = {id(part) for scheduler in own for part in getattr(scheduler, "_schedulers", ())}
+    return [scheduler for scheduler in own if id(scheduler) not in parts]

@@ -1,0 +1,53 @@
+"""This module has what a training script of PyTorch calls beside the optimizer and the loader."""
+
+import multiprocessing
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from elastic_ps import script
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.worker.script.worker_job import current_job
+
+
+def epochs(count: int) -> Iterator[int]:
+    """Yield the epochs from the job's present one to `count` - 1; see `elastic_ps.epochs`.
+
+    Raises:
+        ConfigurationError: the loop's body does not iterate over an `elastic.DataLoader`, or a process that loads data
+            has come here.
+    """
+    if multiprocessing.parent_process() is not None:
+        raise ConfigurationError(
+            "a process that loads data has begun to train: processes of num_workers import the script, so put what it "
+            'does in a function that is called under `if __name__ == "__main__":`'
+        )
+    seeders = current_job().seeders
+    if _seed not in seeders:
+        seeders.append(_seed)
+    return script.epochs(count)
+
+
+def _seed(number: int) -> None:
+    torch.manual_seed(number)
+
+
+def report(**metrics: Any) -> None:
+    """Hand metrics of the step under way, or of the last one, over to the job's status: elastic.report(loss=loss).
+
+    Args:
+        metrics: numbers, or tensors of one element. NaN and infinities are shown as they are.
+
+    Raises:
+        ConfigurationError: a value is no number.
+    """
+    job = current_job()
+    number = 0
+    if job.spec is not None:
+        here = job.place
+        done = max(0, job.node.version // job.spec.exchanges - 1)
+        number = here.epoch * job.spec.steps_per_epoch + here.step if here else done
+    job.report(
+        number, {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in metrics.items()}
+    )

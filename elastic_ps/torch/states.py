@@ -1,0 +1,56 @@
+"""This module says an optimizer's state, which the servers keep, as PyTorch's `state_dict` has it, and back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from elastic_ps.optimizers.pytorch.adam import nesterov_product
+from elastic_ps.torch.rules import numbers_of
+
+State = dict[str, Any]
+
+
+def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys: Mapping[torch.Tensor, str]) -> None:
+    """Put states that were collected from the servers into an optimizer.
+
+    Args:
+        optimizer: of PyTorch; its states are replaced.
+        found: by key, {"count": updates, name: array} as `KeyStore.optimizer_states` gives them.
+        keys: of the parameters.
+    """
+    counts_itself = not isinstance(optimizer, torch.optim.SGD)  # which alone has no "step"
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = found.get(keys[parameter])
+            if state is None or not state["count"]:
+                continue
+            own = {name: torch.from_numpy(array.copy()) for name, array in state.items() if name != "count"}
+            if counts_itself:
+                own["step"] = torch.tensor(float(state["count"]))
+            if isinstance(optimizer, torch.optim.NAdam):
+                numbers = numbers_of(group)
+                product = nesterov_product(numbers["beta1"], numbers["momentum_decay"], state["count"])
+                own["mu_product"] = torch.tensor(product)
+            if isinstance(optimizer, torch.optim.Rprop):
+                size, first = own["step_size"], group.get("initial_lr", group["lr"])
+                own["step_size"] = torch.where(size == 0, torch.as_tensor(first, dtype=size.dtype), size)
+            optimizer.state[parameter] = own
+
+
+def from_torch(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str]) -> dict[str, State]:
+    """Return the states that an optimizer has loaded, as the servers take them: the inverse of `to_torch`.
+
+    Args:
+        optimizer: of PyTorch.
+        keys: of the parameters.
+    """
+    states: dict[str, State] = {}
+    for parameter, key in keys.items():
+        own = optimizer.state.get(parameter) or {}
+        count = int(own["step"]) if "step" in own else int(own.get("momentum_buffer") is not None)
+        if count:
+            arrays = {name: value for name, value in own.items() if name not in ("step", "mu_product")}
+            found = {name: value.numpy() for name, value in arrays.items() if isinstance(value, torch.Tensor)}
+            states[key] = {"count": count, **found}
+    return states

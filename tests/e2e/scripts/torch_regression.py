@@ -1,0 +1,79 @@
+"""A float64 network of PyTorch without batch normalisation or dropout: what a batch is split into does not matter.
+
+torch_regression.py FOLDER
+
+Trains with AdamW and a schedule of steps until the test writes FOLDER/finish; writes FOLDER/weights.npz. Each gradient
+is sent when the backward pass has made it.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from ending import last_epoch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import elastic_ps.torch as elastic
+from elastic_ps.worker.script import early_sends
+
+SAMPLES, INPUTS, BATCH = 203, 12, 16
+PACE = 0.02  # seconds of each step
+
+
+def data():
+    random = torch.Generator().manual_seed(5)
+    inputs = torch.randn(SAMPLES, INPUTS, generator=random, dtype=torch.float64)
+    targets = torch.sin(inputs @ torch.randn(INPUTS, 3, generator=random, dtype=torch.float64))
+    return TensorDataset(inputs, targets)
+
+
+def network():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(INPUTS, 40), nn.Tanh(), nn.Linear(40, 3)).double()
+
+
+def optimizer_of(model):
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.002}]
+    return torch.optim.AdamW(groups, lr=0.004)
+
+
+def schedule_of(optimizer):
+    return torch.optim.lr_scheduler.StepLR(optimizer, 30, 0.9)
+
+
+def train(model, optimizer, schedule, batch):
+    inputs, targets = batch
+    optimizer.zero_grad()
+    loss = nn.functional.mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    schedule.step()
+    return loss
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    model = network()
+    early_sends.PORTION_BYTES = 1
+    optimizer = elastic.Optimizer(model, optimizer_of(model), overlap=True)
+    schedule = schedule_of(optimizer)
+    loader = elastic.DataLoader(data(), BATCH, shuffle=True)
+    for epoch in elastic.epochs(1_000_000):
+        for batch in loader:
+            loss = train(model, optimizer, schedule, batch)
+            elastic.report(loss=loss)
+            time.sleep(PACE)
+        if epoch == last_epoch(folder, epoch, None):
+            break
+    if elastic.is_chief():
+        weights = {name: values.numpy() for name, values in model.state_dict().items()}
+        np.savez(folder / "weights.npz", epochs=epoch + 1, **weights)
+
+
+if __name__ == "__main__":
+    main()

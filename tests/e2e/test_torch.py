@@ -1,0 +1,97 @@
+"""Scripts of PyTorch as real jobs: they grow, shrink and lose workers, and every sample counts once."""
+
+import numpy as np
+import pytest
+
+from coordinator.archive import read_archive
+from coordinator.ctl.exactly_once_audit import audit
+from elastic_ps.core.data_order import indices, permutation
+from tests.e2e import jobs
+
+torch = pytest.importorskip("torch")
+
+STARTS = 240.0
+"""Seconds in which a worker must have begun: it imports PyTorch first, with others at once on a busy machine."""
+
+PATIENT = ("--join-timeout", str(STARTS))
+
+
+def scale(job, workers, servers):
+    job.client.scale(workers, servers)
+    job.until(lambda status: jobs.counts(status) == (workers, servers), f"{workers} workers, {servers} servers", STARTS)
+    train_on(job)
+
+
+def train_on(job, steps=30):
+    before = job.status().version
+    job.until(lambda status: status.version > before + steps, "further steps", STARTS)
+
+
+def finish(job, folder, samples, batch, epochs_in):
+    """End the job at an epoch's end; returns what it has written, proved to be made of every sample exactly once."""
+    (folder / "finish").touch()
+    assert job.wait(120) == 0, job.tail()
+    epochs, found = epochs_in()
+    proof = audit(read_archive(job.folder).ledger, samples, batch, epochs)
+    assert proof.exactly_once, proof.problems
+    return epochs, found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("loaders", "transport"), [(0, "auto"), (2, "tcp")])
+def test_the_example_grows_and_shrinks(tmp_path, loaders, transport):
+    def written():
+        found = torch.load(tmp_path / "weights.pt", weights_only=True)
+        return found["epochs"], found
+
+    script, options = jobs.SCRIPTS / "torch_digits.py", (*PATIENT, "--transport", transport)
+    with jobs.run(tmp_path, script, tmp_path, "--loaders", loaders, workers=2, servers=1, options=options) as job:
+        job.until(lambda status: status.version > 0, "training", STARTS)
+        for workers, servers in [(1, 2), (3, 2), (2, 1)]:
+            scale(job, workers, servers)
+        epochs, found = finish(job, tmp_path, 1437, 64, written)
+    assert found["accuracy"] >= 0.95
+    steps = epochs * -(-1437 // 64)
+    assert int(found["model"]["1.num_batches_tracked"]) == steps  # each worker counts each step
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch):
+    """The chief dies, and a worker that has joined is the next. Then a server does, and all begin again.
+
+    Every time the schedule goes on where the job's is.
+    """
+    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
+    import torch_regression as script
+
+    def written():
+        with np.load(tmp_path / "weights.npz") as found:
+            return int(found["epochs"]), dict(found)
+
+    with jobs.run(
+        tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, workers=1, servers=2, options=PATIENT
+    ) as job:
+        job.until(lambda status: status.version > 10, "training", STARTS)
+        scale(job, 3, 1)
+        job.kill("w0")
+        job.until(lambda status: "w0" not in jobs.member_ids(status, 1), "the configuration without the chief", STARTS)
+        train_on(job)
+        saved = job.client.checkpoint().version
+        term = job.status().term
+        job.kill(jobs.member_ids(job.status(), 2)[0])
+        job.until(lambda status: any("restore" in plan.cause for plan in job.client.plans()), "a restore", STARTS)
+        job.until(lambda status: status.phase == "running" and status.version > saved, "training after it", STARTS)
+        assert job.status().term >= term
+        epochs, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
+    expected = script.network()
+    optimizer = script.optimizer_of(expected)
+    schedule = script.schedule_of(optimizer)
+    for epoch in range(epochs):
+        order = permutation(jobs.SEED, epoch, script.SAMPLES)
+        for low in range(0, script.SAMPLES, script.BATCH):
+            chosen = indices(order, range(low, min(low + script.BATCH, script.SAMPLES)))
+            script.train(expected, optimizer, schedule, script.data()[torch.from_numpy(chosen)])
+    for name, values in expected.state_dict().items():
+        np.testing.assert_allclose(weights[name], values.numpy(), rtol=1e-7, atol=1e-9, err_msg=name)

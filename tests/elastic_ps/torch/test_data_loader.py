@@ -1,0 +1,121 @@
+"""Batches of the elastic order, by this process and by others."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import elastic_ps.torch as elastic  # noqa: E402
+from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
+
+
+class Numbers:
+    """A data set of its own indices, with what is drawn at random beside them."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> tuple[int, float, float, float]:
+        return index, torch.rand(1).item(), random.random(), np.random.rand()
+
+
+class Broken(Numbers):
+    def __getitem__(self, index: int) -> tuple[int, float, float, float]:
+        if index == 5:
+            raise OSError("bad file 5")
+        return super().__getitem__(index)
+
+
+class Together(Numbers):
+    def __getitems__(self, wanted: list[int]) -> list[int]:
+        return [-index for index in wanted]
+
+
+def collate(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def noted(number: int) -> None:
+    np.random.seed(number)  # which each batch does anew
+    global began
+    began = number
+
+
+began = -1
+
+
+def with_number(samples: list[Any]) -> tuple[int, list[int]]:
+    return began, [sample[0] for sample in samples]
+
+
+def epochs(loader: elastic.DataLoader, count: int = 1) -> Iterator[list[Any]]:
+    """The batches of each epoch, after the rehearsal's."""
+    model = torch.nn.Linear(1, 1)
+    optimizer = elastic.Optimizer(model, torch.optim.SGD(model.parameters(), 0.1))
+    for epoch in elastic.epochs(count):
+        found = []
+        for batch in loader:
+            found.append(batch)
+            optimizer.zero_grad()
+            model(torch.ones(1, 1)).sum().backward()
+            optimizer.step()
+        yield found[1:] if epoch == 0 else found
+
+
+def test_plain_batches_in_the_data_sets_order() -> None:
+    with lone_job():
+        loader = elastic.DataLoader(Numbers(), 4)
+        assert len(loader) == 3
+        assert loader.global_batch == 4
+        (found,) = epochs(loader)
+    assert [batch[0].tolist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_the_short_last_step_may_be_left_out() -> None:
+    with lone_job():
+        (found,) = epochs(elastic.DataLoader(Together(), 4, drop_last=True, collate_fn=collate))
+    assert found == [[0, -1, -2, -3], [-4, -5, -6, -7]]
+
+
+def test_each_epoch_has_an_order_of_its_own_by_the_jobs_seed() -> None:
+    orders = []
+    for seed in (1, 1, 2):
+        with lone_job(seed):
+            both = list(epochs(elastic.DataLoader(Numbers(), 4, shuffle=True), 2))
+        orders.append([[index for batch in found for index in batch[0].tolist()] for found in both])
+        assert all(sorted(order) == list(range(10)) for order in orders[-1])
+    assert orders[0] == orders[1] != orders[2]
+    assert orders[0][0] != orders[0][1]
+
+
+@pytest.mark.slow
+def test_processes_load_the_same_at_random_in_each_run() -> None:
+    runs = []
+    for _ in range(2):
+        with lone_job():
+            loader = elastic.DataLoader(Numbers(), 4, num_workers=2, collate_fn=collate)
+            runs.append(list(epochs(loader, 2)))
+    assert runs[0] == runs[1]
+    first, second = runs[0]
+    assert [sample[0] for batch in first for sample in batch] == list(range(10))
+    drawn = [number for found in (first, second) for batch in found for sample in batch for number in sample[1:]]
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.slow
+def test_each_process_begins_with_its_number() -> None:
+    with lone_job():
+        loader = elastic.DataLoader(Numbers(), 2, num_workers=2, collate_fn=with_number, worker_init_fn=noted)
+        found = [batch for batches in epochs(loader, 3) for batch in batches]
+    assert {number for number, _ in found} <= {0, 1}
+    assert [index for _, indices in found for index in indices] == list(range(10)) * 3
+
+
+@pytest.mark.slow
+def test_an_error_in_a_process_reaches_the_script() -> None:
+    with lone_job(), pytest.raises(OSError, match="bad file 5"):
+        list(epochs(elastic.DataLoader(Broken(), 4, num_workers=1)))

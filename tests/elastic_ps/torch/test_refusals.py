@@ -1,0 +1,294 @@
+"""What cannot be done is refused, in the words of PyTorch, with what to do instead."""
+
+import multiprocessing
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils.data import IterableDataset, TensorDataset  # noqa: E402
+
+import elastic_ps.torch as elastic  # noqa: E402
+from elastic_ps.core.errors import ConfigurationError  # noqa: E402
+from elastic_ps.core.script_hints import PHRASES  # noqa: E402
+from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
+
+DATA = TensorDataset(torch.randn(12, 4), torch.randn(12, 2))
+
+
+def model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 2))
+
+
+def loss(net: nn.Module, batch: Any) -> torch.Tensor:
+    return ((net(batch[0]) - batch[1]) ** 2).mean()
+
+
+def wrapped(kind: Any, **arguments: Any) -> elastic.Optimizer:
+    net = model()
+    return elastic.Optimizer(net, kind(net.parameters(), **arguments))
+
+
+class Mine(torch.optim.SGD):
+    pass
+
+
+class Named(torch.optim.SGD):
+    elastic_rule = "my_rules:Mine"
+
+    def elastic_args(self) -> dict[str, Any]:
+        return {"beta": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: wrapped(torch.optim.SparseAdam),
+            r"SparseAdam is not known to the servers. Use one of torch.optim's Adad",
+        ),
+        (lambda: wrapped(torch.optim.LBFGS), "LBFGS is not known"),
+        (lambda: wrapped(torch.optim.ASGD), "ASGD is not known"),
+        (lambda: wrapped(Mine, lr=0.1), "Mine is a subclass of SGD whose code stays"),
+        (lambda: wrapped(torch.optim.Adam, eps=0), "has eps=0: .* above 0"),
+        (lambda: wrapped(torch.optim.Adagrad, initial_accumulator_value=0.1), "servers begin with 0; leave it out"),
+        (lambda: wrapped(torch.optim.SGD, lr=0.1, differentiable=True), "differentiable"),
+        (lambda: elastic.Optimizer(torch.optim.SGD(model().parameters(), 0.1), model()), "takes a torch.nn.Module"),
+        (lambda: elastic.Optimizer(model(), torch.optim.SGD(model().parameters(), 0.1)), "none of the model's"),
+        (lambda: elastic.Optimizer(model(), wrapped(torch.optim.SGD, lr=0.1)), "is an elastic.Optimizer already"),
+        (lambda: wrapped(torch.optim.SGD, lr=0.1).add_param_group({"params": []}), "all its groups before"),
+    ],
+)
+def test_optimizers(make: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda net: net.to(torch.bfloat16), "parameter 0.weight is torch.bfloat16: keep .*autocast"),
+        (lambda net: net.to("meta"), "parameter 0.weight is on meta"),
+    ],
+)
+def test_parameters(change: Any, words: str) -> None:
+    net = change(model())
+    with pytest.raises(ConfigurationError, match=words):
+        elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+
+
+def test_flags_that_differ_between_groups() -> None:
+    net = model()
+    groups = [{"params": [net[0].weight], "nesterov": True}, {"params": [net[0].bias]}]
+    with pytest.raises(ConfigurationError, match="nesterov differs between the parameter groups of SGD"):
+        elastic.Optimizer(net, torch.optim.SGD(groups, 0.1, momentum=0.9))
+
+
+def test_a_class_that_names_its_rule_is_taken() -> None:
+    assert wrapped(Named, lr=0.1)._spec.to_json() == '{"args": {"beta": 0.5}, "keys": {}, "name": "my_rules:Mine"}'
+
+
+class Endless(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: elastic.DataLoader(Endless(), 4), "can only be iterated over .* map-style"),
+        (lambda: elastic.DataLoader(DATA), "needs global_batch"),
+        (lambda: elastic.DataLoader(DATA, batch_size=4), "takes no batch_size: give global_batch"),
+        (lambda: elastic.DataLoader(DATA, 4, sampler=object()), "takes no sampler: the job divides"),
+        (lambda: elastic.DataLoader(DATA, 4, num_workers=-1), "num_workers must be 0 or more"),
+    ],
+)
+def test_loaders(make: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        make()
+
+
+def test_an_unknown_argument_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="no argument 'batchsize'"):
+        elastic.DataLoader(DATA, 4, batchsize=4)
+
+
+def train(
+    body: Any, kind: Any = torch.optim.SGD, schedule: Any = None, overlap: bool = False, **arguments: Any
+) -> None:
+    """A loop whose body is called with (model, optimizer, batch, number)."""
+    with lone_job():
+        net = model()
+        optimizer = elastic.Optimizer(net, kind(net.parameters(), **{"lr": 0.1, **arguments}), overlap=overlap)
+        scheduler = schedule(optimizer) if schedule else None
+        loader = elastic.DataLoader(DATA, 4)
+        for _epoch in elastic.epochs(2):
+            for number, batch in enumerate(loader):
+                body(net, optimizer, batch, number)
+        del scheduler
+
+
+def first_batch() -> None:
+    next(elastic.epochs(1))
+    next(iter(elastic.DataLoader(DATA, 4)))
+
+
+def test_a_loop_without_epochs() -> None:
+    with lone_job(), pytest.raises(ConfigurationError, match=r"outside of `for epoch in elastic.epochs\(n\)`"):
+        next(iter(elastic.DataLoader(DATA, 4)))
+
+
+def plain(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    loss(net, batch).backward()
+    optimizer.step()
+
+
+def test_a_plain_body_is_taken() -> None:
+    train(plain)
+
+
+def clipping(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    loss(net, batch).backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+
+
+def scaling(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    optimizer.zero_grad()
+    scaler.scale(loss(net, batch)).backward()
+    scaler.step(optimizer)
+
+
+def accumulating(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
+    loss(net, batch).backward()
+    if number % 2 == 0:
+        optimizer.step()
+
+
+def with_closure(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.step(lambda: loss(net, batch))
+
+
+def without_backward(_net: nn.Module, optimizer: Any, _batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    optimizer.step()
+
+
+def diverging(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
+    optimizer.param_groups[0]["lr"] = float("nan")
+    plain(net, optimizer, batch, number)
+
+
+def gaining_momentum(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
+    optimizer.param_groups[0]["momentum"] = 0.9
+    plain(net, optimizer, batch, number)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (clipping, "gradient of 0.weight was changed after loss.backward.*clip_grad_norm_"),
+        (scaling, r"GradScaler is refused: .*bfloat16"),
+        (accumulating, r"no optimizer.step\(\) in this batch: .* larger global_batch"),
+        (with_closure, r"optimizer.step\(closure\) is refused"),
+        (without_backward, r"without a gradient: call loss.backward\(\)"),
+        (diverging, "parameter group 0: lr is nan"),
+        (gaining_momentum, "parameter group 0 has momentum 0.9, but none had any"),
+    ],
+)
+def test_bodies(body: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        train(body)
+
+
+def dividing(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    for _ in range(2):
+        loss(net, batch).backward()
+    optimizer.step()
+
+
+def taking_away(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    loss(net, batch).backward()
+    net[0].bias.grad = None
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (dividing, r"backward\(\) is called once more in this batch, .* without overlap=True"),
+        (taking_away, "a gradient was taken away"),
+    ],
+)
+def test_bodies_whose_gradients_have_been_sent(monkeypatch: pytest.MonkeyPatch, body: Any, words: str) -> None:
+    monkeypatch.setattr("elastic_ps.worker.script.early_sends.PORTION_BYTES", 1)
+    train(plain, overlap=True)
+    with pytest.raises(ConfigurationError, match=words):
+        train(body, overlap=True)
+    train(body)
+
+
+def test_two_optimizers_do_not_overlap() -> None:
+    with lone_job():
+        net = model()
+        parts = [net[0].weight], [net[0].bias]
+        both = [elastic.Optimizer(net, torch.optim.SGD(part, 0.1), overlap=True) for part in parts]
+        with pytest.raises(ConfigurationError, match=r"one elastic.Optimizer; leave it out"):
+            first_batch()
+        del both
+
+
+def test_a_schedule_that_follows_a_metric() -> None:
+    with pytest.raises(ConfigurationError, match="ReduceLROnPlateau is refused"):
+        train(plain, schedule=torch.optim.lr_scheduler.ReduceLROnPlateau)
+
+
+def test_a_step_outside_of_the_loop() -> None:
+    with lone_job():
+        net = model()
+        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+        loss(net, DATA[:4]).backward()
+        with pytest.raises(ConfigurationError, match=r"outside of a loop over an elastic.DataLoader"):
+            optimizer.step()
+
+
+def test_an_optimizer_that_comes_too_late() -> None:
+    with lone_job():
+        net = model()
+        first = elastic.Optimizer(net, torch.optim.SGD([net[0].weight], 0.1))
+        next(elastic.epochs(1))
+        for number, batch in enumerate(elastic.DataLoader(DATA, 4)):
+            if number == 1:
+                late = elastic.Optimizer(net, torch.optim.SGD([net[0].bias], 0.1))
+                loss(net, batch).backward()
+                with pytest.raises(ConfigurationError, match="before the loop"):
+                    late.step()
+                break
+            plain(net, first, batch, number)
+
+
+def test_a_parameter_of_two_optimizers() -> None:
+    with lone_job():
+        net = model()
+        both = [elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1)) for _ in range(2)]
+        with pytest.raises(ConfigurationError, match=r"parameter 0.weight is in two elastic.Optimizers"):
+            first_batch()
+        del both
+
+
+def test_a_process_that_loads_data_does_not_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "parent_process", object)
+    with pytest.raises(ConfigurationError, match='under `if __name__ == "__main__":`'):
+        elastic.epochs(3)
+
+
+@pytest.mark.parametrize("phrase", PHRASES)
+def test_every_phrase_has_a_hint(phrase: str) -> None:
+    assert ". In PyTorch: " in str(ConfigurationError(f"this needs {phrase}"))
