@@ -141,7 +141,7 @@ def measured_speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
     done = {each.id: each for each in slot.outcome.jobs}
     told = {report.job for report in slot.snapshot.reports}
     for report in slot.outcome.reports:
-        state = states.get(report.job)
+        state = states.get(report.job) if report.job in done else None
         if state is None or (state.servers, state.workers) != (report.servers, report.workers):
             continue
         speed = _speed(slot.outcome, state, done[report.job], report, report.job in told)

@@ -180,4 +180,5 @@ def _lived(slot: RecordedSlot) -> Iterator[_Lived]:
     reported = {report.job for report in slot.snapshot.reports}
     for state in slot.snapshot.jobs:
         name = state.job.id
-        yield _Lived(outcome.began, state, name in reported, slot.allocation.of(name), done[name])
+        if name in done:
+            yield _Lived(outcome.began, state, name in reported, slot.allocation.of(name), done[name])

@@ -2,7 +2,6 @@
 
 import logging
 
-from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.live.history import History
 from dl2_scheduler.world_model.observed import ObservedCluster
 
@@ -27,6 +26,6 @@ class StartSeconds:
         """Return them."""
         try:
             self._observed.catch_up()
-        except BadInput as error:  # no cluster stands still for its past
-            log.warning("how long jobs take to start is known as before: %s", error)
+        except Exception:  # no cluster stands still for its past
+            log.exception("how long jobs take to start is known as before")
         return self._observed.cost.start

@@ -52,6 +52,7 @@ LINES = {
     "dl2 jobs": LIVE,
     "dl2 status": f"a {LIVE}",
     "dl2 why": f"a {LIVE}",
+    "dl2 what-if": f"--policy drf {LIVE}",
     "dl2 top": LIVE,
     "dl2 logs": f"a {LIVE}",
     "dl2 hold": f"a {LIVE}",
