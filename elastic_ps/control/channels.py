@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import grpc
@@ -146,6 +146,7 @@ class _Renewed:
 
     def unary_unary(self, *args: Any, **options: Any) -> Callable[..., Any]:
         """See `grpc.Channel.unary_unary`."""
+        options = _unregistered(options)
 
         def call(request: Any, **how: Any) -> Any:
             for last in (False, True):
@@ -163,6 +164,7 @@ class _Renewed:
 
     def unary_stream(self, *args: Any, **options: Any) -> Callable[..., Any]:
         """See `grpc.Channel.unary_stream`. It is not known yet how the stream begins when this returns."""
+        options = _unregistered(options)
 
         def call(request: Any, **how: Any) -> Any:
             channel = self._present()
@@ -221,3 +223,8 @@ class _Renewed:
                 self._left.add(self._channel)
                 self._channel, self._strange, self._shown = self._connect(), False, None
             return self._channel
+
+
+def _unregistered(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave a method unregistered: to register one with a channel that another thread has closed ends the process."""
+    return {name: value for name, value in options.items() if name != "_registered_method"}

@@ -242,3 +242,15 @@ def test_a_coordinator_of_an_earlier_release_is_called_one(ports, relay, stub, c
     assert "earlier release" in caught.value.details()
     assert caught.value.code() in channels.AWAY
     assert coordinator.shown == []
+
+
+def test_a_call_on_a_channel_that_was_closed_meanwhile_raises(ports, relay):
+    """As where a launcher ends while its thread tells of a process's end: the first call of a method then ended it."""
+    _, relay.port = ports
+    channel = coordinator_channel(f"127.0.0.1:{relay.server_address[1]}", TOKEN)
+    stub = rpc.CoordinatorStub(channel)
+    asked(stub)
+    channel.close()
+    for call in (lambda: stub.Stop(pb.StopRequest(), timeout=SECONDS), lambda: attached(stub)):
+        with pytest.raises(ValueError, match="closed channel"):
+            call()
