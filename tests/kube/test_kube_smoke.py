@@ -14,7 +14,7 @@ def test_a_job_from_apply_to_completed_with_its_accuracy(make_job):
     assert ended["epoch"] == 12
     assert ended["samplesPerEpoch"] == 1437
     printed = job.kubectl("get", "elasticjobs").stdout.splitlines()
-    assert printed[0].split() == ["NAME", "PHASE", "WORKERS", "SERVERS", "EPOCH", "SPEED", "AGE", "REASON"]
+    assert printed[0].split() == ["NAME", "PHASE", "WORKERS", "SERVERS", "EPOCH", "SPEED", "ENDS", "AGE", "REASON"]
     until(lambda: not job.living("coordinator"), "its coordinator goes", 60, job.tell)
     job.kubectl("wait", f"elasticjob/{job.name}", "--for=condition=Completed", "--timeout=1s")
 
