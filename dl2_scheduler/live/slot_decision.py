@@ -38,8 +38,9 @@ def answer(
     rule: NodeRule,
     waited: Waited = NOBODY,
     start_seconds: float = 0.0,
+    explained: bool = True,
 ) -> SlotDraft:
-    """Return what a policy decides about a slot before it is limited, with a reason for every job.
+    """Return what a policy decides about a slot before it is limited.
 
     Args:
         policy: is asked.
@@ -47,38 +48,18 @@ def answer(
         rule: the rule by which tasks find their node.
         waited: see `serve_the_waiting`; left out: nobody has waited.
         start_seconds: how long a job takes to start; 0: not known, or nothing.
+        explained: each job has its reason; False: nobody reads them, as in a simulated future.
 
     Raises:
         UnfitAnswer: the answer is for a job that is not there, breaks a job's bounds, or does not fit.
         Exception: whatever the policy raises.
     """
-    return give_reasons(answer_without_reasons(policy, snapshot, rule, waited, start_seconds))
-
-
-def answer_without_reasons(
-    policy: AllocationPolicy,
-    snapshot: Snapshot,
-    rule: NodeRule,
-    waited: Waited = NOBODY,
-    start_seconds: float = 0.0,
-) -> SlotDraft:
-    """Return what `answer` does but for the reasons, which nobody reads in a simulated future.
-
-    Args:
-        policy: is asked.
-        snapshot: the cluster at the slot's start.
-        rule: the rule by which tasks find their node.
-        waited: see `serve_the_waiting`; left out: nobody has waited.
-        start_seconds: how long a job takes to start; 0: not known, or nothing.
-
-    Raises:
-        UnfitAnswer, Exception: see `answer`.
-    """
     draft = ask(policy, snapshot, rule)
     draft = check(draft)
     draft = spare(draft)
     draft = keep(draft, start_seconds)
-    return serve(draft, waited)
+    draft = serve(draft, waited)
+    return give_reasons(draft) if explained else draft
 
 
 def ask(policy: AllocationPolicy, snapshot: Snapshot, rule: NodeRule) -> SlotDraft:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dl2_scheduler.live.recorded_slots import RecordedSlot
-from dl2_scheduler.replay.measured import SpeedFit
+from dl2_scheduler.replay.measured import MeasuredSpeeds, SpeedFit
 from dl2_scheduler.replay.scalings import ScalingDelay, Scalings
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
+
+_REMEMBERED = 100  # starts, joins and ends, each: their mean is known well enough, and follows the machine's load
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,24 @@ class Costs:
             return ScalingCost(MEASURED.start, MEASURED.change, self.join.seconds if self.join else MEASURED.join)
         end = self.end.seconds if self.end is not None and self.end.seconds > self.end.error else 0.0
         return ScalingCost(self.start.seconds + end, MEASURED.change, (self.join or self.start).seconds)
+
+
+class RecentCosts:
+    """`RecentCosts` go through a history once, as it grows, and know what its last scalings have cost."""
+
+    def __init__(self) -> None:
+        self._speeds = MeasuredSpeeds()
+        self._scalings = Scalings(self._speeds.means, _REMEMBERED)
+
+    def observe(self, slot: RecordedSlot) -> None:
+        """Take the next slot."""
+        self._speeds.observe(slot)
+        self._scalings.observe(slot)
+
+    @property
+    def scaling(self) -> ScalingCost:
+        """The cost of scaling, as far as the history tells."""
+        return costs_of(self._scalings).scaling
 
 
 def scaling_costs(slots: Sequence[RecordedSlot], speed_fit: SpeedFit) -> Costs:

@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
-from dl2_scheduler.live.slot_decision import answer_without_reasons
+from dl2_scheduler.live.slot_decision import answer
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -58,7 +58,7 @@ class SimulatedFuture:
 
     def _asked(self, rule: NodeRule) -> Allocation:
         assert self._seen is not None
-        return answer_without_reasons(self.policy, self._seen, rule, self.waited, self.start_seconds).allocation
+        return answer(self.policy, self._seen, rule, self.waited, self.start_seconds, explained=False).allocation
 
     def same_slot(self) -> None:
         """Play one slot in which the jobs that run keep what they have, and those that wait go on waiting."""

@@ -11,16 +11,13 @@ from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
-from dl2_scheduler.replay.costs import costs_of
-from dl2_scheduler.replay.measured import MeasuredSpeeds
+from dl2_scheduler.replay.costs import RecentCosts
 from dl2_scheduler.replay.predicted import seconds_between
-from dl2_scheduler.replay.scalings import Scalings
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.known_jobs import KnownJobs
 
 _UNKNOWN_SLOTS = 10.0  # that a job of which nothing is known takes with its minimum
 _TIMED = 30  # slots whose length counts
-_REMEMBERED = 100  # starts, joins and ends, each: their mean is known well enough, and follows the machine's load
 
 
 class ObservedCluster:
@@ -46,14 +43,13 @@ class ObservedCluster:
         self.last: RecordedSlot | None = None
         self._latest: deque[RecordedSlot] = deque(maxlen=_TIMED)
         self._history = history
-        self._speeds = MeasuredSpeeds()
-        self._scalings = Scalings(self._speeds.means, _REMEMBERED)
+        self._costs = RecentCosts()
         self._ended = after  # the last slot whose outcome was seen
 
     @property
     def cost(self) -> ScalingCost:
         """The cost of scaling, as far as the history tells."""
-        return costs_of(self._scalings).scaling
+        return self._costs.scaling
 
     @property
     def now(self) -> float:
@@ -96,8 +92,7 @@ class ObservedCluster:
             if slot.outcome is not None:
                 self.jobs.observe(slot)
                 self._latest.append(slot)
-                self._speeds.observe(slot)
-                self._scalings.observe(slot)
+                self._costs.observe(slot)
                 self._ended = number
             self.last = slot
             yield slot

@@ -36,7 +36,7 @@ from dl2_scheduler.policies.placement.reopened import following
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.policies.user_policy import is_own
-from dl2_scheduler.world_model.start_seconds import StartSeconds
+from dl2_scheduler.replay.start_seconds import StartSeconds
 
 log = logging.getLogger(__name__)
 

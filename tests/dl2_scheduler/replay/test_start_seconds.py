@@ -7,8 +7,8 @@ import pytest
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.replay.start_seconds import StartSeconds
 from dl2_scheduler.sim.lanes import MEASURED
-from dl2_scheduler.world_model.start_seconds import StartSeconds
 from tests.dl2_scheduler.recorded_starts import present, started
 
 

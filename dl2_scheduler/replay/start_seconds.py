@@ -3,7 +3,7 @@
 import logging
 
 from dl2_scheduler.live.history import History
-from dl2_scheduler.world_model.observed import ObservedCluster
+from dl2_scheduler.replay.costs import RecentCosts
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +20,16 @@ class StartSeconds:
     """
 
     def __init__(self, history: History):
-        self._observed = ObservedCluster(history, history.slot_before(_RECENT))
+        self._history = history
+        self._seen = history.slot_before(_RECENT)
+        self._costs = RecentCosts()
 
     def __call__(self) -> float:
-        """Return them."""
+        """Return them; the slot that begins is not written yet."""
         try:
-            self._observed.catch_up()
+            for slot in self._history.slots(self._seen):
+                self._seen = slot.snapshot.slot
+                self._costs.observe(slot)
         except Exception:  # no cluster stands still for its past
             log.exception("how long jobs take to start is known as before")
-        return self._observed.cost.start
+        return self._costs.scaling.start
