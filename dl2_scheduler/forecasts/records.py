@@ -65,22 +65,29 @@ class ForecastRecords:
     """
 
     def __init__(self, path: Path):
+        self._path = path
         try:
             self._database = sqlite3.connect(path)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # the last ones may be lost with the machine
             self._database.executescript(_SCHEMA)
         except sqlite3.Error as error:
-            raise BadInput(f"cannot use {path}: {error}: delete it; forecasts begin anew then") from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> BadInput:
+        return BadInput(f"cannot use {self._path}: {error}: delete it; forecasts begin anew then")
 
     def calibration(self, kind: EventKind) -> Calibration:
-        """Return what the latest forecasts of a kind that have come true teach."""
+        """Return what the latest forecasts of a kind that have come true teach. Raises BadInput: it is damaged."""
         query = (
             "SELECT score, seconds, deviation, slot_seconds FROM forecasts "
             "WHERE kind = ? AND score IS NOT NULL ORDER BY number DESC LIMIT ?"
         )
-        rows = self._database.execute(query, (kind, MOST_SCORES)).fetchall()
-        return Calibration((RawForecast(*raw), score) for score, *raw in reversed(rows))
+        try:
+            rows = self._database.execute(query, (kind, MOST_SCORES)).fetchall()
+            return Calibration((RawForecast(*raw), score) for score, *raw in reversed(rows))
+        except (sqlite3.Error, TypeError, ValueError) as error:
+            raise self._unusable(error) from error
 
     def add(self, forecasts: Iterable[MadeForecast]) -> None:
         """Keep new forecasts, and forget the oldest."""

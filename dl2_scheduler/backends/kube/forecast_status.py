@@ -1,6 +1,7 @@
 """This module writes into ElasticJobs' status when they will start and end, where that has changed enough."""
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
@@ -37,11 +38,18 @@ class ForecastWriter:
         self._view, self._writer = view, writer
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="forecasts")
         self._running: Future[None] | None = None
+        self._closed = threading.Event()
 
     def tell(self, forecasts: Mapping[JobId, Forecast]) -> None:
         """Write these, unless earlier ones are still being written."""
         if self._running is None or self._running.done():
-            self._running = self._pool.submit(self.write, forecasts)
+            self._running = self._pool.submit(self._write_or_tell, forecasts)
+
+    def _write_or_tell(self, forecasts: Mapping[JobId, Forecast]) -> None:
+        try:
+            self.write(forecasts)
+        except Exception:
+            log.exception("forecasts could not be written")
 
     def write(self, forecasts: Mapping[JobId, Forecast]) -> None:
         """Write these, and return when that is done; what cannot be written is told again with the next ones."""
@@ -58,9 +66,12 @@ class ForecastWriter:
                 return
             except ApiError as error:
                 log.warning("%s: its forecast could not be written: %s", job.id, error)
+            if self._closed.is_set():
+                return
 
     def close(self) -> None:
-        """Write no more."""
+        """Write no more, once what is being written is."""
+        self._closed.set()
         self._pool.shutdown(cancel_futures=True)
 
 

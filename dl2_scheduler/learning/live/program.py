@@ -130,9 +130,9 @@ def main() -> None:
     torch.set_num_threads(1)
     log_to_stderr(LogLines())
     run, folder, rule, cores = sys.argv[1:]
-    if not int(cores):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     try:
+        if not int(cores):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         learn(Path(run), Path(folder), NodeRule(int(rule)))
     except (SchedulerError, OSError) as error:
         log.exception("it does not learn")

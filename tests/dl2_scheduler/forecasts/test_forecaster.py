@@ -1,11 +1,13 @@
 """What is forecast of a simulated cluster's jobs, and what the forecaster learns from what comes true."""
 
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot
@@ -205,3 +207,16 @@ def test_the_forecaster_beside_the_loop(history, tmp_path):
         assert {each.made for each in observer.forecasts.values()} == {1e9 + SLOT}, "it was started again"
         observer.before(7)
         assert observer.forecasts == {}, "it was made too long ago"
+
+
+@pytest.mark.parametrize("score", ["'no number'", "x'00'"])
+def test_records_that_cannot_be_read_say_what_to_do(tmp_path, score):
+    path = tmp_path / FORECASTS_FILE
+    with closing(ForecastRecords(path)):
+        pass
+    with closing(sqlite3.connect(path)) as database, database:
+        values = f"('start', 'a', 0, 0, 1, 1, 1, {score})"
+        names = "(kind, job, arrival, made, seconds, deviation, slot_seconds, score)"
+        database.execute(f"INSERT INTO forecasts {names} VALUES {values}")
+    with closing(ForecastRecords(path)) as records, pytest.raises(BadInput, match=r"forecasts\.sqlite.*delete it"):
+        records.calibration(EventKind.START).seconds(RawForecast(60.0, 0.1, 60.0), (0.5,))

@@ -105,6 +105,27 @@ def test_the_loop_does_not_wait(api, told):
     assert len(written(api)) == 1
 
 
+def test_closing_waits_for_one_write_not_for_all(api, told):
+    api.add(PATH, job("a"), job("b"))
+    begun, goes_on = threading.Event(), threading.Event()
+    api.before_write = lambda path: (begun.set(), goes_on.wait(30.0))
+    told.tell({"a": forecast(), "b": forecast()})
+    assert begun.wait(30.0)
+    closes = threading.Thread(target=told.close)
+    closes.start()
+    assert told._closed.wait(30.0)
+    goes_on.set()
+    closes.join(30.0)
+    assert len(written(api)) == 1
+
+
+def test_what_goes_wrong_beside_the_loop_is_logged(told, monkeypatch, caplog):
+    monkeypatch.setattr(told, "write", lambda forecasts: 1 / 0)
+    told.tell({})
+    told._running.result(30.0)
+    assert "forecasts could not be written" in caplog.text
+
+
 def test_the_operator_leaves_it_as_it_is():
     status = after({}, change_of({}, forecast()))
     found = ElasticJobStatus.of({"status": {"phase": "Running", "forecast": status}})
