@@ -2,16 +2,13 @@
 
 Suspending a job gives its tasks' room to others sooner by the time R that it still needs, and costs two starts: of the
 job that begins in its place, and its own once more. With one start of S seconds it cannot pay where R is at most 2 S,
-however short the other job is. It belongs to the step `spare` of
-`slot_decision`.
+however short the other job is. It belongs to the step `spare` of `slot_decision`.
 """
 
-from collections.abc import Sequence
-
 from dl2_scheduler.cluster.free_resources import FreeResources
-from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
+from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
 from dl2_scheduler.live.shrink_before_suspend import give_back
-from dl2_scheduler.live.slot_draft import SlotDraft
+from dl2_scheduler.live.slot_draft import SlotDraft, regranted
 
 _STARTS = 2  # that a suspension costs
 
@@ -45,9 +42,16 @@ def keep(draft: SlotDraft, start_seconds: float) -> SlotDraft:
     begins = [index for index in granted if index not in runs and room.give_least(index)]
     give_back(room, grants, [*runs, *begins])
     names = ", ".join(str(jobs[index].job.id) for index in kept)
-    why = {index: f"ends in about {left[index]:.0f} s, and a start takes {start_seconds:.0f} s" for index in kept}
-    found = {state.job.id: _grant(room, index, grants, why, names) for index, state in enumerate(jobs)}
+    instead = {index: _kept(left[index], start_seconds) for index in kept}
+    found = {
+        state.job.id: regranted(room, index, grants[index], f": {names} soon ends, and is kept", instead.get(index, ""))
+        for index, state in enumerate(jobs)
+    }
     return draft.revised(found, room)
+
+
+def _kept(left: float, start_seconds: float) -> str:
+    return f"kept instead of suspended: it ends in about {left:.0f} s, and a start takes {start_seconds:.0f} s"
 
 
 def _seconds_left(state: JobState, report: SpeedReport | None) -> float:
@@ -55,15 +59,3 @@ def _seconds_left(state: JobState, report: SpeedReport | None) -> float:
     if report is None or report.samples_per_second <= 0 or not state.job.samples_known:
         return float("inf")
     return state.remaining_epochs * state.job.samples_per_epoch / report.samples_per_second
-
-
-def _grant(room: FreeResources, index: int, grants: Sequence[Grant], why: dict[int, str], names: str) -> Grant:
-    """Return what a job gets, with the reason where it is other than decided."""
-    wanted, (workers, servers) = grants[index], (room.workers(index), room.servers(index))
-    if (workers, servers) == (wanted.workers, wanted.servers):
-        return wanted
-    if index in why:
-        reason = f"kept instead of suspended: it {why[index]}"
-    else:
-        reason = f"{workers}+{servers} instead of {wanted.workers}+{wanted.servers}: {names} soon ends, and is kept"
-    return Grant(workers, servers, "; ".join(filter(None, (reason, wanted.reason))))

@@ -5,14 +5,14 @@ such jobs first, then what others run with. As jobs end, each of them comes to i
 `slot_decision`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.shrink_before_suspend import give_back
-from dl2_scheduler.live.slot_draft import SlotDraft
+from dl2_scheduler.live.slot_draft import SlotDraft, regranted
 
 MOST_SLOTS = 50
 """Slots in a row in which a policy may grant a job nothing."""
@@ -24,6 +24,8 @@ Waited = Mapping[JobId, int]
 """Slots in a row in which each job was granted nothing; `MOST_SLOTS` stays so until the job ends."""
 
 NOBODY: Waited = MappingProxyType({})
+
+_SERVED = f"has its minimum until it ends, as it was granted nothing in {MOST_SLOTS} slots in a row"
 
 
 def count_waiting(waited: Waited, snapshot: Snapshot, allocation: Allocation) -> dict[JobId, int]:
@@ -69,17 +71,9 @@ def serve(draft: SlotDraft, waited: Waited) -> SlotDraft:
     kept = [index for index in others if room.give_least(index)]
     give_back(room, grants, kept + [index for index in owed if grants[index].workers and room.workers(index)])
     names = ", ".join(str(jobs[index].job.id) for index in begun)
-    found = {state.job.id: _grant(room, index, grants, begun, names) for index, state in enumerate(jobs)}
+    why, instead = f": {names} has waited for too long", dict.fromkeys(begun, _SERVED)
+    found = {
+        state.job.id: regranted(room, index, grants[index], why, instead.get(index, ""))
+        for index, state in enumerate(jobs)
+    }
     return draft.revised(found, room)
-
-
-def _grant(room: FreeResources, index: int, grants: Sequence[Grant], begun: Sequence[int], names: str) -> Grant:
-    """Return what a job gets, with the reason where it is other than decided."""
-    wanted, (workers, servers) = grants[index], (room.workers(index), room.servers(index))
-    if (workers, servers) == (wanted.workers, wanted.servers):
-        return wanted
-    if index in begun:
-        why = f"has its minimum until it ends, as it was granted nothing in {MOST_SLOTS} slots in a row"
-    else:
-        why = f"{workers}+{servers} instead of {wanted.workers}+{wanted.servers}: {names} has waited for too long"
-    return Grant(workers, servers, "; ".join(filter(None, (why, wanted.reason))))

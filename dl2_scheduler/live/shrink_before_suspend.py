@@ -8,7 +8,9 @@ from operator import itemgetter
 
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import Grant
-from dl2_scheduler.live.slot_draft import SlotDraft
+from dl2_scheduler.live.slot_draft import SlotDraft, regranted
+
+_KEPT = "kept at its minimum instead of suspended: others shrink first"
 
 
 def spare(draft: SlotDraft) -> SlotDraft:
@@ -32,9 +34,12 @@ def spare(draft: SlotDraft) -> SlotDraft:
         return draft
     give_back(room, grants, granted)
     names = ", ".join(str(jobs[index].job.id) for index in kept)
-    return draft.revised(
-        {state.job.id: _grant(room, index, grants[index], names) for index, state in enumerate(jobs)}, room
-    )
+    why, instead = f", so that {names} is not suspended", dict.fromkeys(kept, _KEPT)
+    found = {
+        state.job.id: regranted(room, index, grants[index], why, instead.get(index, ""))
+        for index, state in enumerate(jobs)
+    }
+    return draft.revised(found, room)
 
 
 def give_back(room: FreeResources, grants: Sequence[Grant], shrunk: Sequence[int]) -> None:
@@ -54,15 +59,3 @@ def _give_one(room: FreeResources, index: int, grant: Grant) -> bool:
     """Give a job one task of the role of which it has the smaller part of its grant; return whether one fitted."""
     lacks = [(room.workers(index) / grant.workers, 1, 0), (room.servers(index) / grant.servers, 0, 1)]
     return any(room.give(index, *role) for part, *role in sorted(lacks, key=itemgetter(0)) if part < 1)
-
-
-def _grant(room: FreeResources, index: int, wanted: Grant, names: str) -> Grant:
-    """Return what a job gets, with the reason where it is other than decided."""
-    workers, servers = room.workers(index), room.servers(index)
-    if (workers, servers) == (wanted.workers, wanted.servers):
-        return wanted
-    if not wanted.workers:
-        why = "kept at its minimum instead of suspended: others shrink first"
-    else:
-        why = f"{workers}+{servers} instead of {wanted.workers}+{wanted.servers}, so that {names} is not suspended"
-    return Grant(workers, servers, "; ".join(filter(None, (why, wanted.reason))))

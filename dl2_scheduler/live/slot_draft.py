@@ -31,3 +31,20 @@ class SlotDraft:
     def revised(self, grants: Mapping[JobId, Grant], room: FreeResources) -> "SlotDraft":
         """Return the draft with other grants, and a `room` that is filled with them."""
         return replace(self, allocation=Allocation(grants), room=room)
+
+
+def regranted(room: FreeResources, index: int, wanted: Grant, why: str, instead: str = "") -> Grant:
+    """Return what a step of the decision gives a job, with the reason where it is other than what was wanted.
+
+    Args:
+        room: filled by the step.
+        index: of the job, in the snapshot.
+        wanted: what the job was to get.
+        why: is said behind the counts.
+        instead: is said in place of the counts and `why`; "": nothing is.
+    """
+    workers, servers = room.workers(index), room.servers(index)
+    if (workers, servers) == (wanted.workers, wanted.servers):
+        return wanted
+    reason = instead or f"{workers}+{servers} instead of {wanted.workers}+{wanted.servers}{why}"
+    return Grant(workers, servers, "; ".join(filter(None, (reason, wanted.reason))))
