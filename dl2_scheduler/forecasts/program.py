@@ -18,7 +18,7 @@ from dl2_scheduler.forecasts.forecaster import Forecaster, as_line
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, ForecastRecords
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side_program import be_nice, told
-from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.world_model.bounded_policy import make_bounded_policy
 from elastic_ps.system.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def main() -> None:
     log_to_stderr(LogLines())
     folder, rule = Path(sys.argv[1]), NodeRule(int(sys.argv[2]))
     with closing(History.of_folder(folder)) as history, closing(ForecastRecords(folder / FORECASTS_FILE)) as records:
-        forecaster = Forecaster(history, rule, records, make_live_policy)
+        forecaster = Forecaster(history, rule, records, make_bounded_policy)
         for line in told():
             try:
                 slot_seconds = forecaster.observed.slot_seconds

@@ -1,7 +1,6 @@
 """This module keeps what a history tells of its jobs: their own speeds, what they needed, and when they came."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -26,13 +25,11 @@ class KnownJob:
         job: as it was seen last.
         log_speeds: by counts, how many slots measured its speed, and the mean of the logarithms, in samples a second.
         needed: the epochs that it trained, over its owner's estimate; None: it has not trained them all.
-        is_present: whether it has not ended.
     """
 
     job: Job
     log_speeds: dict[Counts, tuple[int, float]] = field(default_factory=dict)
     needed: float | None = None
-    is_present: bool = True
 
     def log_factor(self, fitted: FittedSpeeds) -> float | None:
         """Return the logarithm of its speed over its type's, weighted by slots; None: its speed is not known."""
@@ -52,9 +49,11 @@ class KnownJobs:
 
     def __init__(self) -> None:
         self.by_key: dict[JobKey, KnownJob] = {}
+        self._present: frozenset[JobKey] = frozenset()  # in the slot that was seen last
 
     def see(self, slot: RecordedSlot) -> None:
         """Take a slot whose outcome may not be known yet."""
+        self._present = frozenset((state.job.id, state.job.arrival) for state in slot.snapshot.jobs)
         for state in slot.snapshot.jobs:
             job = state.job
             observed = self.by_key.setdefault((job.id, job.arrival), KnownJob(job))
@@ -73,7 +72,6 @@ class KnownJobs:
         for done in slot.outcome.jobs if slot.outcome else ():
             state = states[done.id]
             observed = self.by_key[done.id, state.job.arrival]
-            observed.is_present = done.finished is None
             if trained_all(state, done):
                 observed.needed = (state.epochs_done + done.epochs) / state.job.estimate
         self._forget_old()
@@ -100,10 +98,7 @@ class KnownJobs:
         )
 
     def _forget_old(self) -> None:
-        """Forget the oldest of those that have ended."""
+        """Forget the oldest of those that are gone, also where nobody saw how they ended."""
         over = len(self.by_key) - _REMEMBERED
-        for key in list(self._ended())[: max(over, 0)]:
+        for key in [key for key in self.by_key if key not in self._present][: max(over, 0)]:
             del self.by_key[key]
-
-    def _ended(self) -> Iterator[JobKey]:
-        return (key for key, observed in self.by_key.items() if not observed.is_present)

@@ -26,7 +26,7 @@ from dl2_scheduler.forecasts.outlook import Nodes, Outlook, Supposition, later_b
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords
 from dl2_scheduler.live.history import History
 from dl2_scheduler.policies.learnt_names import absolute
-from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.world_model.bounded_policy import make_bounded_policy
 from elastic_ps.system.terminal import say
 
 _NOTABLE = 1.0  # seconds by which a job's end moves
@@ -96,7 +96,7 @@ def outlook_of(folder: Path) -> Iterator[Outlook]:
         active = [job.name for job in client.jobs() if not LiveJobPhase(job.phase).ended and not job.held]
     with closing(History.of_folder(folder)) as history, closing(ForecastRecords(folder / FORECASTS_FILE)) as records:
         calibrations = {kind: records.calibration(kind) for kind in EventKind}
-        yield Outlook(history, calibrations, make_live_policy, active, time.time())
+        yield Outlook(history, calibrations, make_bounded_policy, active, time.time())
 
 
 def documents(before: Mapping[JobId, Forecast], after: Mapping[JobId, Forecast]) -> list[dict[str, object]]:
