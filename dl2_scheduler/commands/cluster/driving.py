@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
@@ -134,6 +134,13 @@ def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacemen
     return placement_rule(), GuardedPlacement(policy, spread_placement())
 
 
+class ClosableObserver(SlotObserver, Protocol):
+    """A `ClosableObserver` has something to let go of."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 @contextmanager
 def driven(
     cluster: Cluster,
@@ -167,25 +174,12 @@ def driven(
         if driving.policy is not None:
             raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
         log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
-    observers: list[SlotObserver] = []
     notes, metrics = Notes(), ClusterMetrics(desk)
     with ExitStack() as stack:
-        if driving.guard is not None:
-            guard = stack.enter_context(closing(Guard(policies, driving.guard, folder, driving.rule)))
-            observers.append(guard)
-            notes.comparison = lambda: guard.summary
-        if driving.learn:
-            learner = stack.enter_context(closing(Learner(policies, folder, driving.rule, driving.learn_cores)))
-            observers.append(learner)
-            notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
-            metrics.tell_learning(learner)
-        if driving.refit is not None:
-            refitter = stack.enter_context(closing(Refitter(driving.refit, folder)))
-            observers.append(refitter)
-            notes.refitting = lambda: refitter.summary
-        forecaster = stack.enter_context(closing(ForecastObserver(folder, driving.rule, tell_forecasts)))
-        observers.append(forecaster)
-        notes.forecasts = lambda: forecaster.forecasts
+        observers = [
+            stack.enter_context(closing(each))
+            for each in _observers(policies, folder, driving, notes, metrics, tell_forecasts)
+        ]
         stack.enter_context(serving(ClusterService(desk, history, policies, notes), folder))
         if driving.metrics is not None:
             where = stack.enter_context(exported(metrics, driving.metrics))
@@ -195,6 +189,42 @@ def driven(
             watched, policies, driving.rule, history, driving.limits, observers,
             settle=settle, start_seconds=StartSeconds(history),
         )  # fmt: skip
+
+
+def _observers(
+    policies: Policies,
+    folder: Path,
+    driving: Driving,
+    notes: Notes,
+    metrics: ClusterMetrics,
+    tell_forecasts: Callable[[Mapping[JobId, Forecast]], None],
+) -> Iterator[ClosableObserver]:
+    """Yield what works beside the loop, each to be closed, and let people see what it finds.
+
+    Args:
+        policies: the policies of the cluster.
+        folder: the folder of its state.
+        driving: how it is driven.
+        notes: is shown to people.
+        metrics: is shown to Prometheus.
+        tell_forecasts: see `ForecastObserver`.
+    """
+    if driving.guard is not None:
+        guard = Guard(policies, driving.guard, folder, driving.rule)
+        notes.comparison = lambda: guard.summary
+        yield guard
+    if driving.learn:
+        learner = Learner(policies, folder, driving.rule, driving.learn_cores)
+        notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
+        metrics.tell_learning(learner)
+        yield learner
+    if driving.refit is not None:
+        refitter = Refitter(driving.refit, folder)
+        notes.refitting = lambda: refitter.summary
+        yield refitter
+    forecaster = ForecastObserver(folder, driving.rule, tell_forecasts)
+    notes.forecasts = lambda: forecaster.forecasts
+    yield forecaster
 
 
 def fitted_by(history: History) -> Maker:
