@@ -8,7 +8,6 @@ their speeds.
 """
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -38,6 +37,7 @@ from dl2_scheduler.sim.history import Recording
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from dl2_scheduler.sim.trace import parse_cluster
+from examples.demo_cluster.jobs import SCRIPT, elastic_job
 from examples.demo_cluster.served import ENDED, served
 from protos import cluster_pb2 as pb
 
@@ -99,20 +99,8 @@ def arrivals(count: int, seed: int) -> list[Job]:
 
 def document(job: Job) -> str:
     """Return the ElasticJob of a job."""
-    arguments = json.dumps([job.model, "--epochs", f"{job.epochs:.0f}"])
-    return f"""
-apiVersion: dl2.scheduler/v1alpha1
-kind: ElasticJob
-metadata: {{name: {job.id}}}
-spec:
-  modelType: {job.model}
-  epochs: {job.epochs:.0f}
-  workers:
-    max: {MOST}
-    template: {{spec: {{containers: [{{command: [python, -m, benchmarks.scripts.emulated], args: {arguments}}}]}}}}
-  servers:
-    max: {MOST}
-"""
+    arguments = [job.model, "--epochs", f"{job.epochs:.0f}"]
+    return elastic_job(str(job.id), job.model, int(job.epochs), ["python", "-m", SCRIPT], arguments, (MOST, MOST))
 
 
 def speeds() -> Speeds:

@@ -1,9 +1,8 @@
 """This module has six MXNet jobs of three kinds, for benchmarks that need jobs of a cluster which really compute."""
 
-import json
 from pathlib import Path
 
-from examples.demo_cluster.jobs import SubmittedJob
+from examples.demo_cluster.jobs import SubmittedJob, elastic_job
 
 _EPOCHS = {"digits": 40, "mlp": 6, "lstm": 20}
 _ARRIVALS = (("digits-1", 0), ("mlp-1", 5), ("lstm-1", 15), ("digits-2", 25), ("lstm-2", 40), ("mlp-2", 50))
@@ -24,17 +23,5 @@ def mxnet_jobs(longer: int, results: Path) -> list[SubmittedJob]:
 
 
 def _document(name: str, kind: str, epochs: int, results: Path) -> str:
-    arguments = json.dumps(["--epochs", str(epochs), "--out", str((results / f"{name}.json").resolve())])
-    return f"""
-apiVersion: dl2.scheduler/v1alpha1
-kind: ElasticJob
-metadata: {{name: {name}}}
-spec:
-  modelType: {kind}
-  epochs: {epochs}
-  workers:
-    max: 4
-    template: {{spec: {{containers: [{{command: [python, examples/{kind}.py], args: {arguments}}}]}}}}
-  servers:
-    max: 3
-"""
+    arguments = ["--epochs", str(epochs), "--out", str((results / f"{name}.json").resolve())]
+    return elastic_job(name, kind, epochs, ["python", f"examples/{kind}.py"], arguments, most=(4, 3))

@@ -1,13 +1,13 @@
 """The demo's jobs: three kinds with speeds of their own; their accelerators and networks are emulated."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 SCRIPT = "benchmarks.scripts.emulated"
 """Waits in each step for as long as its device and its network would take, so that tasks do not share two cores."""
 
-_MOST_TASKS = 4  # workers of a job, and servers
+_MOST_TASKS = 4, 4  # workers of a job, and servers
 _FIXED = {
     "computing": {(1, 1): 1, (4, 1): 3, (1, 4): 1, (2, 2): 2},
     "updating": {(1, 1): 1, (4, 1): 1, (1, 4): 3, (2, 2): 2},
@@ -38,8 +38,35 @@ class SubmittedJob:
     document: str
 
 
+def elastic_job(
+    name: str,
+    kind: str,
+    epochs: int,
+    command: Sequence[str],
+    arguments: Sequence[str],
+    most: tuple[int, int],
+    least: tuple[int, int] = (1, 1),
+) -> str:
+    """Return an ElasticJob, as YAML.
+
+    Args:
+        name: of the job.
+        kind: its type.
+        epochs: that it trains.
+        command: of each worker.
+        arguments: behind the command.
+        most: workers and servers.
+        least: workers and servers.
+    """
+    container = {"command": list(command), "args": list(arguments)}
+    workers = {"min": least[0], "max": most[0], "template": {"spec": {"containers": [container]}}}
+    spec = {"modelType": kind, "epochs": epochs, "workers": workers, "servers": {"min": least[1], "max": most[1]}}
+    head = {"apiVersion": "dl2.scheduler/v1alpha1", "kind": "ElasticJob", "metadata": {"name": name}}
+    return json.dumps({**head, "spec": spec})  # which is YAML, too
+
+
 def _job(
-    name: str, arrival: float, epochs: int, least: tuple[int, int] = (1, 1), most: tuple[int, int] | None = None
+    name: str, arrival: float, epochs: int, least: tuple[int, int] = (1, 1), most: tuple[int, int] = _MOST_TASKS
 ) -> SubmittedJob:
     """Return a job of the kind that its name begins with.
 
@@ -48,27 +75,13 @@ def _job(
         arrival: seconds after the first.
         epochs: that it trains.
         least: workers and servers.
-        most: workers and servers; None: as many as demo's jobs can use.
+        most: workers and servers.
     """
     kind = name.split("-")[0]
-    workers, servers = most or (_MOST_TASKS, _MOST_TASKS)
-    arguments = json.dumps(["-m", SCRIPT, kind, "--epochs", str(epochs)])
-    document = f"""
-apiVersion: dl2.scheduler/v1alpha1
-kind: ElasticJob
-metadata: {{name: {name}}}
-spec:
-  modelType: {kind}
-  epochs: {epochs}
-  workers:
-    min: {least[0]}
-    max: {workers}
-    template: {{spec: {{containers: [{{command: [python], args: {arguments}}}]}}}}
-  servers:
-    min: {least[1]}
-    max: {servers}
-"""
-    return SubmittedJob(name, kind, arrival, epochs, document)
+    arguments = ["-m", SCRIPT, kind, "--epochs", str(epochs)]
+    return SubmittedJob(
+        name, kind, arrival, epochs, elastic_job(name, kind, epochs, ["python"], arguments, most, least)
+    )
 
 
 def _fixed() -> Iterator[SubmittedJob]:
