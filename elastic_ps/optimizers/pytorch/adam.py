@@ -139,6 +139,11 @@ def _nesterov(beta1: float, decay: float, count: int) -> float:
 
 
 @lru_cache(maxsize=64)
+def _last_product(beta1: float, decay: float) -> list[tuple[int, np.float32]]:
+    """Return how many updates were asked for last, and their product, in a list of one whose item is replaced."""
+    return [(0, np.float32(1))]
+
+
 def nesterov_product(beta1: float, decay: float, count: int) -> float:
     """Return the product of mu of the first `count` updates, as PyTorch has it: in float32, update by update.
 
@@ -147,11 +152,14 @@ def nesterov_product(beta1: float, decay: float, count: int) -> float:
         decay: how fast mu grows, `momentum_decay`.
         count: of updates.
     """
-    product = np.float32(1)
-    for number in range(1, count + 1):
+    last = _last_product(beta1, decay)
+    known = last[0]  # once: other threads replace it
+    done, product = known if known[0] <= count else (0, np.float32(1))
+    for number in range(done + 1, count + 1):
         product *= np.float32(_nesterov(beta1, decay, number))
         if not product:  # and it stays so: a thousand updates or two
             break
+    last[0] = count, product
     return float(product)
 
 
