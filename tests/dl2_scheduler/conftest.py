@@ -13,9 +13,17 @@ from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.settling import LocalPlacement
+from dl2_scheduler.live.history import HISTORY_FILE, History
 from tests.dl2_scheduler.kube_objects import NOW, job, node, template
 from tests.dl2_scheduler.played_cluster import PlayedClock, PlayedRuntime
 from tests.dl2_scheduler.played_kube import JOBS, PlayedApi, PlayedOperator, PlayedView
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    """A cluster's history, in which nothing has happened."""
+    with closing(History(tmp_path / HISTORY_FILE)) as found:
+        yield found
 
 
 @pytest.fixture

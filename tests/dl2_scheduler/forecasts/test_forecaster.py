@@ -17,7 +17,7 @@ from dl2_scheduler.forecasts.ensemble import KnownSpeeds, play_futures, with_kno
 from dl2_scheduler.forecasts.forecaster import Forecaster, as_line, of_line
 from dl2_scheduler.forecasts.process import ForecastObserver
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords, MadeForecast
-from dl2_scheduler.live.history import HISTORY_FILE, History
+from dl2_scheduler.live.history import History
 from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
@@ -25,12 +25,6 @@ from dl2_scheduler.world_model.observed import ObservedCluster
 from tests.dl2_scheduler.hearing import kill, listen
 from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job, live
 from tests.dl2_scheduler.recorded_starts import REPORTS, wide
-
-
-@pytest.fixture
-def history(tmp_path):
-    with closing(History(tmp_path / HISTORY_FILE)) as found:
-        yield found
 
 
 @pytest.fixture

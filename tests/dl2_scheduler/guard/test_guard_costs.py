@@ -1,14 +1,11 @@
 """The guard's futures: scaling costs in them what it has cost in the cluster's own history."""
 
-from contextlib import closing
-
 import pytest
 
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation
 from dl2_scheduler.guard.decision import GuardSettings, PolicyStanding, seen, verdict
 from dl2_scheduler.guard.program import Comparing
-from dl2_scheduler.live.history import HISTORY_FILE, History
 from tests.dl2_scheduler.recorded_starts import ALL, present, started
 
 SETTINGS = GuardSettings(margin=0.1, slots=1)
@@ -27,12 +24,6 @@ class Restless:
     def allocate(self, snapshot, room):
         turn = snapshot.slot % len(snapshot.jobs)
         return Allocation({state.job.id: NOTHING if n != turn else ALL for n, state in enumerate(snapshot.jobs)})
-
-
-@pytest.fixture
-def history(tmp_path):
-    with closing(History(tmp_path / HISTORY_FILE)) as found:
-        yield found
 
 
 def compared(history):

@@ -17,7 +17,6 @@ from dl2_scheduler.learning.live.process import Learner, check_learns
 from dl2_scheduler.learning.live.program import Dreaming, keep
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.learning.run_folder import RunFolder
-from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.learnt.dl2 import learnt, load
@@ -62,12 +61,6 @@ def live(history, folder, observers=(), policy="drf", jobs=10):
     policies = Policies(make_live_policy, "drf", folder, policy)
     now = lambda: 1e9 + cluster.lanes.slot * SLOT  # noqa: E731
     return SlotLoop(cluster, policies, NodeRule.SPREAD, history, observers=observers, now=now), policies, cluster
-
-
-@pytest.fixture
-def history(tmp_path):
-    with closing(History(tmp_path / HISTORY_FILE)) as found:
-        yield found
 
 
 def arrays(run):

@@ -1,21 +1,10 @@
 """How long jobs take to start, as the live loop asks for it: whatever its history has, the loop goes on."""
 
-from contextlib import closing
-
-import pytest
-
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.interfaces import SlotOutcome
-from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.replay.start_seconds import StartSeconds
 from dl2_scheduler.sim.lanes import MEASURED
 from tests.dl2_scheduler.recorded_starts import present, started
-
-
-@pytest.fixture
-def history(tmp_path):
-    with closing(History(tmp_path / HISTORY_FILE)) as found:
-        yield found
 
 
 def test_they_are_what_starts_took_here(history):

@@ -1,20 +1,11 @@
 """What a cluster's history tells of its world, as it grows."""
 
-from contextlib import closing
-
 import pytest
 
 from dl2_scheduler.cluster.snapshot import JobState
-from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.world_model.observed import ObservedCluster
 from tests.dl2_scheduler.recorded_starts import decided, present, started, wide
-
-
-@pytest.fixture
-def history(tmp_path):
-    with closing(History(tmp_path / HISTORY_FILE)) as found:
-        yield found
 
 
 def test_costs_are_those_of_the_slots_that_have_ended_each_counted_once(history):
