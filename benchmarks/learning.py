@@ -72,16 +72,33 @@ class TestbedJudge:
         }
 
 
-def main() -> int:
-    """Learn, judge, print, write build/bench/learning.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def runs_parser(about: str | None, out: str) -> argparse.ArgumentParser:
+    """Return a parser of the options that benchmarks of several runs have.
+
+    Args:
+        about: the benchmark, for --help.
+        out: where its runs are written, unless the options say otherwise.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--minutes", type=float, default=12.0, help="of online learning (default 12)")
-    parser.add_argument("--out", type=Path, default=Path("build/learning"), help="where runs are written")
+    parser.add_argument("--out", type=Path, default=Path(out), help="where runs are written")
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published sequences and speeds")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the options, once the published sequences are there; end the program where they are not."""
     arguments = parser.parse_args()
     if not arguments.data.is_dir():
         parser.error(f"no folder {arguments.data}: give --data, or set DL2_SHARED_DATA")
+    return arguments
+
+
+def main() -> int:
+    """Learn, judge, print, write build/bench/learning.json."""
+    parser = runs_parser(__doc__, "build/learning")
+    parser.add_argument("--minutes", type=float, default=12.0, help="of online learning (default 12)")
+    arguments = parsed(parser)
     torch.set_num_threads(1)
     judge = TestbedJudge.of(arguments.data)
     rows: list[dict[str, Any]] = []

@@ -7,7 +7,6 @@ of its own, and the best policy is kept. That one is judged on the ten published
 are mean completion times in slots over 60 jobs, with the paper's measured speeds and scaling free.
 """
 
-import argparse
 import csv
 import sys
 import time
@@ -18,8 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.baselines import FOLDER
-from benchmarks.learning import TestbedJudge
+from benchmarks.learning import TestbedJudge, parsed, runs_parser
 from benchmarks.support.report import as_program, at_most, finish
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.paper.bootstrap import PaperNetwork, untrained
@@ -38,15 +36,10 @@ _FOREVER = 1e9  # seconds: learning ends by updates
 
 def main() -> int:
     """Learn, judge, print, write build/bench/paper_learning.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser = runs_parser(__doc__, "build/paper_learning")
     parser.add_argument("--updates", type=int, default=1000, help="of online learning (default 1000)")
-    parser.add_argument("--out", type=Path, default=Path("build/paper_learning"), help="where runs are written")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published sequences and speeds")
     parser.add_argument("--unguided", action="store_true", help="leave out the rule that explores")
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.error(f"no folder {arguments.data}: give --data, or set DL2_SHARED_DATA")
+    arguments = parsed(parser)
     torch.set_num_threads(1)
     judge = TestbedJudge.of(arguments.data)
     rows = []
