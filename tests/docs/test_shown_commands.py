@@ -109,6 +109,11 @@ def test_make_targets_and_variables_exist(page):
         assert {word.partition("=")[0] for word in shown.words if "=" in word} <= set(variables), shown
 
 
+def parsers(text: str) -> list[str]:
+    """Return the project's modules from which this source takes a parser of options."""
+    return re.findall(r"^from ((?:benchmarks|tests|examples)\.[\w.]+) import [^\n]*_parser\b", text, re.M)
+
+
 @every_page
 def test_python_modules_and_their_options_exist(page):
     for program in ("python", "python3.11"):
@@ -119,6 +124,9 @@ def test_python_modules_and_their_options_exist(page):
             sources = [place.with_suffix(".py")] if place.with_suffix(".py").exists() else sorted(place.glob("*.py"))
             assert sources, shown
             text = "".join(path.read_text() for path in sources)
+            text += "".join(
+                (ROOT / module.replace(".", "/")).with_suffix(".py").read_text() for module in parsers(text)
+            )
             given = {word for word in shown.words if word.startswith("--")} - {"--help"}
             assert [option for option in sorted(given) if f'"{option}"' not in text] == [], shown
 
