@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.live_learning_processes import arrivals, document
+from benchmarks.support.emulated_jobs import arrivals, document
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.live.client import ClusterClient
@@ -66,16 +66,12 @@ def main() -> int:
     options = parser.parse_args()
     shutil.rmtree(STATE, ignore_errors=True)
     STATE.mkdir(parents=True)
-    jobs = [
-        replace(job, arrival=GAP * job.arrival, epochs=LONGER * job.epochs)
-        for job in arrivals(options.jobs, options.seed)
-    ]
+    jobs = [replace(job, epochs=LONGER * job.epochs) for job in arrivals(options.jobs, options.seed, GAP)]
     place = ["--slots", SLOTS, "--slot", f"{SLOT:g}s", "--isolation", "none", "--policy", options.policy]
     seen, loads = SeenCluster(), list[float]()
     with served(STATE / "cluster", place, _BEGIN_SECONDS) as (_, client):
         play(jobs, client, seen, loads)
-    first = {str(job.id) for job in jobs[: len(jobs) // 4]}
-    rows = [row_of(event, seen, first) | {"mean load": mean(loads)} for event in ("start", "end")]
+    rows = [row_of(event, seen, first_jobs(jobs)) | {"mean load": mean(loads)} for event in ("start", "end")]
     return finish("forecasts_processes", rows, list(goals(rows)), ("numpy", "grpcio"))
 
 
@@ -92,7 +88,7 @@ def play(jobs: Sequence[Job], client: ClusterClient, seen: SeenCluster, loads: l
     while True:
         at = time.monotonic() - began
         while waiting and waiting[0].arrival <= at:
-            client.submit(document(waiting.pop(0)).replace("    max:", f"    min: {LEAST}\n    max:"), Path.cwd())
+            client.submit(document(waiting.pop(0), least=LEAST), Path.cwd())
         found = client.jobs()
         seen.look(found, time.time())
         loads.append(os.getloadavg()[0])
@@ -101,6 +97,11 @@ def play(jobs: Sequence[Job], client: ClusterClient, seen: SeenCluster, loads: l
         if at > jobs[-1].arrival + _LONGEST_SECONDS:
             raise TimeoutError(f"jobs have not ended after {at:.0f} s: see {STATE}")
         time.sleep(_LOOK_SECONDS)
+
+
+def first_jobs(jobs: Sequence[Job]) -> set[str]:
+    """Return the names of those whose forecasts do not count, as the forecaster gets to know the cluster."""
+    return {str(job.id) for job in jobs[: len(jobs) // 4]}
 
 
 def row_of(event: str, seen: SeenCluster, first: set[str]) -> dict[str, Any]:
@@ -129,10 +130,12 @@ def row_of(event: str, seen: SeenCluster, first: set[str]) -> dict[str, Any]:
 
 
 def goals(rows: Sequence[dict[str, Any]]) -> Iterator[BenchmarkGoal]:
-    """Yield what was promised."""
-    for row in rows:
-        yield at_least(f"80% intervals that held, of {row['of']}s", 75.0, row["held %"], "%")
-        yield at_most(f"80% intervals that held, of {row['of']}s", 85.0, row["held %"], "%")
+    """Yield what was promised, of all rows of an event together."""
+    for event in ("start", "end"):
+        some = [row for row in rows if row["of"] == event and row["forecasts"]]
+        held = sum(row["held %"] * row["forecasts"] for row in some) / max(1, sum(row["forecasts"] for row in some))
+        yield at_least(f"80% intervals that held, of {event}s", 75.0, held, "%")
+        yield at_most(f"80% intervals that held, of {event}s", 85.0, held, "%")
 
 
 if __name__ == "__main__":

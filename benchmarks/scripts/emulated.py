@@ -69,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--epochs", type=int, required=True)
+    parser.add_argument("--pace", type=float, default=1.0, help="times as long as its kind's steps take (default 1)")
     arguments = parser.parse_args()
     kind = KINDS[arguments.kind]
     job = current_job()
@@ -84,7 +85,9 @@ def main() -> None:
                 store.broadcast(KEYS, weights, outs)
                 begun = True
             table = job.node.configuration
-            time.sleep(kind.seconds(len(indices) / GLOBAL_BATCH, max(1, len(table.workers)), len(table.servers) or 1))
+            part = len(indices) / GLOBAL_BATCH
+            seconds = kind.seconds(part, max(1, len(table.workers)), len(table.servers) or 1)
+            time.sleep(arguments.pace * seconds)
             store.pushpull(KEYS, gradients, outs)
 
 

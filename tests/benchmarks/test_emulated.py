@@ -2,8 +2,9 @@
 
 import pytest
 
-from benchmarks.live_learning_processes import MOST, Operator, arrivals, document
+from benchmarks.live_learning_processes import WatchedLearning, lived_rows
 from benchmarks.scripts.emulated import GLOBAL_BATCH, KEYS, KINDS, StepCost
+from benchmarks.support.emulated_jobs import MOST, arrivals, document, emulated_speeds
 from dl2_scheduler.cluster.job_document import read_document
 from protos import cluster_pb2 as pb
 
@@ -36,33 +37,27 @@ def test_arrivals_hold_each_kind_as_often_and_are_documents_that_a_cluster_takes
     assert len(KEYS) >= MOST  # a job is given no more servers than its model has blocks
 
 
-class Cluster:
-    """Told which policy to use."""
-
-    def __init__(self):
-        self.used = []
-
-    def use_policy(self, policy):
-        self.used.append(policy)
-
-
-def look(operator, cluster, slot, percent, guard):
-    comparison = f"slot {slot}: 3 jobs end after 9.0 slots under dl2:run, after 8.0 under drf ({percent:+d}%)"
-    told = pb.PoliciesReply(policy="dl2:run", guard=guard, comparison=comparison)
-    for _ in range(2):  # it looks more often than slots pass
-        operator.look(10.0 * slot, cluster, told)
+def test_a_pace_stretches_arrivals_and_steps():
+    jobs, slow = arrivals(4, seed=3), arrivals(4, seed=3, pace=1.5)
+    assert [job.arrival for job in slow] == [1.5 * job.arrival for job in jobs]
+    assert [job.epochs for job in slow] == [job.epochs for job in jobs]
+    assert read_document(document(slow[0], pace=1.5)).spec.workers.container.args[-2:] == ("--pace", "1.5")
+    table, stretched = emulated_speeds().grid("mixed"), emulated_speeds(1.5).grid("mixed")
+    assert stretched[2, 3] == pytest.approx(table[2, 3] / 1.5)
 
 
-def test_the_operator_uses_a_policy_again_once_the_guard_has_found_it_better_for_five_slots():
-    cluster, operator = Cluster(), Operator()
-    for slot in range(8):
-        look(operator, cluster, slot, -20, "")
-    assert not operator.out  # it was never taken out
-    for slot, percent in enumerate((40, -1, -5, 0, -3, -3, -3, -3), 8):
-        look(operator, cluster, slot, percent, "worse for 5 slots")
-    assert operator.out == [(80.0, None)]
-    assert not cluster.used
-    operator.look(160.0, cluster, pb.PoliciesReply(policy="dl2:run", guard="worse", comparison="slot 16: x (-3%)"))
-    assert (cluster.used, operator.out) == (["dl2:run"], [(80.0, 160.0)])
-    look(operator, cluster, 17, 12, "worse again")
-    assert operator.out == [(80.0, 160.0), (170.0, None)]
+def test_the_guard_taking_a_policy_out_is_counted_once_for_each_time():
+    watched = WatchedLearning()
+    for guard in ("", "worse", "worse", "", "worse"):
+        watched.look(pb.PoliciesReply(guard=guard))
+    assert (watched.times, watched.looks_out) == (2, 3)
+
+
+def test_halves_and_all_are_compared_with_both_rules():
+    jobs = arrivals(4, seed=3)
+    times = {"drf": (10, 10, 20, 20), "planner": (8, 8, 16, 16), "learning": (9, 9, 15, 15)}
+    found = {name: {str(job.id): t for job, t in zip(jobs, of, strict=True)} for name, of in times.items()}
+    first, last, every = lived_rows(7, jobs, found)
+    assert first["learning above planner %"] == pytest.approx(12.5)
+    assert last["learning below drf %"] == pytest.approx(25.0)
+    assert (every["jobs"], every["seed"], every["learning s"]) == ("all", 7, 12.0)
