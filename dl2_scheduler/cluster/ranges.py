@@ -2,9 +2,6 @@
 
 What is larger is a slip, and no array or sum could hold it. Each bound is far above anything real, and so small that
 products of two of them are finite.
-!
-
-Each is far above anything real, and so small that products of two of them are finite.
 """
 
 import math

@@ -1,6 +1,7 @@
 """Policies that others have written, by the place of their code."""
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -12,6 +13,8 @@ from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places, check_placement
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, PlacementPolicy
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+
+log = logging.getLogger(__name__)
 
 
 def is_own(name: str) -> bool:
@@ -56,6 +59,7 @@ def make_own_placement(name: str) -> PlacementPolicy:
 def _made(name: str) -> Any:
     """Return what the code at MODULE:CLASS makes. Raises BadInput."""
     module, _, attribute = name.partition(":")
+    log.info("%s is imported, and made", name)  # nothing bounds how long that takes, so it is said who is waited for
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -17,6 +17,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.measured import MeasuredPlacement
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import Profile, check_profile
+from dl2_scheduler.cluster.ranges import MOST_AMOUNT, MOST_SPEED
 from elastic_ps.system.bounded_files import read_text
 
 
@@ -50,6 +51,8 @@ class MeasuredTable:
 
 MOST_GROUPS = 10_000
 """Of a measured cluster."""
+
+_MOST_ROLE = 1_000  # tasks of one role of a measured job: what is fitted to a row takes as long as it has tasks
 _WRONG = OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, ValidationError
 _ROW = TypeAdapter(MeasuredPlacement)
 _PROFILES = TypeAdapter(dict[str, Profile])
@@ -66,11 +69,13 @@ def read_row(line: str | bytes) -> MeasuredPlacement:
     counts = {len(job.speeds) for job in row.jobs}
     if len(counts) != 1 or 0 in counts or not all(job.workers and job.servers for job in row.jobs):
         raise ValueError("a job lacks a role or its speeds, or was measured more often than others")
-    if not all(speed > 0 and np.isfinite(speed) for job in row.jobs for speed in job.speeds):
-        raise ValueError("a speed is no positive number")
+    if any(len(role) > _MOST_ROLE for job in row.jobs for role in (job.workers, job.servers)):
+        raise ValueError(f"a job has more than {_MOST_ROLE:,} tasks of one role")
+    if not all(0 < speed <= MOST_SPEED for job in row.jobs for speed in job.speeds):
+        raise ValueError(f"a speed is no number above 0, at most {MOST_SPEED:g}")
     cores = [*row.others, *(used for job in row.jobs for used in job.cpu or ())]
-    if not all(used >= 0 and np.isfinite(used) for used in cores):
-        raise ValueError("the cores that something used are less than none, or no number")
+    if not all(0 <= used <= MOST_AMOUNT for used in cores):
+        raise ValueError(f"the cores that something used are no number from 0, at most {MOST_AMOUNT:g}")
     return row
 
 

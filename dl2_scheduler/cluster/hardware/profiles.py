@@ -1,11 +1,11 @@
 """This module holds what a model's tasks need when nothing lies beside them: the profiles that placement works with."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dl2_scheduler.cluster.hardware.machines import CPU, GPU
 from dl2_scheduler.cluster.jobs import Resources
+from dl2_scheduler.cluster.ranges import MOST_AMOUNT
 
 
 @dataclass(frozen=True)
@@ -47,21 +47,23 @@ class Profile:
         return self.alone_s + self.size_mb / self.apart_mbps
 
 
+_MOST = 1e9
+"""Of a profile's own numbers."""
+
+
 def check_profile(profile: Profile) -> None:
     """Refuse a profile that was read. Raises ValueError: a number is none, or not positive where it must be.
 
     Numbers of other types raise TypeError, ones that are too large OverflowError.
     """
     positive = (profile.batch, profile.batches, profile.alone_s, profile.size_mb)
-    if not all(
-        math.isfinite(number) and number > 0 for number in (*positive, profile.apart_mbps, profile.together_mbps)
-    ):
-        raise ValueError(f"{profile} has a number that is not above 0")
-    if not all(math.isfinite(number) and number >= 0 for number in (profile.cpu_worker, profile.cpu_server)):
-        raise ValueError(f"{profile} uses less than no core")
+    if not all(0 < number <= _MOST for number in (*positive, profile.apart_mbps, profile.together_mbps)):
+        raise ValueError(f"{profile} has a number that is not above 0, or above {_MOST:g}")
+    if not all(0 <= number <= _MOST for number in (profile.cpu_worker, profile.cpu_server)):
+        raise ValueError(f"{profile} uses less than no core, or more than {_MOST:g}")
     for asked in (profile.worker, profile.server):
         if not isinstance(asked, Mapping) or not all(
-            isinstance(name, str) and math.isfinite(amount) and amount >= 0 for name, amount in asked.items()
+            isinstance(name, str) and 0 <= amount <= MOST_AMOUNT for name, amount in asked.items()
         ):
             raise ValueError(f"{profile} asks for something that is no amount of a resource")
 

@@ -20,6 +20,9 @@ MOST_BYTES = 256 * MIB
 MOST_MODELS = 10_000
 """Types that a network knows."""
 
+_MOST_WEIGHT = 1e9
+"""What is learnt stays below ten; speeds, in samples a second, are well below it, too."""
+
 Shape = tuple[int, ...]
 
 
@@ -51,8 +54,10 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         OSError: it cannot be written; it names the file.
     """
     partial = path.with_suffix(".partial.npz")
+    whole = BytesIO()  # of a file that cannot be written to its end, the archive would complain once more
+    np.savez(whole, **arrays)
     try:
-        np.savez(partial, **arrays)
+        partial.write_bytes(whole.getbuffer())
         partial.replace(path)
     except OSError as error:
         with suppress(OSError):
@@ -102,7 +107,7 @@ def check_arrays(found: Mapping[str, NDArray[Any]], wanted: Mapping[str, Shape])
         wanted: shapes by name; of numbers of single precision all.
 
     Raises:
-        BadInput: one is missing, has another shape or kind, or a number that is not finite.
+        BadInput: one is missing, has another shape or kind, or a number that is not finite, or too large.
     """
     for name, shape in wanted.items():
         if name not in found:
@@ -115,6 +120,11 @@ def check_arrays(found: Mapping[str, NDArray[Any]], wanted: Mapping[str, Shape])
     not_finite = [name for name in wanted if not np.isfinite(found[name]).all()]
     if not_finite:
         raise BadInput(f"weights are not finite ({', '.join(not_finite)}): learning went wrong; use an earlier run")
+    too_large = [name for name in wanted if (np.abs(found[name]) > _MOST_WEIGHT).any()]
+    if too_large:
+        raise BadInput(
+            f"weights are above {_MOST_WEIGHT:g} ({', '.join(too_large)}): learning went wrong; use an earlier run"
+        )
 
 
 def check_models(models: object, most: int) -> tuple[str, ...]:

@@ -1,24 +1,66 @@
 """Files of arrays: written whole or not at all, and an error names the file."""
 
 import errno
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dl2_scheduler.policies.learnt.array_files import read_arrays, write_arrays
+from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.policies.learnt.array_files import check_arrays, read_arrays, write_arrays
+from tests.paths import ROOT
+
+LARGER = """
+import sys
+from pathlib import Path
+import numpy as np
+from dl2_scheduler.policies.learnt.array_files import write_arrays
+try:
+    write_arrays(Path(sys.argv[1]), {"one": np.zeros(100_000)})
+except OSError as error:
+    print(f"{error.strerror}: {error.filename}")
+"""
 
 
 def test_a_file_that_cannot_be_written_stays_as_it_was_and_is_named(tmp_path, monkeypatch):
     path = tmp_path / "some.npz"
     write_arrays(path, {"one": np.ones(2)})
 
-    def full(file, **_):
-        file.write_bytes(b"half")
+    def full(file, content):
+        with file.open("wb") as opened:
+            opened.write(content[:10])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left on device") as raised:
         write_arrays(path, {"one": np.zeros(2)})
     assert raised.value.filename == str(path)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
     assert read_arrays(path)["one"].tolist() == [1.0, 1.0]
+
+
+def test_of_a_file_that_may_grow_no_further_one_error_is_told_and_no_traceback(tmp_path):
+    def bounded():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    path = tmp_path / "some.npz"
+    told = subprocess.run(
+        [sys.executable, "-c", LARGER, str(path)], preexec_fn=bounded, capture_output=True, text=True, cwd=ROOT,
+        timeout=60, check=True,
+    )  # fmt: skip
+    assert (told.stdout, told.stderr) == (f"File too large: {path}\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"), [(np.inf, "not finite"), (1e30, "above 1e\\+09"), (-1e30, "above 1e\\+09")]
+)
+def test_weights_that_nobody_has_learnt_are_refused(weight, said):
+    arrays = {"one": np.array([1.0, weight], dtype=np.float32)}
+    with pytest.raises(BadInput, match=said):
+        check_arrays(arrays, {"one": (2,)})

@@ -90,7 +90,7 @@ def test_other_files_are_refused(text: str, tmp_path: Path):
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"alone_s": 0.0}, {"apart_mbps": math.nan}, {"cpu_worker": -1.0}, {"batch": 10**400}),
+        *({"alone_s": 0.0}, {"apart_mbps": math.nan}, {"cpu_worker": -1.0}, {"batch": 10**400}, {"size_mb": 1e308}),
         *({"worker": {"cpu": -1.0}}, {"server": {"cpu": math.inf}}, {"worker": {"cpu": 10**400}}),
     ],
 )
@@ -116,7 +116,9 @@ def test_profiles_that_cannot_be_are_refused(wrong: dict[str, Any], tmp_path: Pa
         ([HEAD, '{"jobs": [{"model": "ctc", "workers": [0]'], "line 2: Invalid JSON"),
         ([HEAD, ROW, ROW.replace("0", "0.5", 1)], "line 3: jobs.0.workers.0: Input should be a valid integer"),
         ([HEAD, ROW, ROW.replace("ctc", "odd")], "line 3: odd has no profile there, or lies in no group"),
-        ([HEAD, ROW.replace("3.5", "-3.5")], "line 2: a speed is no positive number"),
+        ([HEAD, ROW.replace("3.5", "-3.5")], "line 2: a speed is no number above 0, at most 1e+12"),
+        ([HEAD, ROW.replace("3.5", "1e308")], "line 2: a speed is no number above 0, at most 1e+12"),
+        ([HEAD, ROW.replace("[0]", f"{[0] * 1001}")], "line 2: a job has more than 1,000 tasks of one role"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_told_in_one_line_with_where(lines, told, tmp_path: Path):
