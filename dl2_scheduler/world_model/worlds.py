@@ -16,6 +16,7 @@ from dl2_scheduler.world_model.future import from_present, jobs_at, largest
 from dl2_scheduler.world_model.observed import ObservedCluster, with_guess
 
 _DAY_JOBS, _DAY_SLOTS = 60, 200  # of a day that is drawn, at most
+_LASTING_SLOTS = 10  # for which a configuration is thought to last, at most
 
 
 @dataclass(frozen=True)
@@ -93,22 +94,29 @@ class Worlds:
         return tuple(from_present(known, seconds))
 
 
-def slot_speeds(state: JobState, grid: Grid, cost: ScalingCost, slot_seconds: float) -> Grid:
-    """Return a job's mean samples a second over a slot, what scaling costs included, by (servers, workers).
+def paying_speeds(state: JobState, grid: Grid, cost: ScalingCost, slot_seconds: float) -> Grid:
+    """Return a job's mean samples a second, what scaling costs included, by (servers, workers).
+
+    The mean is over the time for which a configuration is thought to last, as that is what pays for scaling: until the
+    job ends, and no longer than `_LASTING_SLOTS`. Over the slot that begins, a start that takes longer than a slot
+    would seem to be good for nothing, and so nothing would ever be started.
 
     Args:
         state: of the job at the slot's start.
         grid: its speeds, when nothing changes.
         cost: of scaling.
-        slot_seconds: length of the slot.
+        slot_seconds: length of a slot.
     """
+    work = state.remaining_epochs * state.job.samples_per_epoch
+    with np.errstate(divide="ignore"):
+        lasting = np.clip(work / grid, slot_seconds, _LASTING_SLOTS * slot_seconds)
     if not state.workers:
-        return grid * max(0.0, 1 - cost.start / slot_seconds)
-    lost, joining = min(1.0, cost.change / slot_seconds), min(1.0, cost.join / slot_seconds)
+        return grid * lasting / (lasting + cost.start)
+    lost, joining = (np.minimum(1.0, seconds / lasting) for seconds in (cost.change, cost.join))
     found = grid * (1 - lost)
     more = np.ones(grid.shape, dtype=bool)
     more[: state.servers + 1, : state.workers + 1] = False
     now = grid[state.servers, state.workers]
-    found[more] += (now - grid[more]) * max(0.0, joining - lost)
+    found[more] += ((now - grid) * np.maximum(0.0, joining - lost))[more]
     found[state.servers, state.workers] = now
     return found

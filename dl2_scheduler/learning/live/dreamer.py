@@ -29,7 +29,7 @@ from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
 from dl2_scheduler.policies.learnt.features import F32
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.world_model.future import PRESENT
-from dl2_scheduler.world_model.worlds import DreamScene, Worlds, slot_speeds
+from dl2_scheduler.world_model.worlds import DreamScene, Worlds, paying_speeds
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class BelievingCritic(Critic):
     def _speeds(self, state: JobState, optimistic: bool) -> Grid:
         worlds, job = self.worlds, state.job
         grid = worlds.hoped.grid(job.model)[: job.max_servers + 1, : job.max_workers + 1]
-        return slot_speeds(state, grid, worlds.cost, worlds.present.slot_seconds)
+        return paying_speeds(state, grid, worlds.cost, worlds.present.slot_seconds)
 
 
 class Dreamer:
