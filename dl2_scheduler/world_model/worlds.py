@@ -16,7 +16,7 @@ from dl2_scheduler.world_model.future import from_present, jobs_at, largest
 from dl2_scheduler.world_model.observed import ObservedCluster, with_guess
 
 _DAY_JOBS, _DAY_SLOTS = 60, 200  # of a day that is drawn, at most
-_LASTING_SLOTS = 10  # for which a configuration is thought to last, at most
+_LASTING_SLOTS = 3  # for which a configuration is thought to last, at most
 
 
 @dataclass(frozen=True)
