@@ -64,8 +64,8 @@ class RunFolder:
         except OSError as error:
             raise BadInput(f"{self.path} cannot be the folder of a run ({error.strerror}): name another") from error
         refusal = (
-            f"another process (dl2 bootstrap, dl2 learn, or dl2 serve --learn) learns in {self.path}: wait until it "
-            "ends, name another folder, or learn in a copy of this one"
+            f"another process (dl2 bootstrap, a dl2 learn command, or dl2 serve --learn) learns in {self.path}: "
+            "wait until it ends, name another folder, or learn in a copy of this one"
         )
         with alone(self.path / "lock", refusal):
             yield

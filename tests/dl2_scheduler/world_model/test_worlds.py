@@ -135,7 +135,9 @@ def test_of_jobs_that_end_soon_a_scaling_costs_more():
     ends = job("a0", epochs=1.0, samples=1600.0)  # after 160 s with one worker, 80 s with two
     found = paying_speeds(JobState(ends), grid, cost, SLOT)
     assert found[1].tolist() == pytest.approx([0.0, 10 * 160 / 190, 20 * 80 / 110])
-    assert paying_speeds(JobState(ends, workers=1, servers=1), grid, cost, SLOT)[1, 2] == pytest.approx((30 * 10 + 50 * 20) / 80)
+    assert paying_speeds(JobState(ends, workers=1, servers=1), grid, cost, SLOT)[1, 2] == pytest.approx(
+        (30 * 10 + 50 * 20) / 80
+    )
 
 
 def test_a_start_that_takes_longer_than_a_slot_is_worth_it():
