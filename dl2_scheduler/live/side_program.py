@@ -18,6 +18,7 @@ from pathlib import Path
 log = logging.getLogger(__name__)
 
 _NICENESS = 10
+_LEAST_NICE = 19  # as Linux has it: the lowest weight
 _CHUNK = 1 << 16
 _MOST_HEARD = 1000
 _PATIENCE = 5.0
@@ -179,6 +180,32 @@ def told(descriptor: int = 0) -> Iterator[str]:
             yield lines[-1].decode()
 
 
-def be_nice() -> None:
-    """Let other processes go first, in such a program."""
+def be_nice(only_idle_cores: bool = False) -> None:
+    """Let other processes go first, in such a program.
+
+    Linux weighs the sessions of a machine against each other before it looks at their processes (autogroups, sched(7)),
+    and such a program is a session of its own, so that its nice value alone would mean nothing to others.
+
+    Args:
+        only_idle_cores: run where nobody else does.
+    """
     os.nice(_NICENESS)
+    if only_idle_cores:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    if os.getsid(0) != os.getpid():
+        return  # others are in its session
+    try:
+        whole = _LEAST_NICE if only_idle_cores else session_niceness(Path(f"/proc/{os.getppid()}/autogroup"))
+        Path("/proc/self/autogroup").write_text(str(min(whole + _NICENESS, _LEAST_NICE)))
+    except OSError as error:
+        log.debug("this kernel does not weigh sessions: %s", error)
+
+
+def session_niceness(file: Path) -> int:
+    """Return the nice value of a process's whole session; 0: the kernel has none.
+
+    Args:
+        file: `autogroup` of the process, in /proc: "/autogroup-42 nice 5".
+    """
+    found = file.read_text().split()
+    return int(found[-1]) if found else 0

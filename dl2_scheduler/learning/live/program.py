@@ -10,7 +10,6 @@ whether the policy was written that decides from then on. Or it says {"error": w
 
 import json
 import logging
-import os
 import shutil
 import sys
 import time
@@ -126,13 +125,11 @@ def keep(run: Path) -> None:
 
 def main() -> None:
     """See the module."""
-    be_nice()
+    run, folder, rule, cores = sys.argv[1:]
+    be_nice(only_idle_cores=not int(cores))
     torch.set_num_threads(1)
     log_to_stderr(LogLines())
-    run, folder, rule, cores = sys.argv[1:]
     try:
-        if not int(cores):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         learn(Path(run), Path(folder), NodeRule(int(rule)))
     except (SchedulerError, OSError) as error:
         log.exception("it does not learn")

@@ -2,11 +2,13 @@
 
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from dl2_scheduler.live.side_program import FROZEN_SECONDS, SideProgram, told
+from dl2_scheduler.live.side_program import FROZEN_SECONDS, SideProgram, session_niceness, told
 from tests.dl2_scheduler.hearing import listen
 
 SECONDS = 60.0
@@ -151,3 +153,18 @@ def test_a_program_that_goes_on_is_not_frozen_by_the_clock_alone(frozen):
     frozen.heard.wait()
     frozen.tell(1.0 + 2 * FROZEN_SECONDS)
     assert frozen.process.poll() is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not weigh sessions")
+@pytest.mark.parametrize("only_idle_cores", [False, True])
+def test_a_whole_session_is_nice_as_others_do_not_see_the_niceness_within(only_idle_cores):
+    """It is never dearer than who starts it, which may be nice itself."""
+    own = session_niceness(Path("/proc/self/autogroup"))
+    code = (
+        "from dl2_scheduler.live.side_program import be_nice, session_niceness; from pathlib import Path; "
+        f"be_nice({only_idle_cores}); print(session_niceness(Path('/proc/self/autogroup')))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], start_new_session=True, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert int(found.stdout) == (19 if only_idle_cores else min(own + 10, 19))
