@@ -9,6 +9,7 @@ from scipy.optimize import lsq_linear
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import SpeedReport
 from dl2_scheduler.cluster.speeds import Grid
+from dl2_scheduler.policies.rules.latest_reports import LatestReports
 
 _Floats = NDArray[np.float64]
 _Counts = Mapping[tuple[int, int], tuple[int, float]]  # (servers, workers): how many reports, mean samples a second
@@ -37,6 +38,7 @@ class FittedSpeeds:
     def __init__(self, optimism: float = 0.0) -> None:
         self._optimism = optimism
         self._reports: dict[str, dict[tuple[int, int], tuple[int, float]]] = {}
+        self._latest: dict[str, LatestReports] = {}
         self._grids: dict[tuple[str, int, int], Grid] = {}
 
     @property
@@ -45,14 +47,13 @@ class FittedSpeeds:
         return tuple(self._reports)
 
     def observe(self, reports: Iterable[SpeedReport]) -> None:
-        """See `SpeedEstimates.observe`; reports of one configuration are averaged."""
+        """See `SpeedEstimates.observe`; the latest reports of one configuration are averaged."""
         for report in reports:
             if report.samples_per_second <= 0:
                 continue
             known = self._reports.setdefault(report.model, {})
-            count, mean = known.get((report.servers, report.workers), (0, 0.0))
-            mean += (report.samples_per_second - mean) / (count + 1)
-            known[report.servers, report.workers] = count + 1, mean
+            latest = self._latest.setdefault(report.model, LatestReports())
+            latest.average(known, (report.servers, report.workers), report.samples_per_second)
             self._grids = {key: grid for key, grid in self._grids.items() if key[0] != report.model}
 
     def grid(self, job: Job) -> Grid:

@@ -112,3 +112,24 @@ def test_real_speeds_are_found(model: str) -> None:
     fitted = speeds.grid(job(model=model, max_workers=16, max_servers=16))
     best = np.unravel_index(int(fitted.argmax()), fitted.shape)
     assert truth[best] > 0.75 * truth.max()
+
+
+def test_a_model_that_becomes_slower_as_a_whole_is_followed_where_nobody_reports_too() -> None:
+    """By most of its last ten reports: what the others of a model had told before would hold for ever else."""
+    speeds, known = FittedSpeeds(), [(1, 1), (4, 4), (8, 4), (16, 16)]
+    speeds.observe(report(*at, optimus_speed(*at)) for at in known * 5)
+    before = speeds.grid(WIDE)
+    slower = [report(*at, optimus_speed(*at) / 2) for at in known[:2] * 5]
+    speeds.observe(slower[:7])
+    assert speeds.grid(WIDE)[16, 16] == pytest.approx(before[16, 16], rel=0.1)
+    speeds.observe(slower[7:])
+    assert speeds.grid(WIDE)[16, 16] == pytest.approx(before[16, 16] / 2, rel=0.1)
+    speeds.observe(slower * 3)
+    assert speeds.grid(WIDE)[16, 16] == pytest.approx(before[16, 16] / 2, rel=0.1), "it has changed once"
+
+
+def test_jobs_that_stray_each_its_own_way_change_no_model() -> None:
+    speeds, random = FittedSpeeds(), np.random.default_rng(1)
+    for _ in range(40):
+        speeds.observe(report(4, 4, 80.0 * factor) for factor in random.uniform(0.7, 1.3, 4))
+    assert speeds.grid(WIDE)[4, 4] == pytest.approx(80.0, rel=0.06)
