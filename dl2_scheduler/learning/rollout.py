@@ -1,5 +1,6 @@
 """This module runs simulated clusters in lockstep under the learnt policy."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -207,8 +208,9 @@ def roll_out(
     guide: Guide | None = None,
     watch: Watch | None = None,
     most_slots: int = 400,
+    most_seconds: float = np.inf,
 ) -> Rollout:
-    """Run until every job of every lane has ended, or `most_slots` have passed.
+    """Run until every job of every lane has ended, or `most_slots` have passed; jobs that have not ended, end then.
 
     Args:
         clusters: at their start.
@@ -216,11 +218,12 @@ def roll_out(
         guide: see `Clusters.step`.
         watch: see there.
         most_slots: of a lane.
+        most_seconds: of this process's computing, after which no slot begins.
     """
-    lanes = clusters.lanes
+    lanes, began = clusters.lanes, time.process_time()
     parts: list[Slots] = []
     trained = []
-    while not lanes.over.all() and lanes.slot < most_slots:
+    while not lanes.over.all() and lanes.slot < most_slots and time.process_time() - began < most_seconds:
         present = lanes.present
         slots, progress = clusters.step(weights, guide, watch)
         parts += slots

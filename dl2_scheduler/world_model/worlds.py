@@ -44,7 +44,7 @@ class Worlds:
         present: the last slot's snapshot, with guesses.
         speeds: of each world.
         expected: the likeliest speeds.
-        hoped: speeds with which a plan finds out what was not tried, as a planner does that fits them.
+        hoped: the speeds that a plan hopes for, so that it finds out what was not tried; as a planner's that fits them.
         cost: of scaling.
     """
 
@@ -66,6 +66,21 @@ class Worlds:
         """Return the first of them alone."""
         found = copy(self)
         found.speeds = self.speeds[:count]
+        return found
+
+    @property
+    def hopeful(self) -> "Worlds":
+        """The same worlds, in each of which what was not tried is as much faster as is hoped."""
+        found = copy(self)
+        found.speeds = [
+            Speeds(
+                {
+                    model: _lifted(world.grid(model), self.expected.grid(model), self.hoped.grid(model))
+                    for model in world.models
+                }
+            )
+            for world in self.speeds
+        ]
         return found
 
     def past(self) -> DreamScene:
@@ -92,6 +107,11 @@ class Worlds:
         seconds, observed = self.present.slot_seconds, self._observed
         known = [with_guess(job, observed.samples, observed.fitted, seconds) for job in jobs]
         return tuple(from_present(known, seconds))
+
+
+def _lifted(grid: Grid, expected: Grid, hoped: Grid) -> Grid:
+    found: Grid = grid * np.divide(hoped, expected, out=np.ones_like(grid), where=expected > 0)
+    return found
 
 
 def paying_speeds(state: JobState, grid: Grid, cost: ScalingCost, slot_seconds: float) -> Grid:

@@ -28,6 +28,8 @@ from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
 from dl2_scheduler.policies.learnt.features import F32
 from dl2_scheduler.policies.learnt.weights import Weights
+from dl2_scheduler.policies.rules.estimates import TrueSpeeds
+from dl2_scheduler.policies.rules.planner import Planner
 from dl2_scheduler.world_model.future import PRESENT
 from dl2_scheduler.world_model.worlds import DreamScene, Worlds, paying_speeds
 
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _KEY = "dream"  # of a checkpoint
 _MOST_SLOTS = 150  # of a dream
+_MOST_SECONDS = 60.0  # of computing, for the dreams of an update: thousands of nodes would take many minutes
 
 
 class Diverged(SchedulerError):
@@ -47,8 +50,9 @@ class DreamSettings:
 
     Attributes:
         lanes: dreams of an update, each in its world; half of them are futures of the present, half are days.
-        taught: part of the slots in which the critic plans, which takes far longer than to play them.
-        exploration: part of these that are decided by the critic.
+        taught: part of the slots in which the critic plans, which takes far longer than to play them. Until it knows
+            how long jobs take, the planner does in its place.
+        exploration: part of these that are decided by that plan.
         softening: see `OnlineSettings`.
         most_finished: see `Experience`.
         actor: of the policy network.
@@ -129,12 +133,13 @@ class Dreamer:
         self._know({job.model for scene in scenes for job in scene.jobs})
         self._critic.worlds = worlds
         random = np.random.default_rng([self._seed, self.updates])
-        improved = PolicyTeacher(CriticPolicy(self._critic), self._rule)
+        plans = CriticPolicy(self._critic) if self._critic.ready else Planner(TrueSpeeds(worlds.hoped))
+        improved = PolicyTeacher(plans, self._rule)
 
         taught: list[bool] = []
 
         def guide(_: int, snapshot: Snapshot) -> Guidance:
-            taught.append(self._critic.ready and bool(random.random() < self._settings.taught))
+            taught.append(bool(random.random() < self._settings.taught))
             if not taught[-1]:
                 return Guidance()
             lesson = improved(snapshot)
@@ -144,7 +149,7 @@ class Dreamer:
             self._experience.record(lane, snapshot, rows, outcome)
 
         clusters = played(scenes, worlds, self._actor.models, self._rule)
-        rollout = roll_out(clusters, self._actor.weights(), guide, watch, _MOST_SLOTS)
+        rollout = roll_out(clusters, self._actor.weights(), guide, watch, _MOST_SLOTS, _MOST_SECONDS)
         for lane in range(len(scenes)):
             self._experience.forget(lane)
         numbers = self._critic.learn(self._experience, random)

@@ -1,10 +1,12 @@
 """This module judges policies that were learnt in dreams: they are proposed, and decide only if they win.
 
-Contestants play the same scenes in the same worlds: what came to the cluster of late, and futures of its present.
+Contestants play the same scenes in the same worlds: what came to the cluster of late, and futures of its present. In
+these worlds what was never tried is as fast as the dreams hope. Else no policy that tries it would win, nobody would
+find out, and learning would stop at what the policies tried by which the cluster began.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,6 +25,8 @@ MARGIN = 0.005
 """Part by which a proposal has to be faster than another policy, to win in a world and on the mean."""
 MOST = 0.6
 """Part of the worlds in which a proposal has to win."""
+_MOST_SLOTS = 400
+_MOST_SECONDS = 60.0  # of computing for a policy; then all are cut at the slot to which the first has come
 
 
 @dataclass(frozen=True)
@@ -30,27 +34,29 @@ class Verdict:
     """A `Verdict` says how a proposal did.
 
     Attributes:
-        times: mean completion time in slots of each contestant, by world. The first is the proposal, the others are
-            those that it has to beat, without those that needed not play any more.
-        above_planner: part by which jobs take longer than under the planner with fitted speeds, in the first world;
-            NaN: that did not play. A user would take it instead, where this stays high.
+        proposal: its mean completion times in slots, by world.
+        present: likewise, of the policy that decides now, which it has to beat.
+        beside: part by which jobs take longer than under these rules, by name, in the first world; nothing: a proposal
+            that was refused is not compared. A user would take the planner instead, where this stays high.
     """
 
-    times: Mapping[str, list[float]]
-    above_planner: float = float("nan")
+    proposal: list[float]
+    present: list[float]
+    beside: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def accepted(self) -> bool:
-        """It is true where the proposal beats all others."""
-        own, *others = self.times.values()
-        return all(wins(own, other) for other in others)
+        """It is true where the proposal beats what decides now."""
+        return wins(self.proposal, self.present)
 
     @property
     def words(self) -> str:
         """The verdict, for people."""
-        means = ", ".join(f"{name} {np.mean(times):.1f}" for name, times in self.times.items())
-        beside = "" if np.isnan(self.above_planner) else f", {self.above_planner:+.0%} beside planner"
-        return f"{'accepted' if self.accepted else 'refused'}: mean slots of a job: {means}{beside}"
+        what = "accepted" if self.accepted else "refused"
+        means = (
+            f"{what}: mean slots of a job: proposal {np.mean(self.proposal):.1f}, present {np.mean(self.present):.1f}"
+        )
+        return ", ".join([means, *(f"{part:+.0%} beside {name}" for name, part in self.beside.items())])
 
 
 def wins(own: list[float], other: list[float]) -> bool:
@@ -60,7 +66,9 @@ def wins(own: list[float], other: list[float]) -> bool:
 
 
 def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -> Verdict:
-    """Let a proposal play against the present policy; where it beats that, against DRF too, and beside the planner.
+    """Let a proposal play against the present policy; where it beats that, DRF and the planner play beside it.
+
+    It need not beat DRF: where both are behind that, the better one decides, and the guard may let DRF decide instead.
 
     Args:
         proposal: the policy that would decide.
@@ -68,23 +76,45 @@ def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -
         worlds: in which they play.
         rule: by which tasks find their node.
     """
-    scenes = [(worlds.past(), worlds.future()) for _ in worlds.speeds]
+    match = _Match(worlds.hopeful, rule)
+    own, other = match.times(proposal), match.times(present)
+    if not wins(own, other):
+        return Verdict(own, other)
+    rules: dict[str, AllocationPolicy] = {"DRF": Drf(), "planner": Planner(TrueSpeeds(worlds.hoped))}
+    beside = {name: own[0] / match.of_rule(policy, present) - 1 for name, policy in rules.items()}
+    return Verdict(own, other, beside)
 
-    def times(weights: Weights, policy: AllocationPolicy | None = None, count: int = len(scenes)) -> list[float]:
-        """Return the mean completion times in the first worlds, of a network or of another policy in its place.
+
+class _Match:
+    """A `_Match` lets policies play the same scenes.
+
+    Args:
+        worlds: in which they play.
+        rule: by which tasks find their node.
+    """
+
+    def __init__(self, worlds: Worlds, rule: NodeRule):
+        self._worlds, self._rule, self._most_slots = worlds, rule, _MOST_SLOTS
+        self._scenes = [(worlds.past(), worlds.future()) for _ in worlds.speeds]
+
+    def times(self, weights: Weights) -> list[float]:
+        """Return the mean completion times in slots of a network, by world."""
+        return self._played(weights, None, len(self._scenes))
+
+    def of_rule(self, policy: AllocationPolicy, known: Weights) -> float:
+        """Return the mean completion time in slots of another policy, in the first world alone, as rules take longer.
 
         Args:
-            weights: of the network.
-            policy: the other policy; None: the network decides.
-            count: of worlds.
+            policy: that decides.
+            known: any network, which need only know the types of jobs.
         """
-        lanes: list[DreamScene] = [scene for of_kind in zip(*scenes[:count], strict=True) for scene in of_kind]
-        guide = None if policy is None else taught_by(PolicyTeacher(policy, rule))
-        found = roll_out(played(lanes, worlds.first(count), weights.models, rule), weights, guide).completion
-        return [float(mean) for mean in found.reshape(2, count).mean(axis=0)]
+        return self._played(known, policy, 1)[0]
 
-    first = {"proposal": times(proposal), "present": times(present)}
-    if not Verdict(first).accepted:
-        return Verdict(first)
-    (planner,) = times(present, Planner(TrueSpeeds(worlds.expected)), count=1)  # one world, as it takes its time
-    return Verdict({**first, "drf": times(present, Drf())}, first["proposal"][0] / planner - 1)
+    def _played(self, weights: Weights, policy: AllocationPolicy | None, count: int) -> list[float]:
+        scenes: list[DreamScene] = [scene for of_kind in zip(*self._scenes[:count], strict=True) for scene in of_kind]
+        guide = None if policy is None else taught_by(PolicyTeacher(policy, self._rule))
+        clusters = played(scenes, self._worlds.first(count), weights.models, self._rule)
+        found = roll_out(clusters, weights, guide, None, self._most_slots, _MOST_SECONDS).completion
+        if not clusters.lanes.over.all():
+            self._most_slots = min(self._most_slots, clusters.lanes.slot)
+        return [float(mean) for mean in found.reshape(2, count).mean(axis=0)]

@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 
 _BEFORE = "before-live"
 _WORLDS = 5  # that are drawn after a slot
-_PROPOSES_EVERY = 3  # updates: judging takes as long as two of them
-_YOUNG = 30  # updates, in which a run makes as many after each slot, as at first there is most to learn; then one
+_PROPOSES_EVERY = 3  # updates: judging takes as long as one or two of them
+_YOUNG, _AT_FIRST = 30, 6  # updates, in which a run makes so many after each slot, as there is most to learn; then one
 
 
 class Dreaming:
@@ -72,7 +72,7 @@ class Dreaming:
         self._slot, began = last.snapshot.slot, time.process_time()
         worlds = Worlds(self._observed, _WORLDS, np.random.default_rng([self.updates, self._slot]))
         found: dict[str, Any] = {}
-        for _ in range(_PROPOSES_EVERY if self.updates < _YOUNG else 1):
+        for _ in range(_AT_FIRST if self.updates < _YOUNG else 1):
             found = self._dreamer.update(worlds)
         self._dreamer.save()
         if self.updates % _PROPOSES_EVERY == 0:

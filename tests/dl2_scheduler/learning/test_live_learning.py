@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.critic import CriticSettings
 from dl2_scheduler.learning.live.dreamer import Diverged, Dreamer, DreamSettings
-from dl2_scheduler.learning.live.judge import Verdict, judge, wins
+from dl2_scheduler.learning.live.judge import Verdict, judge
 from dl2_scheduler.learning.live.process import Learner, check_learns
 from dl2_scheduler.learning.live.program import Dreaming, keep
 from dl2_scheduler.learning.networks import new_policy
@@ -91,8 +91,7 @@ def test_it_dreams_of_a_history_and_resumes_with_the_numbers_of_one_that_never_s
     start = arrays(first)
     whole = dreamer_of(first)
     numbers = [whole.update(worlds_of(history, seed)) for seed in range(3)]
-    assert set(numbers[0]) == {"critic/remaining", "dreamt/jct"}, "it lets its actor act, until it knows how long"
-    assert set(numbers[-1]) == {"critic/remaining", "dreamt/jct", "actor/cross_entropy"}
+    assert all(set(each) == {"critic/remaining", "dreamt/jct", "actor/cross_entropy"} for each in numbers)
     whole.save()
     assert same(arrays(first), start), "what was learnt is no policy that decides yet"
     assert not same(whole.weights.arrays, start)
@@ -125,9 +124,10 @@ def test_types_that_it_did_not_know_become_known_and_are_not_starved(history, tm
 def test_proposals_that_win_are_written_and_others_not_whatever_dies_between(history, tmp_path, monkeypatch):
     live(history, tmp_path)[0].run()
     run, accepted = new_run(tmp_path / "run"), []
-    verdict = lambda own, *_: Verdict({"proposal": [1.0], "present": [2.0 if accepted else 1.0]})  # noqa: E731
+    verdict = lambda own, *_: Verdict([1.0], [2.0 if accepted else 1.0])  # noqa: E731
     monkeypatch.setattr("dl2_scheduler.learning.live.program.judge", verdict)
-    monkeypatch.setattr("dl2_scheduler.learning.live.program._PROPOSES_EVERY", 1)
+    for name in ("_PROPOSES_EVERY", "_AT_FIRST"):
+        monkeypatch.setattr(f"dl2_scheduler.learning.live.program.{name}", 1)
     start = arrays(run)
     dreaming = Dreaming(run, history, NodeRule.SPREAD)
     assert dreaming.dream()["accepted"] is False
@@ -164,22 +164,31 @@ def test_a_better_policy_is_accepted_and_a_worse_one_refused(history, tmp_path):
     greedy, idle = stopping(weights, -1e3), stopping(weights, 1e3)
     better = judge(greedy, idle, worlds_of(history), NodeRule.SPREAD)
     worse = judge(idle, greedy, worlds_of(history), NodeRule.SPREAD)
-    assert (better.times["proposal"], better.times["present"]) == (worse.times["present"], worse.times["proposal"])
-    assert wins(better.times["proposal"], better.times["present"])
-    assert better.accepted == wins(better.times["proposal"], better.times["drf"])
-    assert np.isfinite(better.above_planner)
+    assert (better.proposal, better.present) == (worse.present, worse.proposal)
+    assert better.accepted
     assert not worse.accepted
-    assert set(worse.times) == {"proposal", "present"}, "what loses need not play against others"
+    assert np.isfinite([better.beside["DRF"], better.beside["planner"]]).all()
+    assert not worse.beside, "what loses need not play beside others"
     assert "refused: mean slots of a job: proposal" in worse.words
+    assert "% beside planner" in better.words
+
+
+@pytest.mark.slow
+def test_judging_ends_soon_on_a_cluster_however_large_and_contestants_are_cut_alike(history, tmp_path, monkeypatch):
+    live(history, tmp_path)[0].run()
+    monkeypatch.setattr("dl2_scheduler.learning.live.judge._MOST_SECONDS", 0.0)
+    weights = new_policy(("a", "b"), 3).weights()
+    found = judge(stopping(weights, -1e3), stopping(weights, 1e3), worlds_of(history), NodeRule.SPREAD)
+    assert found.proposal == found.present, "both have come to the first slot"
+    assert not found.accepted
 
 
 def test_a_proposal_has_to_win_by_the_margin_in_most_worlds():
     present = [20.0, 30.0, 40.0, 50.0]
-    assert Verdict({"proposal": [19.0, 29.0, 39.0, 51.0], "present": present}).accepted
-    assert not Verdict({"proposal": [19.0, 29.0, 39.0, 60.0], "present": present}).accepted
-    assert not Verdict({"proposal": [19.0, 29.0, 41.0, 51.0], "present": present}).accepted
-    assert not Verdict({"proposal": [19.9, 29.9, 39.9, 49.9], "present": present}).accepted
-    assert not Verdict({"proposal": [10.0] * 4, "present": present, "drf": [9.0] * 4}).accepted
+    assert Verdict([19.0, 29.0, 39.0, 51.0], present).accepted
+    assert not Verdict([19.0, 29.0, 39.0, 60.0], present).accepted
+    assert not Verdict([19.0, 29.0, 41.0, 51.0], present).accepted
+    assert not Verdict([19.9, 29.9, 39.9, 49.9], present).accepted
 
 
 def test_runs_that_cannot_learn(tmp_path):

@@ -64,6 +64,17 @@ def test_worlds_agree_where_speeds_were_reported_and_less_the_farther_off(observ
     assert spread[[0, 1, 2], [0, 1, 2]].max() < 0.03 < 0.1 < spread[2, 0]
 
 
+def test_hopeful_worlds_are_as_fast_where_speeds_were_reported_and_faster_elsewhere(observed):
+    found = worlds(observed, count=2)
+    lifts = [
+        lifted.grid("a")[1:, 1:] / grid.grid("a")[1:, 1:]
+        for lifted, grid in zip(found.hopeful.speeds, found.speeds, strict=True)
+    ]
+    assert lifts[0] == pytest.approx(lifts[1]), "as much in each"
+    assert lifts[0][[0, 1, 2], [0, 1, 2]] == pytest.approx(1.0, abs=0.02)
+    assert lifts[0][2, 0] > 1.05
+
+
 def test_draws_are_functions_not_independent_points(observed):
     logs = np.log([each.grid("a")[1:, 1:] for each in worlds(observed).speeds])
     assert np.corrcoef(logs[:, 2, 0], logs[:, 1, 0])[0, 1] > 0.5
