@@ -1,11 +1,14 @@
 """Live learning: from a policy that imitates DRF, by the live loop with its history, its learner and its guard.
 
-    python -m benchmarks.live_learning [--sequences 2] [--seed 0] [--data FOLDER]
+    python -m benchmarks.live_learning [--seeds 0 1 2] [--sequences 3] [--change nodes mix slow] [--out FOLDER]
 
 Jobs arrive, sequence after sequence of 60, on 24 nodes. Only the cluster is simulated: no slot has to pass, and the
 loop waits for the learner's dreams of each slot instead. The report says how many seconds of a core they took, which is
 how long a real slot has to be. Numbers are mean completion times in slots. Meanwhile and at the end the weights that
 decide are judged on the published sequences, which nobody learns from.
+
+With --change the world changes after two sequences, each time from the same weights and history on: half the nodes go,
+or jobs of other types come, or the type that takes longest becomes twice as slow. It is judged in the changed world.
 """
 
 import argparse
@@ -13,262 +16,157 @@ import json
 import logging
 import shutil
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
 
-from benchmarks.baselines import FOLDER, published_jobs
+from benchmarks.baselines import published_jobs
+from benchmarks.learning import parsed, runs_parser
+from benchmarks.support.changed_worlds import CHANGES, ChangingWorld, changed_goals, lived_change
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
+from benchmarks.support.served_simulation import RUN, SLOT, LivePolicyJudge, Sequences, ServedSimulation
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
-from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.guard.decision import GuardSettings
-from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
 from dl2_scheduler.learning.lessons import Lessons
-from dl2_scheduler.learning.live.process import Learner
-from dl2_scheduler.learning.rollout import Clusters, Episode, roll_out
 from dl2_scheduler.learning.run_folder import RunFolder
-from dl2_scheduler.live.history import HISTORY_FILE, History
-from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.slot_loop import SlotLoop
-from dl2_scheduler.policies.learnt.dl2 import load
-from dl2_scheduler.policies.learnt.weights import Weights
-from dl2_scheduler.policies.registry import DL2, make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from dl2_scheduler.sim.speeds import interpolated, read_points
 from dl2_scheduler.sim.trace import parse_cluster
 
-STATE = Path("build/bench/live_learning")
 NODES = parse_cluster("24x8cpu,8gpu")
-SLOT = 1200.0
 GOALS = {50: 31.0, 200: 28.8}
 """Most slots that jobs of the published sequences take, by the number of slots lived."""
-LIVED_BELOW_DRF = 0.25
+LIVED_BELOW_DRF = 25.0
+"""Per cent, of the first two sequences on the mean."""
+BEFORE_CHANGE = 2
+"""Sequences."""
 IMITATION = BootstrapSettings(warm_up=0, episodes=6, epochs=8)
-JUDGE_EVERY = 50  # slots
+_JUDGE_EVERY = 25  # slots
 _FIRST_EPISODE = 50_000  # imitation has seen those before
-_PATIENCE, _POLL = 300.0, 0.005  # seconds, for an update
 
-
-class Sequences:
-    """See `Cluster`: simulated clusters one after the other, which look like one that runs on."""
-
-    def __init__(self, sequences: Sequence[Sequence[Job]], speeds: Speeds):
-        self._clusters = [SimulatedCluster(jobs, NODES, speeds, SLOT, MEASURED) for jobs in sequences]
-        self._number, self._offset = 0, 0
-
-    @property
-    def _now(self) -> SimulatedCluster:
-        return self._clusters[self._number]
-
-    @property
-    def slot(self) -> int:
-        """Number of the present one."""
-        return self._offset + self._now.lanes.slot
-
-    @property
-    def done(self) -> bool:
-        """See `Cluster.done`."""
-        return self._number == len(self._clusters) - 1 and self._now.done
-
-    @property
-    def ended(self) -> list[float]:
-        """Mean completion times in slots of the sequences that have ended."""
-        over = [cluster.lanes.completion_times()[0] for cluster in self._clusters if cluster.done]
-        return [float(times.mean()) for times in over]
-
-    def snapshot(self) -> Snapshot:
-        """See `Cluster.snapshot`."""
-        if self._now.done:
-            self._offset += self._now.lanes.slot
-            self._number += 1
-        found = self._now.snapshot()
-        began = self._offset * SLOT
-        jobs = tuple(
-            replace(state, job=replace(state.job, id=self._name(state.job.id), arrival=state.job.arrival + began))
-            for state in found.jobs
-        )
-        return replace(found, slot=self.slot, jobs=jobs, reports=self._named(found.reports))
-
-    def apply(self, allocation: Allocation) -> None:
-        """See `Cluster.apply`."""
-        own = {job.id: allocation.of(self._name(job.id)) for job in self._now.lanes.jobs[0]}
-        self._now.apply(Allocation(own))
-
-    def finish_slot(self) -> SlotOutcome:
-        """See `Cluster.finish_slot`."""
-        slot, began, found = self.slot, self._offset * SLOT, self._now.finish_slot()
-        jobs = [
-            replace(job, id=self._name(job.id), finished=None if job.finished is None else job.finished + began)
-            for job in found.jobs
-        ]
-        return SlotOutcome(slot, jobs, self._named(found.reports))
-
-    def _name(self, job: JobId) -> str:
-        return f"{self._number}-{job}"
-
-    def _named(self, reports: Sequence[SpeedReport]) -> tuple[SpeedReport, ...]:
-        return tuple(replace(report, job=self._name(report.job)) for report in reports)
+Row = dict[str, Any]
 
 
 def main() -> int:
-    """Learn, judge, print, write build/bench/live_learning.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Learn, judge, print, write build/bench/live_learning.json, or live_learning_changes.json, after each seed."""
+    parser = runs_parser(__doc__, "build/bench/live_learning")
     parser.add_argument("--sequences", type=int, default=3, help="of 60 jobs, to learn from (default 3)")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published sequences and speeds")
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.error(f"no folder {arguments.data}: give --data, or set DL2_SHARED_DATA")
+    parser.add_argument("--change", nargs="+", default=[], choices=CHANGES, help="let the world change so")
+    arguments = parsed(parser)
     torch.set_num_threads(1)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
-    shutil.rmtree(STATE, ignore_errors=True)
-    speeds = interpolated(read_points(arguments.data / "dl2_testbed_speed.txt"), 16, 16)
-    document = json.loads((arguments.data / "peer_24_nodes.json").read_text())
-    judge = LivePolicyJudge([published_jobs(each) for each in document["sequences"]], speeds)
-    lessons = Lessons((NODES,), seed=arguments.seed, cost=MEASURED)
-    folder = RunFolder(STATE / "run")
-    folder.begin({"seed": arguments.seed, "network": "shared"})
-    bootstrap(Drf(), lessons, speeds, IMITATION, folder, lambda *_: None)
-    sequences = [episode.jobs for episode in lessons.episodes(_FIRST_EPISODE, arguments.sequences)]
-    live = ServedSimulation(Sequences(sequences, speeds), folder.path)
-    curve = [judge.row(folder.path, 0)]
-    learnt = live.run(lambda: curve.append(judge.row(folder.path, live.lived)))
-    rows = [_of_sequence(jobs, speeds, found) for jobs, found in zip(sequences, learnt, strict=True)]
-    curve.append({**judge.row(folder.path, live.lived), "core seconds a slot": live.core_seconds / live.lived})
-    goals = list(_goals(rows, curve, live))
-    return finish("live_learning", [*rows, *curve], goals, ("numpy", "numba", "torch"))
+    rows: list[Row] = []
+    goals: list[BenchmarkGoal] = []
+    status = 0
+    for seed in arguments.seeds:
+        benchmark = _Seed(seed, arguments)
+        measured, promised = benchmark.changes() if arguments.change else benchmark.improvement()
+        rows, goals = [*rows, *measured], [*goals, *promised]
+        name = "live_learning_changes" if arguments.change else "live_learning"
+        status = finish(name, rows, goals, ("numpy", "numba", "torch"))
+    return status
 
 
-class LivePolicyJudge:
-    """The judge plays the published sequences, with scaling free.
+class _Seed:
+    """This is the benchmark with one seed.
 
     Args:
-        sequences: jobs of each.
-        speeds: of their types.
+        seed: of everything.
+        arguments: see `main`.
     """
 
-    def __init__(self, sequences: Sequence[Sequence[Job]], speeds: Speeds):
-        self._sequences, self._speeds = sequences, speeds
-        clusters = [SimulatedCluster(jobs, NODES, speeds, SLOT) for jobs in sequences]
-        self._drf = mean(float(run(cluster, Drf(), NodeRule.SPREAD).mean()) for cluster in clusters)
+    def __init__(self, seed: int, arguments: argparse.Namespace):
+        self._seed, self._changes, self._count = seed, arguments.change, arguments.sequences
+        self._folder: Path = arguments.out / f"seed-{seed}"
+        self._speeds = interpolated(read_points(arguments.data / "dl2_testbed_speed.txt"), 16, 16)
+        document = json.loads((arguments.data / "peer_24_nodes.json").read_text())
+        self._published = [published_jobs(each) for each in document["sequences"]]
+        self._lessons = Lessons((NODES,), seed=seed, cost=MEASURED)
 
-    def row(self, path: Path, lived: int) -> dict[str, Any]:
-        """Return the row of a run's weights as they are now, after so many slots with jobs."""
-        weights = load(path)
-        assert isinstance(weights, Weights)
-        episodes = [Episode(jobs, NODES) for jobs in self._sequences]
-        found = float(roll_out(Clusters(episodes, self._speeds, weights.models), weights).completion.mean())
-        row = {
-            "slots lived": lived,
-            "published sequences": found,
-            "DRF": self._drf,
-            "below DRF %": _below(found, self._drf),
-        }
+    def improvement(self) -> tuple[list[Row], list[BenchmarkGoal]]:
+        """Return a row of each sequence that was lived through, then how good the policy was by and by, and goals."""
+        judge = LivePolicyJudge(self._published, NODES, self._speeds)
+        drf = mean(float(run(cluster, Drf(), NodeRule.SPREAD).mean()) for cluster in judge.clusters())
+        live, sequences, cluster = self._begun(self._count)
+        curve, lived = [self._row(live, judge, drf)], []
+        with closing(live.slots()) as slots:
+            for _ in slots:
+                if len(cluster.ended) > len(lived):
+                    lived.append(self._of_sequence(len(lived), sequences[len(lived)], cluster.ended[-1], live.lived))
+                if live.lived % _JUDGE_EVERY == 0:
+                    curve.append(self._row(live, judge, drf))
+        curve.append(self._row(live, judge, drf))
+        return [*lived, *curve], list(self._goals(lived, curve, live))
+
+    def changes(self) -> tuple[list[Row], list[BenchmarkGoal]]:
+        """Return rows and goals of each change, after which it goes on living."""
+        live, _, cluster = self._begun(BEFORE_CHANGE)
+        with closing(live.slots()) as slots:
+            for _ in slots:
+                pass
+        world = ChangingWorld(NODES, self._speeds, self._lessons)
+        rows: list[Row] = []
+        goals: list[BenchmarkGoal] = []
+        for how in self._changes:
+            changed = world.changed(how)
+            folder = self._folder.with_name(f"{self._folder.name}-{how}")
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(self._folder, folder)
+            (episode,) = changed.lessons.episodes(_FIRST_EPISODE + BEFORE_CHANGE, 1)
+            found = list(lived_change(how, changed, folder, cluster.slot, episode.jobs))
+            rows += [{"seed": self._seed, **row} for row in found]
+            goals += changed_goals(self._seed, found)
+        return rows, goals
+
+    def _begun(self, count: int) -> tuple[ServedSimulation, list[Sequence[Job]], Sequences]:
+        """Imitate DRF; return what lives from then on, the sequences of jobs that will come, and the cluster."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        folder = RunFolder(self._folder / RUN)
+        folder.begin({"seed": self._seed, "network": "shared"})
+        bootstrap(Drf(), self._lessons, self._speeds, IMITATION, folder, lambda *_: None)
+        sequences = [episode.jobs for episode in self._lessons.episodes(_FIRST_EPISODE, count)]
+        cluster = Sequences(sequences, NODES, self._speeds)
+        return ServedSimulation(cluster, self._folder), sequences, cluster
+
+    def _row(self, live: ServedSimulation, judge: LivePolicyJudge, drf: float) -> Row:
+        found = judge.slots(live.run_folder)
+        row = {"seed": self._seed, "slots lived": live.lived, "published sequences": found, "DRF": drf}
+        row |= {"below DRF %": _below(found, drf), "accepted": live.accepted}
+        row["core seconds a slot"] = live.core_seconds / max(live.lived, 1)
         print(row, file=sys.stderr, flush=True)
         return row
 
+    def _of_sequence(self, number: int, jobs: Sequence[Job], lived: float, slots: int) -> Row:
+        cluster = SimulatedCluster(jobs, NODES, self._speeds, SLOT, MEASURED)
+        drf = float(run(cluster, Drf(), NodeRule.SPREAD).mean())
+        row = {"seed": self._seed, "sequence": number, "slots lived": slots, "lived": lived, "DRF": drf}
+        row["below DRF %"] = _below(lived, drf)
+        print(row, file=sys.stderr, flush=True)
+        return row
 
-class ServedSimulation:
-    """This is `dl2 serve --learn` with a simulated cluster, in its folder; see `commands/driving`.
-
-    Args:
-        cluster: that lives.
-        path: of the run that decides and learns.
-
-    Attributes:
-        lived: slots with jobs so far.
-        accepted: proposals that were, so far.
-        core_seconds: of the dreams so far.
-        fallen: why the guard has fallen back; "": it has not.
-        seconds: that all slots took.
-    """
-
-    def __init__(self, cluster: Sequences, path: Path):
-        self._cluster, self._name = cluster, f"{DL2}{path.absolute()}"
-        self.lived, self.accepted, self.core_seconds, self.fallen, self.seconds = 0, 0, 0.0, "", 0.0
-        self._summaries: set[str] = set()
-
-    @property
-    def comparisons(self) -> int:
-        """The comparisons that the guard has made so far."""
-        return len(self._summaries)
-
-    def run(self, judged: Callable[[], None]) -> list[dict[str, Any]]:
-        """Run until all jobs have ended; return of each sequence its slots and its mean completion time.
-
-        Args:
-            judged: called now and then.
-        """
-        policies = Policies(make_live_policy, "drf", STATE, self._name)
-        began, found = time.monotonic(), []
-        with (
-            closing(History(STATE / HISTORY_FILE)) as history,
-            closing(Learner(policies, STATE, NodeRule.SPREAD, cores=1)) as learner,
-            closing(Guard(policies, GuardSettings(), STATE, NodeRule.SPREAD)) as guard,
-        ):
-            now = lambda: self._cluster.slot * SLOT  # noqa: E731
-            loop = SlotLoop(self._cluster, policies, NodeRule.SPREAD, history, observers=(learner, guard), now=now)
-            while not self._cluster.done:
-                outcome = loop.slot()
-                self.lived += bool(outcome.jobs)
-                self._wait(learner, outcome.slot if outcome.jobs and self.lived > 1 else -1)  # first, none has told
-                self._summaries |= {guard.summary} - {""}
-                if len(self._cluster.ended) > len(found):
-                    found.append({"slots": self._cluster.slot, "live": self._cluster.ended[-1]})
-                    print(found[-1], guard.summary, file=sys.stderr, flush=True)
-                if self.lived % JUDGE_EVERY == 0 and outcome.jobs:
-                    judged()
-        self.fallen, self.seconds = policies.trouble, time.monotonic() - began
-        return found
-
-    def _wait(self, learner: Learner, slot: int) -> None:
-        deadline = time.monotonic() + _PATIENCE
-        while learner.slot < slot:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no update after slot {slot}: {learner.summary}")
-            time.sleep(_POLL)
-            learner.before(slot)
-        self.accepted, self.core_seconds = learner.accepted, learner.core_seconds
-
-
-def _of_sequence(jobs: Sequence[Job], speeds: Speeds, found: dict[str, Any]) -> dict[str, Any]:
-    drf = float(run(SimulatedCluster(jobs, NODES, speeds, SLOT, MEASURED), Drf(), NodeRule.SPREAD).mean())
-    return {
-        "slots so far": found["slots"],
-        "lived": found["live"],
-        "DRF": drf,
-        "below DRF %": _below(found["live"], drf),
-    }
+    def _goals(self, lived: Sequence[Row], curve: Sequence[Row], live: ServedSimulation) -> Iterator[BenchmarkGoal]:
+        name = f"seed {self._seed}"
+        for slots, most in GOALS.items():
+            found = [row["published sequences"] for row in curve if row["slots lived"] >= slots]
+            if found:
+                yield at_most(f"{name}: published sequences after {slots} slots", most, found[0], "slots")
+            else:
+                print(f"{name}: nothing was measured after {slots} slots: give more --sequences", file=sys.stderr)
+        below = mean(row["below DRF %"] for row in lived[:2])
+        yield at_least(f"{name}: the first two sequences, as they were lived", LIVED_BELOW_DRF, below, "% below DRF")
+        yield at_least(f"{name}: comparisons by the guard", 1, live.comparisons, "")
+        yield at_most(f"{name}: times that the guard fell back", 0, int(bool(live.fallen)), "")
 
 
 def _below(found: float, drf: float) -> float:
     return 100 * (1 - found / drf)
-
-
-def _goals(
-    sequences: Sequence[dict[str, Any]], curve: Sequence[dict[str, Any]], live: ServedSimulation
-) -> Iterator[BenchmarkGoal]:
-    for slots, most in GOALS.items():
-        found = [row["published sequences"] for row in curve if row["slots lived"] >= slots]
-        if found:
-            yield at_most(f"published sequences after {slots} slots", most, found[0], "slots")
-    below = mean(row["below DRF %"] for row in sequences[:2])
-    yield at_least("the first two sequences, as they were lived", 100 * LIVED_BELOW_DRF, below, "% below DRF")
-    yield at_least("comparisons by the guard", 1, live.comparisons, "")
-    yield at_most("times that the guard fell back", 0, int(bool(live.fallen)), "")
-    print(f"{live.seconds / live.lived:.1f} seconds a slot, {live.accepted} proposals accepted", file=sys.stderr)
 
 
 if __name__ == "__main__":
