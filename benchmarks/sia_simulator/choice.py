@@ -1,4 +1,4 @@
-"""The choice of a GPU type and count for each job, for jobs whose lengths are estimated.
+"""This choice gives each job a GPU type and a count, when the lengths of jobs are estimated.
 
 Where all jobs gain alike from a share s of the machine, as s^p, the sum of completion times is least if the k-th
 largest job weighs (k^c - (k-1)^c)^(1/c), with c = 1/(1-p), and the shares make the weighted sum of speeds as large as
@@ -21,7 +21,7 @@ _SOLVER_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class ChoiceSettings:
-    """What the choice was tuned to, on workloads that it is not judged on.
+    """These settings were tuned on workloads that the choice is not judged on.
 
     Attributes:
         preference: for short jobs, the exponent c; 1 has all jobs weigh the same.
@@ -35,8 +35,8 @@ class ChoiceSettings:
 
 
 @dataclass(frozen=True)
-class JobState:
-    """What is known of a job when configurations are chosen.
+class JobOutlook:
+    """An outlook says what is known of a job when configurations are chosen.
 
     Attributes:
         speeds: work a second in each configuration, 0 where it cannot run; (configurations,).
@@ -56,8 +56,8 @@ class JobState:
 
 
 @dataclass(frozen=True)
-class Configurations:
-    """The configurations that a job can have, and the GPUs there are.
+class ConfigurationSet:
+    """This set holds the configurations that a job can have, and how many GPUs there are.
 
     Attributes:
         gpus: of each configuration; (configurations,).
@@ -82,7 +82,7 @@ def rank_weights(remaining: Floats, preference: float) -> Floats:
     return np.asarray((ranks**preference - (ranks - 1) ** preference) ** (1 / preference))
 
 
-def worth(job: JobState, weight: float, settings: ChoiceSettings) -> tuple[Floats, float]:
+def worth(job: JobOutlook, weight: float, settings: ChoiceSettings) -> tuple[Floats, float]:
     """Return what each configuration is worth to a job, and what none is worth; a suspended job restarts later.
 
     Args:
@@ -103,7 +103,7 @@ def worth(job: JobState, weight: float, settings: ChoiceSettings) -> tuple[Float
     return worths, float(-relative[job.current] * job.restart * settings.caution / horizon[job.current])
 
 
-def choose(jobs: Sequence[JobState], configurations: Configurations, settings: ChoiceSettings) -> list[int | None]:
+def choose(jobs: Sequence[JobOutlook], configurations: ConfigurationSet, settings: ChoiceSettings) -> list[int | None]:
     """Return the number of each job's configuration, or None where it has to wait.
 
     The sum of what configurations are worth is the largest that fits into the GPUs, by an integer program.

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sia_simulator.choice import ChoiceSettings, Configurations, Floats, JobState, choose, pack
+from benchmarks.sia_simulator.choice import ChoiceSettings, ConfigurationSet, Floats, JobOutlook, choose, pack
 from benchmarks.sia_simulator.model_history import ModelHistory
 
 GPU = "nvidia.com/gpu"
 
 
 class JobProgress:
-    """What the policy remembers of one job."""
+    """This is what the policy remembers of one job."""
 
     def __init__(self) -> None:
         self.done = 0.0
@@ -31,7 +31,7 @@ class JobProgress:
 
 
 class LengthAwareChoice:
-    """The policy's memory and decision, beside any base class of the simulator.
+    """This is the policy, beside any class of the simulator: it remembers what it saw, and decides.
 
     Args:
         configurations: the (GPU type, nodes, GPUs) that a job can have.
@@ -56,7 +56,7 @@ class LengthAwareChoice:
             for name in self._types
         }
         """Nodes and GPUs of each type's configurations; (2, configurations of the type)."""
-        self._configurations = Configurations(
+        self._configurations = ConfigurationSet(
             np.array([gpus for _, _, gpus in configurations]),
             np.array([self._types.index(name) for name, _, _ in configurations]),
             np.array(list(capacity.values())),
@@ -95,7 +95,7 @@ class LengthAwareChoice:
             progress = self._jobs.pop(name)
             self._models[model_of(name)].totals.append(progress.done + 30 * progress.speed)
 
-    def _state(self, name: str, job: Any, before: Any) -> JobState:
+    def _state(self, name: str, job: Any, before: Any) -> JobOutlook:
         history = self._models.setdefault(model_of(name), ModelHistory())
         progress = self._jobs.setdefault(name, JobProgress())
         gpu_type, where = before or (None, ())
@@ -113,7 +113,7 @@ class LengthAwareChoice:
             progress.done += seconds * progress.speed
         progress.used, progress.wasted = job.used_gpu_seconds, job.wasted_gpu_seconds
         single = float(speeds[self._configurations.gpus == 1].max())
-        return JobState(
+        return JobOutlook(
             speeds=np.where(self._configurations.gpus <= max(1, *job.max_replicas.values()), speeds, 0.0),
             single=single,
             remaining=history.remaining(progress.done, single),
@@ -127,7 +127,7 @@ class LengthAwareChoice:
         return next((n for n, c in enumerate(self._all) if (c[0], c[2]) == (gpu_type, gpus)), None) if gpus else None
 
     def _speeds(self, job: Any, history: ModelHistory, progress: JobProgress) -> Floats:
-        """Return a job's speed in each configuration: as fitted to it where it has run, elsewhere as others showed."""
+        """Return a job's speed in each configuration: as fitted to it where it has run, beyond as others showed."""
         fitted = {
             name: np.asarray(job.speedup_fn[name].get_goodput(*self._counts[name]), dtype=float)
             for name in self._types
@@ -138,7 +138,11 @@ class LengthAwareChoice:
         all_speeds = np.zeros(len(self._all))
         for name in self._types:
             of_type = self._configurations.types == self._types.index(name)
-            all_speeds[of_type] = fitted[name] if name in fitted else self._projected(job, history, fitted, name)
+            if name in fitted:
+                deepest = int(np.searchsorted(self._counts[name][1], max(1, progress.depths.get(name, 1))))
+                all_speeds[of_type] = history.beyond(name, fitted[name], deepest)
+            else:
+                all_speeds[of_type] = self._projected(job, history, fitted, name)
         return all_speeds
 
     def _projected(self, job: Any, history: ModelHistory, fitted: Mapping[str, Floats], gpu_type: str) -> Floats:

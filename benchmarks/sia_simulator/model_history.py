@@ -1,4 +1,4 @@
-"""What jobs of one model have shown to a scheduler that watches them: their lengths, speeds and restarts."""
+"""A history keeps what jobs of one model have shown to a scheduler: their lengths, speeds and restarts."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ _LAST_PART = 0.08  # of the usual work: what a job that has passed it is taken t
 
 @dataclass
 class ModelHistory:
-    """What jobs of one model have shown since the scheduler began.
+    """A history holds what jobs of one model have shown since the scheduler began.
 
     Attributes:
         totals: work that each job had done when it ended, by the speeds that were fitted to it.
@@ -74,3 +74,18 @@ class ModelHistory:
         if depth >= self.depths.get(gpu_type, 1):
             self.depths[gpu_type] = depth
             self.tables[gpu_type] = speeds
+
+    def beyond(self, gpu_type: str, speeds: Floats, deepest: int) -> Floats:
+        """Return a job's speeds, those beyond what it has run in proportion to what others showed there.
+
+        A fit to a few GPUs takes more of them to cost nothing.
+
+        Args:
+            gpu_type: of the configurations.
+            speeds: as fitted to the job, in each configuration of the type, fewest GPUs first.
+            deepest: number of the largest configuration that it has run in.
+        """
+        table = self.tables.get(gpu_type)
+        if table is None or table[deepest] <= 0:
+            return speeds
+        return np.concatenate([speeds[: deepest + 1], table[deepest + 1 :] * (speeds[deepest] / table[deepest])])

@@ -108,7 +108,7 @@ def played(arguments: argparse.Namespace) -> tuple[Any, int]:
 
 
 def set_restart(seconds: float, all_applications: dict[str, dict[str, Any]], sia: Any) -> None:
-    """Have every restart take so long, and every policy know it.
+    """Set the seconds that every restart takes, for the simulator and for its policies.
 
     Args:
         seconds: of a restart.

@@ -1,4 +1,4 @@
-"""Runs of the simulator of Sia's authors: each a process of its interpreter, with a limit, kept for the next call."""
+"""Runs of the simulator of Sia's authors are processes of its interpreter; they have a limit, and results are kept."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """A workload under a policy.
+    """A run plays one workload under one policy.
 
     Attributes:
         trace: folder of workloads.
@@ -62,14 +62,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What messages call it, and the file of its result."""
+        """The name that messages use, and the file of its result."""
         restart = "theirs" if self.restart is None else f"{self.restart:g}s"
         return f"{self.trace}-{self.number}-{self.policy}-{restart}" + (f"-{self.jobs}jobs" if self.jobs else "")
 
 
 @dataclass(frozen=True)
 class Simulator:
-    """The simulator, and what runs it.
+    """A simulator is the folder of its authors, with the interpreter that runs it.
 
     Attributes:
         folder: with its cluster.py.
@@ -148,7 +148,7 @@ class Simulator:
         return result
 
     def _play(self, run: Run, path: Path) -> str | None:
-        """Have the simulator play, and return what went wrong, if anything."""
+        """Run the simulator, and return what went wrong, if anything."""
         fresh = path.with_suffix(".new")
         command = [str(self._python), "-m", "benchmarks.sia_simulator.play", "--simulator", str(self.folder.resolve())]
         command += ["--workload", str(self.workload(run).resolve()), "--policy", run.policy, "--jobs", str(run.jobs)]

@@ -15,7 +15,7 @@ from benchmarks.sia_simulator.choice import Floats
 
 
 def take_shortcuts(goodput: ModuleType, job: ModuleType, applications: ModuleType) -> None:
-    """Have the simulator remember what it has computed, and differentiate its error by hand.
+    """Make the simulator remember what it has computed, and differentiate its error by hand.
 
     Args:
         goodput: its module of goodput functions.

@@ -13,8 +13,8 @@ import pytest
 from benchmarks import sia
 from benchmarks.sia_simulator.choice import (
     ChoiceSettings,
-    Configurations,
-    JobState,
+    ConfigurationSet,
+    JobOutlook,
     choose,
     pack,
     rank_weights,
@@ -27,12 +27,12 @@ from benchmarks.sia_simulator.runs import NEEDED_FILES, CannotRun, Run, Simulato
 from benchmarks.sia_simulator.shortcuts import error_slope, take_shortcuts
 
 SETTINGS = ChoiceSettings()
-EIGHT = Configurations(np.array([1, 2, 4, 8]), np.zeros(4, int), np.array([8]))
+EIGHT = ConfigurationSet(np.array([1, 2, 4, 8]), np.zeros(4, int), np.array([8]))
 ALL = [("slow", 1, 1), ("slow", 1, 2), ("slow", 1, 4), ("fast", 1, 1), ("fast", 1, 2), ("fast", 1, 4), ("fast", 2, 8)]
 
 
 def state(remaining, *, speeds=(1.0, 1.9, 3.5, 6.0), restart=0.0, **more):
-    return JobState(np.array(speeds), speeds[0], remaining, restart, **more)
+    return JobOutlook(np.array(speeds), speeds[0], remaining, restart, **more)
 
 
 class TestChoice:
@@ -111,9 +111,17 @@ class TestModelHistory:
         history.saw_speeds("fast", 1, np.array([1.0]))
         assert history.tables["fast"] == [4.0]
 
+    def test_beyond_what_a_job_has_run_its_speeds_go_by_others(self):
+        history, fitted = ModelHistory(), np.array([2.0, 4.0, 8.0])
+        assert history.beyond("fast", fitted, 0) is fitted
+        history.saw_speeds("fast", 4, np.array([1.0, 1.5, 1.8]))
+        assert history.beyond("fast", fitted, 0) == pytest.approx([2, 3, 3.6])
+        assert history.beyond("fast", fitted, 1) == pytest.approx([2, 4, 4.8])
+        assert history.beyond("fast", fitted, 2) == pytest.approx(fitted)
+
 
 class Speedup:
-    """A speedup function as the simulator has them; it counts how often it is asked."""
+    """A speedup function as the simulator has them."""
 
     def __init__(self, single):
         self.single = single
@@ -355,6 +363,11 @@ class TestRuns:
         sias, ours = sia.pairs(results, "philly", None)
         assert [each["makespan"] for each in sias] == [each["makespan"] for each in ours] == [1000.0]
         assert sia.p99_seconds(sias) == 7200
+
+    def test_workloads_that_ours_was_tuned_on_are_left_out(self):
+        runs = list(sia.runs_of(["philly", "saturn"], 9, 0))
+        assert {run.number for run in runs if run.trace == "philly"} == {1, 2, 3, 4, 5, 6, 9}
+        assert {run.number for run in runs if run.trace == "saturn"} == {1, 2, 3, 4, 5, 6, 7, 8}
 
     @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5"])
     def test_counts_are_numbers_above_zero(self, text):
