@@ -40,7 +40,7 @@ def played(name: str, monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments:
 
 @pytest.mark.slow
 def test_the_language_model_learns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, texts: Path) -> None:
-    small = ("--epochs", "4", "--width", "32", "--layers", "1", "--texts", str(texts))
+    small = ("--epochs", "20", "--width", "32", "--layers", "1", "--texts", str(texts))
     found = played("language_model", monkeypatch, tmp_path, *small)
     assert found["bits_per_letter"] < 5  # of 8 before
     servers = found["servers"]
