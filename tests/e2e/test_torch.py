@@ -5,10 +5,14 @@ import pytest
 
 from coordinator.archive import read_archive
 from coordinator.ctl.exactly_once_audit import audit
+from coordinator.ctl.weights_export import export_weights
 from elastic_ps.core.data_order import indices, permutation
 from tests.e2e import jobs
 
 torch = pytest.importorskip("torch")
+
+import elastic_ps.torch as elastic  # noqa: E402
+from examples.torch.digits import network  # noqa: E402
 
 STARTS = 240.0
 """Seconds in which a worker must have begun: it imports PyTorch first, with others at once on a busy machine."""
@@ -50,10 +54,14 @@ def test_the_example_grows_and_shrinks(tmp_path, loaders, transport):
         job.until(lambda status: status.version > 0, "training", STARTS)
         for workers, servers in [(1, 2), (3, 2), (2, 1)]:
             scale(job, workers, servers)
+        exported = export_weights(job.client.checkpoint().url, tmp_path / "model.safetensors")
         epochs, found = finish(job, tmp_path, 1437, 64, written)
     assert found["accuracy"] >= 0.95
     steps = epochs * -(-1437 // 64)
     assert int(found["model"]["1.num_batches_tracked"]) == steps  # each worker counts each step
+    model = network()
+    elastic.load(model, exported.path)
+    assert int(model[1].num_batches_tracked) == exported.version
 
 
 @pytest.mark.slow
