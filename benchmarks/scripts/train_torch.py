@@ -8,15 +8,15 @@ sleeps, and what is sent meanwhile is hidden.
 import argparse
 import math
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from benchmarks.support.kvstores import tell
+from benchmarks.support.kvstores import tell, write_result
 from benchmarks.support.models import MODELS, Shape
+from elastic_ps.worker.script.worker_job import current_job
 
 ELASTIC, OVERLAPPING, DDP = "elastic", "elastic-overlap", "ddp"
 BATCH = 64  # nobody looks at the samples
@@ -65,37 +65,51 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
 
 
-def elastic_steps(model: nn.Module, overlap: bool) -> Iterator[Callable[[], None]]:
-    """Yield what makes a step, again and again; the first is a rehearsal."""
+def trained(model: Shapes, updates: int) -> float:
+    """Return the last weight over what it is after so many updates in one process: 1."""
+    alone = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([alone], lr=0.1, momentum=0.9, weight_decay=1e-4)
+    for _ in range(updates):
+        alone.grad = torch.full((1,), 1e-3)
+        optimizer.step()
+    found = model.weights[-1].detach().reshape(-1)[-1]
+    return round((found / alone.detach()).item(), 4) if updates else 1.0
+
+
+def train_elastic(model: Shapes, arguments: argparse.Namespace) -> None:
+    """Train until somebody has looked at the results; steps count that all workers have made together."""
     import elastic_ps.torch as elastic
 
-    optimizer = elastic.Optimizer(model, sgd(model), overlap=overlap)
+    optimizer = elastic.Optimizer(model, sgd(model), overlap=arguments.system == OVERLAPPING)
     sampler = elastic.Sampler(range(BATCH * _EPOCH), BATCH)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        model().backward()
-        optimizer.step()
-
+    seconds: list[float] = []
     for _ in elastic.epochs(_FOREVER):
         for _ in sampler:
-            yield step
+            started = time.perf_counter()
+            optimizer.zero_grad()
+            model().backward()
+            optimizer.step()
+            if elastic.num_workers() == arguments.workers:
+                seconds.append(time.perf_counter() - started)
+            if len(seconds) == arguments.steps:
+                write_result(arguments.folder, elastic.rank(), seconds, trained(model, current_job().node.version))
+            if len(seconds) >= arguments.steps and (arguments.folder / "done").exists():
+                return
 
 
-def ddp_steps(model: nn.Module) -> Iterator[Callable[[], None]]:
-    """Yield what makes a step, again and again."""
+def train_ddp(model: Shapes, arguments: argparse.Namespace) -> None:
+    """Train for so many steps, and wait until somebody has looked at the results."""
     torch.distributed.init_process_group("gloo")
     wrapped = nn.parallel.DistributedDataParallel(model)
     optimizer = sgd(model)
-
-    def step() -> None:
+    seconds = []
+    for _ in range(arguments.steps):
+        started = time.perf_counter()
         optimizer.zero_grad()
         wrapped().backward()
         optimizer.step()
-
-    yield lambda: None  # a rehearsal
-    while True:
-        yield step
+        seconds.append(time.perf_counter() - started)
+    tell(arguments.folder, torch.distributed.get_rank(), seconds, trained(model, arguments.steps))
 
 
 def main() -> None:
@@ -103,28 +117,13 @@ def main() -> None:
     parser.add_argument("system", choices=(ELASTIC, OVERLAPPING, DDP))
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=_FOREVER, help="the rehearsal among them")
+    parser.add_argument("--steps", type=int, default=_FOREVER)
+    parser.add_argument("--workers", type=int, default=1, help="with which steps count (default 1)")
     parser.add_argument("--device", type=float, default=0.0, metavar="MS", help="that a backward pass takes")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     model = Shapes(MODELS[arguments.model](), arguments.device / 1000)
-    steps = ddp_steps(model) if arguments.system == DDP else elastic_steps(model, arguments.system == OVERLAPPING)
-    seconds = []
-    for step in steps:
-        started = time.perf_counter()
-        step()
-        seconds.append(time.perf_counter() - started)
-        if len(seconds) == arguments.steps:
-            break
-    tell(arguments.folder, _rank(arguments.system), seconds, model.weights[-1].detach().reshape(-1)[-1].item())
-
-
-def _rank(system: str) -> int:
-    if system == DDP:
-        return torch.distributed.get_rank()
-    import elastic_ps.torch as elastic
-
-    return elastic.rank()
+    (train_ddp if arguments.system == DDP else train_elastic)(model, arguments)
 
 
 if __name__ == "__main__":

@@ -167,8 +167,8 @@ def worker_arguments(models: Iterable[str]) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
-    """Tell a worker's result; return when it may end: its memory has been looked at.
+def write_result(folder: Path, rank: int, seconds: list[float], value: float) -> None:
+    """Tell a worker's result; see `tell`.
 
     Args:
         folder: for results.
@@ -179,6 +179,18 @@ def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
     result = folder / f"{rank}.json"
     result.with_suffix(".part").write_text(json.dumps({"seconds": seconds, "value": value}))
     result.with_suffix(".part").rename(result)
+
+
+def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
+    """Tell a worker's result; return when it may end: its memory has been looked at.
+
+    Args:
+        folder: for results.
+        rank: of the worker.
+        seconds: of its steps.
+        value: tells whether two systems have trained the same.
+    """
+    write_result(folder, rank, seconds, value)
     while not (folder / "done").exists():
         time.sleep(_POLL_SECONDS)
 
