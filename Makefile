@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 # Where Python may write no bytecode (many containers say so), each of a thousand processes compiles all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world world-ci world-hunt lint format protos lock docs docs-site bench figures clean
+.PHONY: help setup demo demo-torch demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world world-ci world-hunt lint format protos lock docs docs-site bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -28,6 +28,9 @@ $(STAMP_NUMPY2): requirements/lock-numpy2.txt pyproject.toml $(wildcard elastic_
 
 demo: setup  ## scale jobs while they train: an emulated device, then real digits; build/demo/timeline.png
 	$(BIN)/python -m examples.demo
+
+demo-torch: $(STAMP_NUMPY2)  ## the same with PyTorch, in the environment without MXNet; build/demo-torch/timeline.png
+	$(VENV_NUMPY2)/bin/python -m examples.demo --torch
 
 demo-cluster: setup  ## eight jobs on a cluster of this machine, by DRF and by a learnt policy: five minutes
 	$(BIN)/python -m examples.demo_cluster
@@ -108,7 +111,7 @@ docs-site: $(SITE)/.installed  ## the docs as a site, into build/site; a link th
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(SITE)/bin/mkdocs build --strict
 	@echo "written: build/site/index.html"
 
-bench: bench-aggregation bench-assignment bench-baselines bench-chic bench-cluster bench-compression bench-coordinator_restart bench-dataplane bench-forecasts bench-generality bench-kills bench-learning bench-live_learning bench-live_vs_simulated bench-liveness bench-migration bench-paper_learning bench-placement bench-placement_graph bench-placement_graph_learning bench-placement_harmony bench-placement_harmony_paper bench-placement_live bench-placement_measured bench-placement_reward bench-replicas bench-scaling_cost bench-scheduler  ## every benchmark
+bench: bench-aggregation bench-assignment bench-baselines bench-chic bench-cluster bench-compression bench-coordinator_restart bench-dataplane bench-forecasts bench-generality bench-kills bench-learning bench-live_learning bench-live_vs_simulated bench-liveness bench-migration bench-paper_learning bench-placement bench-placement_graph bench-placement_graph_learning bench-placement_harmony bench-placement_harmony_paper bench-placement_live bench-placement_measured bench-placement_reward bench-replicas bench-scaling_cost bench-scheduler bench-torch  ## every benchmark
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 

@@ -173,6 +173,16 @@ def checkpoint(
 
 
 @app.command()
+def export(job: JobName, namespace: Namespace = None, context: Context = None) -> None:
+    """Say how a job's weights are written to a file: its coordinator's pod has nowhere to put one."""
+    _fail(
+        f"export writes a file on this machine, and {job} has its checkpoints where its pods reach them: save it by "
+        f"`elasticctl --kube checkpoint {job}`, then `elasticctl export --from URL -o FILE` where the URL can be read",
+        _REFUSED,
+    )
+
+
+@app.command()
 def cancel(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
     """Cancel the plan under way, possible until it is armed; the operator asks again for what the document wants."""
     _inside(job, ["cancel"], namespace, context, as_json)

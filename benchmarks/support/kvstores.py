@@ -110,6 +110,29 @@ def run_mxnet(folder: Path, module: str, model: str, size: Size, steps: int) -> 
     return outcome
 
 
+def run_ddp(folder: Path, module: str, model: str, workers: int, steps: int) -> Measured:
+    """Run a module by PyTorch's DistributedDataParallel with gloo, one process a worker.
+
+    Args:
+        folder: for results.
+        module: that workers run.
+        model: for it.
+        workers: how many.
+        steps: that count.
+    """
+    results = _results(folder)
+    arguments = ["-m", module, "ddp", model, str(results), "--steps", str(WARM_UP + steps)]
+    common = {**os.environ, **_ONE_THREAD, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    with (folder / "ddp.log").open("wb") as log, ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                _process(arguments, {**common, "RANK": str(rank), "WORLD_SIZE": str(workers)}, log.fileno())
+            )
+            for rank in range(workers)
+        ]
+        return _outcome(results, Size(workers, 0), processes)
+
+
 def _results(folder: Path) -> Path:
     results = folder / "results"
     results.mkdir(parents=True, exist_ok=True)
@@ -144,8 +167,8 @@ def worker_arguments(models: Iterable[str]) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
-    """Tell a worker's result; return when it may end: its memory has been looked at.
+def write_result(folder: Path, rank: int, seconds: list[float], value: float) -> None:
+    """Tell a worker's result; see `tell`.
 
     Args:
         folder: for results.
@@ -156,6 +179,18 @@ def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
     result = folder / f"{rank}.json"
     result.with_suffix(".part").write_text(json.dumps({"seconds": seconds, "value": value}))
     result.with_suffix(".part").rename(result)
+
+
+def tell(folder: Path, rank: int, seconds: list[float], value: float) -> None:
+    """Tell a worker's result; return when it may end: its memory has been looked at.
+
+    Args:
+        folder: for results.
+        rank: of the worker.
+        seconds: of its steps.
+        value: tells whether two systems have trained the same.
+    """
+    write_result(folder, rank, seconds, value)
     while not (folder / "done").exists():
         time.sleep(_POLL_SECONDS)
 

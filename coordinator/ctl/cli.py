@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,15 +14,16 @@ from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed
 from coordinator.core.plans.plan import MigrationMode
 from coordinator.ctl import render
 from coordinator.ctl.answering import Exit, fail, note, print_json, result, show
-from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, jobs_folder
+from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, ended_job, jobs_folder
 from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, is_job, resolve
 from coordinator.ctl.jsontext import to_dict
 from coordinator.ctl.live_audit import prove
 from coordinator.ctl.plan_wait import JobOver, RequestWithdrawn, wait_for_plan
 from coordinator.ctl.watching import watch_job
+from coordinator.ctl.weights_export import check_output, export_weights, last_checkpoint, newest_checkpoint
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import MOST_NODES
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import CheckpointError, ConfigurationError, StorageError
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CarefulGroup, CommandLine
 from elastic_ps.system.terminal import Terminal, say
@@ -44,7 +46,14 @@ class _Errors(CarefulGroup):
             fail(str(error), Exit.UNKNOWN_JOB)
         except CoordinatorUnreachable as error:
             fail(str(error), Exit.UNREACHABLE)
-        except (CoordinatorFailed, JobOver, RequestWithdrawn, ConfigurationError) as error:
+        except (
+            CoordinatorFailed,
+            JobOver,
+            RequestWithdrawn,
+            ConfigurationError,
+            CheckpointError,
+            StorageError,
+        ) as error:
             fail(str(error), Exit.FAILED)
         except ClientError as error:
             fail(str(error), Exit.REFUSED)
@@ -213,6 +222,33 @@ def checkpoint(
     with resolve(job, coordinator, token_file).client as client:
         data, reply = client.status().data, client.checkpoint(url)
     result(as_json, to_dict(reply), render.checkpoint_line(reply, data))
+
+
+@app.command()
+def export(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write, replaced if there.")
+    ],
+    job: JobName = None,
+    source: Annotated[
+        str, typer.Option("--from", metavar="URL", help="Of this checkpoint, or the newest in this folder.")
+    ] = "",
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Write a job's weights under its model's parameter names as safetensors: of now, or of its last checkpoint."""
+    if source and (job is not None or coordinator is not None):
+        raise typer.BadParameter("--from names a checkpoint; leave the job out")
+    check_output(output)
+    ended = ended_job(jobs_folder(), job) if job is not None and coordinator is None else None
+    if source or ended is not None:
+        url = newest_checkpoint(source) if ended is None else last_checkpoint(ended)
+    else:
+        with resolve(job, coordinator, token_file).client as client:
+            url = client.checkpoint().url
+    exported = export_weights(url, output)
+    result(as_json, exported.to_dict(), Text(str(exported)))
 
 
 @app.command()

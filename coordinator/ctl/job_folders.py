@@ -95,6 +95,11 @@ def find_job(folder: Path, name: str | None) -> LocalJob:
     raise JobNotFound(f"no job {name!r} under {folder}; running: {listed}")
 
 
+def ended_job(folder: Path, name: str) -> LocalJob | None:
+    """Return the job of a name that has ended; None: there is none, or it has not."""
+    return next((job for job in all_jobs(folder) if job.name == name and job.ended is not None), None)
+
+
 def read_job(folder: Path) -> LocalJob | None:
     """Return the job of a folder; None where it has no readable job.json (yet)."""
     try:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from coordinator.core.checkpoints.manifest import KEPT, Manifest
-from coordinator.server.manifest_json import manifest_from_json, manifest_to_json
+from coordinator.manifest_json import manifest_from_json, manifest_to_json
 from elastic_ps.core.checkpoint_names import is_of
 from elastic_ps.core.errors import CheckpointError, StorageError
 from elastic_ps.system import storage

@@ -8,7 +8,7 @@ from pathlib import Path
 from coordinator.core.batches.async_batches import Book
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import Plan
-from coordinator.server.dataclass_json import Texts, decode
+from coordinator.dataclass_json import Texts, decode
 from elastic_ps.core.errors import ElasticError, NotNow
 
 FORMAT = 2

@@ -56,6 +56,9 @@ class Hyper:
         wd: weight decay, before a key's wd_mult.
         rescale_grad: factor on the aggregated gradient.
         clip_gradient: bound on each element after rescaling; None: none.
+        max_norm: bound of the norm of all gradients of the exchange, after their aggregation; None: none.
+        skip_overflow: an exchange with a gradient that is not finite is skipped: values, states and counts stay.
+        factor: on the gradients, as it was decided by the two before; 0: the exchange is skipped; None: undecided.
         groups: for rules whose keys are in parameter groups: by group its numbers, such as {"lr": 0.1, "momentum":
             0.9}. A rule gets those of its key's group, with its lr, and its weight_decay as wd.
     """
@@ -65,8 +68,22 @@ class Hyper:
     rescale_grad: float = 1.0
     clip_gradient: float | None = None
     groups: tuple[Mapping[str, float], ...] = ()
+    max_norm: float | None = None
+    skip_overflow: bool = False
+    factor: float | None = None
+
+    @property
+    def needs_norm(self) -> bool:
+        """Return whether servers may apply gradients only when the norm of all of them is known."""
+        return self.factor is None and (self.max_norm is not None or self.skip_overflow)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what stands in a frame's meta."""
         plain = {"lr": self.lr, "wd": self.wd, "rescale_grad": self.rescale_grad, "clip_gradient": self.clip_gradient}
-        return {**plain, "groups": self.groups} if self.groups else plain
+        seldom = {
+            "groups": self.groups,
+            "max_norm": self.max_norm,
+            "skip_overflow": self.skip_overflow,
+            "factor": self.factor,
+        }
+        return {**plain, **{name: value for name, value in seldom.items() if value not in ((), None, False)}}

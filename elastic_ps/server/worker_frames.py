@@ -82,6 +82,7 @@ class WorkerFrames:
             Kind.INIT: self._init,
             Kind.SUBSCRIBE: lambda node, _frame, _data: self._mode.begin_subscription(node),
             Kind.SNAPSHOT: self._load_states,
+            Kind.FACTOR: lambda node, frame, _data: self._sync.take_factor(node, frame),
         }
 
     @property

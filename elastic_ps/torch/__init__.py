@@ -17,10 +17,12 @@ from elastic_ps.core.script_hints import (
 )
 from elastic_ps.script import is_chief, num_workers, rank
 from elastic_ps.torch.data import DataLoader
+from elastic_ps.torch.loading import load
 from elastic_ps.torch.optimizer import Optimizer
+from elastic_ps.torch.sampler import Sampler
 from elastic_ps.torch.script import epochs, report
 
-__all__ = ["DataLoader", "Optimizer", "epochs", "is_chief", "num_workers", "rank", "report"]
+__all__ = ["DataLoader", "Optimizer", "Sampler", "epochs", "is_chief", "load", "num_workers", "rank", "report"]
 
 give_hints(
     {

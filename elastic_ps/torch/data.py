@@ -4,23 +4,20 @@ import multiprocessing
 import random
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import default_collate
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.prefetch import Prefetch
-from elastic_ps.data.sampler import Sampler
-from elastic_ps.torch.optimizer import optimizers
+from elastic_ps.torch.sampler import Indices, Sampler
 from elastic_ps.worker.script.worker_job import current_job
 
 Collate = Callable[[list[Any]], Any]
-Indices = NDArray[np.int64]
 
 _INSTEAD = {
     "batch_size": "give global_batch, the samples of a step over all workers",
@@ -33,7 +30,7 @@ _INSTEAD = {
 }
 
 
-class DataLoader:
+class DataLoader(Sampler):
     """A `DataLoader` yields the batches of this worker's slices until the epoch ends.
 
         loader = elastic.DataLoader(dataset, global_batch=256, num_workers=4, shuffle=True)
@@ -79,85 +76,29 @@ class DataLoader:
         loss: str = "mean",
         **others: Any,
     ):
-        _check(dataset, global_batch, others)
+        _refuse(others)
         if num_workers < 0 or (prefetch_factor is not None and prefetch_factor < 1):
             raise ConfigurationError("num_workers must be 0 or more, and prefetch_factor 1 or more")
-        self.dataset = dataset
         self._collate = default_collate if collate_fn is None else collate_fn
-        load, lookahead = self._load, None
         if num_workers:
             processes = _Processes(num_workers, dataset, self._collate, worker_init_fn)
             weakref.finalize(self, processes.stop)
-            ahead = Prefetch(processes.start, processes.load, num_workers * (prefetch_factor or 2))
-            load, lookahead = ahead.take, ahead.look_ahead
-        last = "drop" if drop_last else "short"
-        self._sampler = Sampler(
-            len(dataset), global_batch, self._defining(load), lookahead, last=last, loss=loss, shuffle=shuffle
-        )
+            self._ahead = Prefetch(processes.start, processes.load, num_workers * (prefetch_factor or 2))
+        super().__init__(dataset, global_batch, shuffle=shuffle, drop_last=drop_last, loss=loss)
 
-    def __len__(self) -> int:
-        """Return the steps of an epoch, of all workers together."""
-        return self._sampler.spec.steps_per_epoch
-
-    @property
-    def global_batch(self) -> int:
-        """The samples of a step over all workers."""
-        return self._sampler.global_batch
-
-    def __iter__(self) -> Iterator[Any]:
-        if current_job().epochs is None:
-            raise ConfigurationError(
-                "the loop over an elastic.DataLoader is outside of `for epoch in elastic.epochs(n)`: a worker that "
-                "joins would not know in which epoch the job is"
-            )
-        for _step, _indices, batch in self._sampler:
-            before = _steps()
-            yield batch
-            if _steps() == before:
-                raise ConfigurationError(
-                    "no optimizer.step() in this batch: call it in every batch, of an elastic.Optimizer that was made "
-                    "before the loop. For larger batches give a larger global_batch; a worker may divide its batch and "
-                    "call loss.backward() for each part"
-                )
-
-    def _load(self, indices: Indices) -> Any:
+    def _take(self, indices: Indices) -> Any:
+        """See `Sampler`: the batch."""
+        if self._ahead is not None:
+            return self._ahead.take(indices)
         return self._collate(_items(self.dataset, indices))
 
-    def _defining(self, load: Callable[[Indices], Any]) -> Callable[[Indices], Any]:
-        """Return `load`, which in the rehearsal has the optimizers tell the job of their models first."""
 
-        def loaded(indices: Indices) -> Any:
-            if current_job().staging.rehearsing:
-                for optimizer in optimizers():
-                    optimizer.define()
-            return load(indices)
-
-        return loaded
-
-
-def _steps() -> int:
-    return sum(optimizer.steps for optimizer in optimizers())
-
-
-def _check(dataset: Any, global_batch: int | None, others: dict[str, Any]) -> None:
-    """Refuse what cannot be divided among workers that come and go.
-
-    Args:
-        dataset: as given.
-        global_batch: as given.
-        others: arguments that the loader does not have.
-    """
+def _refuse(others: dict[str, Any]) -> None:
+    """Refuse arguments that the loader does not have."""
     for name in others:
         if name not in _INSTEAD:
             raise TypeError(f"elastic.DataLoader has no argument {name!r}")
         raise ConfigurationError(f"elastic.DataLoader takes no {name}: {_INSTEAD[name]}")
-    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
-        raise ConfigurationError(
-            "elastic.DataLoader needs a data set with len() and [index]: of one that can only be iterated over nobody "
-            "could say which samples a worker that came or died has used. Give a map-style torch.utils.data.Dataset"
-        )
-    if global_batch is None:
-        raise ConfigurationError("elastic.DataLoader needs global_batch, the samples of a step over all workers")
 
 
 def _items(dataset: Any, indices: Indices) -> list[Any]:

@@ -10,8 +10,8 @@ from elastic_ps.core.errors import ConfigurationError
 class GradientWatch:
     """A `GradientWatch` remembers which version of each gradient the backward pass has left.
 
-    A worker has the gradient of its own samples, so what clips or scales that by its size (`clip_grad_norm_`,
-    `GradScaler`) would do something else than in one process, and nobody would see it.
+    A worker has the gradient of its own samples, so what clips that by its size (`clip_grad_norm_`) would do something
+    else than in one process, and nobody would see it. `GradScaler.unscale_` is not seen: PyTorch does not count it.
 
     Args:
         keys: of the parameters, as in `Tensor.key`.
@@ -53,9 +53,9 @@ class GradientWatch:
             if tensor == left[0] and version != left[1] and _has_values(parameter.grad):
                 raise ConfigurationError(
                     f"the gradient of {key[2:]} was changed after loss.backward(). A worker has the gradient of its "
-                    "own samples only, so clip_grad_norm_, clip_grad_value_ and GradScaler do something else there "
-                    "than in one process: leave them out (torch.autocast with bfloat16 needs no GradScaler), and "
-                    "scale the loss, not the gradient"
+                    "own samples only, so clip_grad_norm_ and clip_grad_value_ do something else there than in one "
+                    "process: instead of clip_grad_norm_ make elastic.Optimizer(..., max_norm=1.0), which clips by "
+                    "the norm over all workers and servers; scale the loss, not the gradient"
                 )
 
 

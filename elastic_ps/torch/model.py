@@ -35,7 +35,12 @@ def parameter_keys(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
 
 def key_of(name: str) -> str:
     """Return the key of a parameter or buffer by its name in the model, as `Tensor.key` has it."""
-    return f"s:{name}"
+    return f"s:{own_name(name)}"
+
+
+def own_name(name: str) -> str:
+    """Return a name in a model as it would be had no part of the model been compiled by `torch.compile`."""
+    return name.replace("_orig_mod.", "")
 
 
 def tensors_of(model: torch.nn.Module, without: Iterable[torch.Tensor]) -> Iterator[tuple[str, ModelArray]]:

@@ -3,12 +3,14 @@
 import logging
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch import rules
 from elastic_ps.torch.arrays import ModelArray, TorchArray
@@ -43,26 +45,42 @@ class Optimizer(torch.optim.Optimizer):
         model: whose parameters it updates, and whose buffers (batch norm's statistics) the workers share.
         optimizer: one of `torch.optim`, over parameters of `model`.
         overlap: send gradients while `loss.backward()` makes others. It is called once in each batch then.
+        max_norm: of all gradients together, those of all workers and on all servers: they are made smaller where it is
+            larger, as `torch.nn.utils.clip_grad_norm_` does in one process; None: as they are.
 
     Attributes:
         wrapped: the script's own.
         number: counts the optimizers of this process.
         steps: that were made, the rehearsal's with them.
+        max_norm: see Args; it may be changed between steps, and the chief's counts.
+        skipped: the last step changed nothing, as a scaled gradient of some worker had overflowed (`GradScaler`).
 
     Raises:
         ConfigurationError: the servers cannot run the optimizer, or hold a parameter; it says which and why.
     """
 
     _step_supports_amp_scaling = True
-    """PyTorch's GradScaler then calls `step` in every case, with `found_inf` set."""
+    """PyTorch's GradScaler then calls `step` in every case, with `found_inf` and `grad_scale` set."""
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, overlap: bool = False):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        overlap: bool = False,
+        max_norm: float | None = None,
+    ):
         _check_arguments(model, optimizer)
+        if max_norm is not None and not 0 < max_norm < float("inf"):
+            raise ConfigurationError(f"elastic.Optimizer(max_norm={max_norm}): give a number above 0")
         self._store: KeyStore | None = None
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self.wrapped = optimizer
         self.number = next(_numbers)
         self.steps = 0
+        self.max_norm = max_norm
+        self.skipped = False
+        self._scales = False  # the script has a GradScaler
         self._model = model
         self._share_groups()
         self._keys = parameter_keys(model, optimizer)
@@ -89,13 +107,9 @@ class Optimizer(torch.optim.Optimizer):
                 "optimizer.step(closure) is refused, as servers cannot call it: compute the loss, call "
                 "loss.backward(), then optimizer.step()"
             )
-        if hasattr(self, "found_inf"):
-            raise ConfigurationError(
-                "GradScaler is refused: a worker that skips a step leaves the others waiting. Use "
-                "torch.autocast(device, torch.bfloat16), which needs none"
-            )
         self._share_groups()
         self._watch.check()
+        self._unscale()
         self.define()
         self._begin()
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
@@ -112,6 +126,7 @@ class Optimizer(torch.optim.Optimizer):
         gradients = [[TorchArray(gradient)] for gradient in pushed.values()]
         self._store.pushpull(list(pushed), gradients, [[self._arrays[key]] for key in pushed])
         self.steps += 1
+        self.skipped = self._store.factor == SKIPPED
         self._begun = False
         if self._early is not None:
             self._early.begin_step()
@@ -198,8 +213,26 @@ class Optimizer(torch.optim.Optimizer):
         elif job.place is not None and job.spec is not None:
             self._schedules.begin_step(job.place, job.spec.steps_per_epoch)
 
+    def _unscale(self) -> None:
+        """Divide this worker's gradients by the scale of its GradScaler, where there is one that has not.
+
+        Scales of workers differ: one that joins begins with the first. What has overflowed stays infinite.
+        """
+        self._scales = hasattr(self, "found_inf")
+        if self._scales and self._early is not None:
+            raise ConfigurationError(
+                "overlap=True sends gradients before GradScaler's scale is taken from them: leave one of them out"
+            )
+        scale = getattr(self, "grad_scale", None) if self._scales else None
+        if scale is not None:
+            factor = scale.double().reciprocal().float()
+            for parameter in self._keys:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(factor)
+
     def _hyper(self, _num_update: int) -> Hyper:
-        return rules.hyper(self.wrapped, self._spec)
+        found = rules.hyper(self.wrapped, self._spec)
+        return replace(found, max_norm=self.max_norm, skip_overflow=self._scales)
 
     def _share_groups(self) -> None:
         """Take the groups and the state of the script's own optimizer, which may have loaded others."""

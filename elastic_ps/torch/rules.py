@@ -32,7 +32,16 @@ _RULES: dict[type, str] = {
     torch.optim.NAdam: "torch.NAdam",
     torch.optim.RAdam: "torch.RAdam",
     torch.optim.Rprop: "torch.Rprop",
+    torch.optim.ASGD: "torch.ASGD",
 }
+
+_REASONS = {
+    "Muon": "multiplies whole matrices in bfloat16, and servers hold blocks of float32",
+    "Adafactor": "keeps a state for each row and column, and servers have states of each element",
+    "LBFGS": "calls the loss several times in a step, which all workers would have to do at once",
+    "SparseAdam": "keeps rows apart by its own gradient; dense Adam, or SGD and Adagrad with sparse gradients, do run",
+}
+"""Classes of `torch.optim` that servers have no rule for, and why."""
 
 _FLAGS = {
     "maximize": "maximize",
@@ -152,6 +161,8 @@ def _check_groups(kind: str, groups: Sequence[Group]) -> None:
 def _unknown(kind: type) -> str:
     base = next((known.__name__ for known in kind.__mro__ if known in _RULES), None)
     reason = f"is a subclass of {base} whose code stays in this process" if base else "is not known to the servers"
+    if kind.__module__.startswith("torch.optim") and kind.__name__ in _REASONS:
+        reason = f"is not known to the servers: it {_REASONS[kind.__name__]}"
     return (
         f"optimizer {kind.__module__}.{kind.__qualname__} {reason}. Use one of torch.optim's "
         f"{', '.join(sorted(known.__name__ for known in _RULES))}, or give the class an attribute "

@@ -6,9 +6,13 @@ from typing import Any
 import torch
 
 from elastic_ps.optimizers.pytorch.adam import nesterov_product
+from elastic_ps.optimizers.pytorch.averaged import averaging
 from elastic_ps.torch.rules import numbers_of
 
 State = dict[str, Any]
+
+_OF_COUNTS = ("step", "mu_product", "eta", "mu")
+"""Parts of states that follow from how many updates there were."""
 
 
 def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys: Mapping[torch.Tensor, str]) -> None:
@@ -32,6 +36,9 @@ def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys:
                 numbers = numbers_of(group)
                 product = nesterov_product(numbers["beta1"], numbers["momentum_decay"], state["count"])
                 own["mu_product"] = torch.tensor(product)
+            if isinstance(optimizer, torch.optim.ASGD):
+                eta, mu = averaging(state["count"], numbers_of(group))
+                own["eta"], own["mu"] = torch.tensor(eta), torch.tensor(mu)
             if isinstance(optimizer, torch.optim.Rprop):
                 size, first = own["step_size"], group.get("initial_lr", group["lr"])
                 own["step_size"] = torch.where(size == 0, torch.as_tensor(first, dtype=size.dtype), size)
@@ -50,7 +57,7 @@ def from_torch(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str
         own = optimizer.state.get(parameter) or {}
         count = int(own["step"]) if "step" in own else int(own.get("momentum_buffer") is not None)
         if count:
-            arrays = {name: value for name, value in own.items() if name not in ("step", "mu_product")}
+            arrays = {name: value for name, value in own.items() if name not in _OF_COUNTS}
             found = {name: value.numpy() for name, value in arrays.items() if isinstance(value, torch.Tensor)}
             states[key] = {"count": count, **found}
     return states

@@ -23,6 +23,8 @@ class Kind(IntEnum):
     JOIN = 15
     PING = 16
     PONG = 17
+    SQUARES = 18
+    FACTOR = 19
 
 
 class Reason(StrEnum):

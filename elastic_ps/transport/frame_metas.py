@@ -14,8 +14,8 @@ from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport import meta_parts
 from elastic_ps.transport.frame_kinds import Kind, Reason
-from elastic_ps.transport.json_checks import choice, flag, integer, listed, mapping, short, text
-from elastic_ps.transport.meta_parts import BATCH, COUNTS, NAME, RUNS, SLICE, WORDS, WRITTEN, Encoded, Written
+from elastic_ps.transport.json_checks import choice, flag, integer, listed, mapping, number, short, text
+from elastic_ps.transport.meta_parts import BATCH, COUNTS, NAME, NUMBERS, RUNS, SLICE, WORDS, WRITTEN, Encoded, Written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +190,51 @@ class ValueMeta(OfBlocks):
     Attributes:
         rows: as in a PUSH; all else is as at the version before.
         updates: async, ssp: the highest count of optimizer updates among these blocks.
+        factor: on the gradients that have led to this version, as in a FACTOR; None: none was asked for.
     """
 
     kind = Kind.VALUE
     rows: Annotated[tuple[int, ...] | None, COUNTS] = None
     updates: Annotated[int, integer()] = 0
+    factor: Annotated[float | None, number] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquaresMeta(OfBlocks):
+    """SQUARES tells the chief of aggregated gradients of the header's version, which a server keeps until a FACTOR
+    comes.
+
+    Attributes:
+        squares: the sum of squares of the gradient of each block of `runs`; -1: it is not finite.
+        hyper: the optimizer's values, which say what their norm is for.
+    """
+
+    kind = Kind.SQUARES
+    squares: Annotated[tuple[float, ...], NUMBERS]
+    hyper: Annotated[Hyper, meta_parts.hyper]
+
+    @property
+    def fault(self) -> str:
+        """See `Meta`."""
+        blocks = sum(count for _, count in self.runs)
+        return f"{len(self.squares)} sums of {blocks} blocks" if len(self.squares) != blocks else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorMeta(Meta):
+    """FACTOR, from the chief, lets servers apply the gradients of the header's version that they keep.
+
+    Attributes:
+        factor: on the gradients, from 0 to 1; 0: the exchange is skipped.
+    """
+
+    kind = Kind.FACTOR
+    factor: Annotated[float, number]
+
+    @property
+    def fault(self) -> str:
+        """See `Meta`."""
+        return "" if 0 <= self.factor <= 1 else f"a factor of {self.factor}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from elastic_ps.core.data_order import Slice
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.transport.json_checks import Check, integer, listed, mapping, number, record, short, text
+from elastic_ps.transport.json_checks import Check, flag, integer, listed, mapping, number, record, short, text
 
 
 class SharedRange(NamedTuple):
@@ -46,13 +46,15 @@ def run(value: Any) -> Run:
 
 def hyper(value: Any) -> Hyper:
     """Check hyperparameters."""
-    names = ("lr", "wd", "rescale_grad", "clip_gradient")
-    if not isinstance(value, dict) or value.keys() - {"groups"} != set(names):
-        raise ValueError(f"an object of {', '.join(names)} and perhaps groups is expected")
+    names, seldom = ("lr", "wd", "rescale_grad", "clip_gradient"), ("groups", "max_norm", "skip_overflow", "factor")
+    if not isinstance(value, dict) or value.keys() - set(seldom) != set(names):
+        raise ValueError(f"an object of {', '.join(names)} and perhaps {', '.join(seldom)} is expected")
     lr, wd, rescale = (number(value[name]) for name in names[:3])
-    clip = value["clip_gradient"]
+    clip, norm, factor = (
+        None if value.get(name) is None else number(value[name]) for name in ("clip_gradient", "max_norm", "factor")
+    )
     groups = tuple(_GROUPS(value.get("groups", [])))
-    return Hyper(lr, wd, rescale, None if clip is None else number(clip), groups)
+    return Hyper(lr, wd, rescale, clip, groups, norm, flag(value.get("skip_overflow", False)), factor)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ def _made(kind: Callable[..., Any], *each: Check) -> Check:
 
 RUNS = listed(run)
 COUNTS = listed(integer())
+NUMBERS = listed(number)
 BATCH = record(NAME, integer())
 SLICE = _made(Slice, integer(), integer(), integer(2**32 - 1), integer(), integer())
 WRITTEN = _made(

@@ -4,11 +4,16 @@ First a job whose device is emulated, so that its workers do not share the cores
 with its workers. Then real digits, beside the same run without scaling: 2 workers and 1 server -> 4 workers and 3
 servers -> one server drained -> 1 worker and 1 server. Writes build/demo/summary.json and build/demo/timeline.png. Exit
 status 0 only if every claim of the summary holds.
+
+With --torch the digits' script is PyTorch's, its weights are exported while it trains, and the files are in
+build/demo-torch.
 """
 
+import argparse
 import json
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -19,10 +24,40 @@ from examples.demo.claims import DemoResults, gather
 from examples.demo.story import Story
 from examples.demo.timeline import draw
 
-FOLDER = Path("build/demo")
-EPOCHS = 120
 STEPS = 50
 """Steps of the digits before they are scaled."""
+
+
+@dataclass(frozen=True)
+class Digits:
+    """`Digits` says which script trains the digits.
+
+    Attributes:
+        script: its path.
+        folder: for state and results.
+        epochs: that it trains: enough for three plans in the meantime.
+    """
+
+    script: str
+    folder: Path
+    epochs: int
+
+    def result(self, name: str) -> Path:
+        """Return the file in which a job writes its accuracy."""
+        return self.folder / f"{name}.json"
+
+    def accuracy(self, name: str) -> float:
+        """Return what a job has written."""
+        return float(json.loads(self.result(name).read_text())["test_accuracy"])
+
+    def story(self, name: str, console: Console) -> Story:
+        """Return a job that trains the digits."""
+        script = [self.script, "--epochs", str(self.epochs), "--out", str(self.result(name))]
+        return Story(name, self.folder, ["--workers", "2", "--servers", "1", *script], console)
+
+
+MXNET = Digits("examples/digits.py", Path("build/demo"), 120)
+TORCH = Digits("examples/torch/digits.py", Path("build/demo-torch"), 120)
 
 DEVICE = "-m", "benchmarks.scripts.emulated", "computing", "--epochs", "1000"
 """A training script whose device is emulated; it is stopped long before."""
@@ -31,37 +66,40 @@ DEVICE_STEPS = {(1, 1): 5, (2, 1): 10, (4, 2): 20}
 """Workers and servers of the emulated job, in turn, and the steps that it makes with them: 4 seconds each."""
 
 
-def main() -> int:
+def main(digits: Digits) -> int:
     """Run all jobs, then check and write."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
+    folder = digits.folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     console = Console(highlight=False, soft_wrap=True)
-    device = _emulated(console)
+    device = _emulated(folder, console)
     console.rule("real digits without scaling: 2 workers, 1 server")
-    baseline = _digits("baseline", console)
+    baseline = digits.story("baseline", console)
     with baseline:
         baseline.until_end()
     console.rule("real digits, scaled")
-    elastic = _digits("digits", console)
+    elastic = digits.story("digits", console)
     with elastic:
         elastic.trains(2, 1, STEPS)
         elastic.command("scale", "digits", "--workers", "4", "--servers", "3")
         elastic.command("drain", "digits", elastic.a_server())
         elastic.command("scale", "digits", "--workers", "1", "--servers", "1")
+        if digits is TORCH:
+            elastic.command("export", "digits", "-o", str(folder / "model.safetensors"))
         elastic.until_end()
     console.rule("what is claimed, and whether it holds")
     archives = read_archive(device.folder), read_archive(elastic.folder)
-    claims = gather(*archives, _accuracy("digits"), _accuracy("baseline"), EPOCHS)
+    claims = gather(*archives, digits.accuracy("digits"), digits.accuracy("baseline"), digits.epochs)
     claims.show(console)
-    (FOLDER / "summary.json").write_text(json.dumps(claims.summary(), indent=2) + "\n")
-    draw(*archives, FOLDER / "timeline.png")
-    console.print(f"written: {FOLDER / 'summary.json'}, {FOLDER / 'timeline.png'}")
+    (folder / "summary.json").write_text(json.dumps(claims.summary(), indent=2) + "\n")
+    draw(*archives, folder / "timeline.png")
+    console.print(f"written: {folder / 'summary.json'}, {folder / 'timeline.png'}")
     return _verdict(claims, console)
 
 
-def _emulated(console: Console) -> Story:
+def _emulated(folder: Path, console: Console) -> Story:
     console.rule("a job with an emulated device: 1 -> 2 -> 4 -> 1 workers")
-    story = Story("device", FOLDER, ["--workers", "1", "--servers", "1", *DEVICE], console)
+    story = Story("device", folder, ["--workers", "1", "--servers", "1", *DEVICE], console)
     (first, steps), *others = DEVICE_STEPS.items()
     with story:
         story.trains(*first, steps)
@@ -72,19 +110,6 @@ def _emulated(console: Console) -> Story:
     return story
 
 
-def _digits(name: str, console: Console) -> Story:
-    script = ["examples/digits.py", "--epochs", str(EPOCHS), "--out", str(_result(name))]
-    return Story(name, FOLDER, ["--workers", "2", "--servers", "1", *script], console)
-
-
-def _result(name: str) -> Path:
-    return FOLDER / f"{name}.json"
-
-
-def _accuracy(name: str) -> float:
-    return float(json.loads(_result(name).read_text())["test_accuracy"])
-
-
 def _verdict(claims: DemoResults, console: Console) -> int:
     for failure in claims.failures():
         console.print(f"[red]does not hold:[/red] {failure}")
@@ -92,5 +117,8 @@ def _verdict(claims: DemoResults, console: Console) -> int:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", action="store_true", help="the digits by PyTorch, instead of MXNet")
+    chosen = TORCH if parser.parse_args().torch else MXNET
     descendants_end_with_me()
-    sys.exit(main())
+    sys.exit(main(chosen))

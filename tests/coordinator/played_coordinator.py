@@ -11,7 +11,7 @@ from coordinator.core.job import CancelOrder, DurableJob
 from coordinator.core.plans.plan import Phase, Plan
 from coordinator.core.protocol import step
 from coordinator.core.state import CoordinatorSettings, State
-from coordinator.server.dataclass_json import decode, encode
+from coordinator.dataclass_json import decode, encode
 from elastic_ps.core.configuration import ConfigId, NodeId
 
 

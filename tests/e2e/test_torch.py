@@ -5,10 +5,14 @@ import pytest
 
 from coordinator.archive import read_archive
 from coordinator.ctl.exactly_once_audit import audit
+from coordinator.ctl.weights_export import export_weights
 from elastic_ps.core.data_order import indices, permutation
 from tests.e2e import jobs
 
 torch = pytest.importorskip("torch")
+
+import elastic_ps.torch as elastic  # noqa: E402
+from examples.torch.digits import network  # noqa: E402
 
 STARTS = 240.0
 """Seconds in which a worker must have begun: it imports PyTorch first, with others at once on a busy machine."""
@@ -50,19 +54,25 @@ def test_the_example_grows_and_shrinks(tmp_path, loaders, transport):
         job.until(lambda status: status.version > 0, "training", STARTS)
         for workers, servers in [(1, 2), (3, 2), (2, 1)]:
             scale(job, workers, servers)
+        exported = export_weights(job.client.checkpoint().url, tmp_path / "model.safetensors")
         epochs, found = finish(job, tmp_path, 1437, 64, written)
     assert found["accuracy"] >= 0.95
     steps = epochs * -(-1437 // 64)
     assert int(found["model"]["1.num_batches_tracked"]) == steps  # each worker counts each step
+    model = network()
+    elastic.load(model, exported.path)
+    assert int(model[1].num_batches_tracked) == exported.version
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch):
+@pytest.mark.parametrize("bound", [None, 0.02])
+def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch, bound):
     """The chief dies, and a worker that has joined is the next. Then a server does, and all begin again.
 
-    Every time the schedule goes on where the job's is.
+    Every time the schedule goes on where the job's is. With a bound each gradient is clipped.
     """
+    clips = () if bound is None else ("--max-norm", bound)
     monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
     import torch_regression as script
 
@@ -71,7 +81,7 @@ def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch):
             return int(found["epochs"]), dict(found)
 
     with jobs.run(
-        tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, workers=1, servers=2, options=PATIENT
+        tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, *clips, workers=1, servers=2, options=PATIENT
     ) as job:
         job.until(lambda status: status.version > 10, "training", STARTS)
         scale(job, 3, 1)
@@ -92,6 +102,6 @@ def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch):
         order = permutation(jobs.SEED, epoch, script.SAMPLES)
         for low in range(0, script.SAMPLES, script.BATCH):
             chosen = indices(order, range(low, min(low + script.BATCH, script.SAMPLES)))
-            script.train(expected, optimizer, schedule, script.data()[torch.from_numpy(chosen)])
+            script.train(expected, optimizer, schedule, script.data()[torch.from_numpy(chosen)], bound)
     for name, values in expected.state_dict().items():
         np.testing.assert_allclose(weights[name], values.numpy(), rtol=1e-7, atol=1e-9, err_msg=name)

@@ -9,6 +9,7 @@ from tests.house.sources import Source
 SAME = {
     "AdamW": "an optimizer, as the adapter offers it and as the servers run it",
     "MigrationMode": "how blocks move, as the launcher's option says it and the coordinator decides it",
+    "Sampler": "the elastic data order, as any script iterates over it and as one of PyTorch does",
 }
 """Names that stand twice and mean the same, and what."""
 

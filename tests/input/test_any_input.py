@@ -74,6 +74,7 @@ LINES = {
     "elasticctl cancel": "nobody",
     "elasticctl watch": "nobody",
     "elasticctl checkpoint": "nobody",
+    "elasticctl export": "-o made.safetensors --from {nothing}",
     "elasticctl stop": "nobody",
     "elasticctl ledger": "nobody",
     "elasticctl audit": "nobody",

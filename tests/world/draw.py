@@ -70,6 +70,7 @@ class JobDraw:
 
     Attributes:
         apart: each fault waits until the job has got over the one before.
+        norm: servers wait for the factor that the norm of all gradients decides (it is 1).
         hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
     """
 
@@ -95,6 +96,7 @@ class JobDraw:
     replicas: int = 0
     apart: bool = False
     hosts: int = 0
+    norm: bool = False
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, numbers: frozenset[int]) -> "JobDraw":
@@ -117,6 +119,9 @@ _MOVERS_SEEDS = 10_000
 
 _DEEP_SEEDS = 20_000
 """From this seed on faults also come late in plans of deaths and of first followers, which are over soon."""
+
+_NORM_SEEDS = 30_000
+"""From this seed on servers may wait for the norm of all gradients."""
 
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
@@ -156,6 +161,8 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         apart=apart,
         faults=tuple(_faults(random, faults, lease, partial(_phases, seed, bool(replicas), apart), replicas)),
     )
+    if seed >= _NORM_SEEDS and mode == "sync":
+        draw = replace(draw, norm=Random(f"norm {seed}").random() < 0.4)
     if seed >= _DEEP_SEEDS:
         draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw

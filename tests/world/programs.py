@@ -92,7 +92,7 @@ def train(process: Process, draw: JobDraw, watch: Watch, pace: Callable[[], tupl
                 store = process.job.open_store()
                 if (compression := gradients.compression(draw.gradients)) is not None:
                     store.set_compression(compression)
-                store.set_optimizer(OptimizerSpec("sgd"), lambda updates: Hyper(lr=-1.0))
+                store.set_optimizer(OptimizerSpec("sgd"), lambda updates: Hyper(lr=-1.0, skip_overflow=draw.norm))
                 store.broadcast(keys, targets, [[target] for target in targets])
             elif process.job.rehearsed:
                 watch.stepped(process, process.job, arrays)

@@ -55,6 +55,17 @@ def test_followers_of_every_kind_of_gradient(kind):
         assert "goes back to its last checkpoint" not in result.story
 
 
+@pytest.mark.parametrize("role", [kinds.SERVER, kinds.WORKER])
+def test_the_norm_of_all_gradients_is_decided_whoever_dies(role):
+    """Servers wait for the chief's factor in each step; nothing is restored, and every sample counts once."""
+    kills = tuple(Fault(number, kinds.KILL, role, after=0.3, choice=0) for number in range(4))
+    job = {"workers": 3, "servers": 3, "epochs": 16, "pace": (0.05, 0.1), "checkpoint_interval": 0.2}
+    result = results.play(JobDraw(3, replicas=1, apart=True, norm=True, faults=kills, **job))
+    assert result.failures == ()
+    assert len(result.hits) == len(kills)
+    assert "goes back to its last checkpoint" not in result.story
+
+
 def test_a_restore_after_a_single_fault_is_found(monkeypatch):
     """The coordinator takes no copy for one that could own its block."""
     monkeypatch.setattr(deaths, "decide", lambda chain, begun, *rest, **named: Decision(begun, lost=(0,)))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from elastic_ps.optimizers.pytorch.adam import TorchAdam, TorchAdamax, TorchNAdam, TorchRAdam
 from elastic_ps.optimizers.pytorch.adaptive import TorchAdadelta, TorchAdagrad, TorchRMSprop, TorchRprop
+from elastic_ps.optimizers.pytorch.averaged import TorchASGD
 from elastic_ps.optimizers.pytorch.sgd import TorchSGD
 from elastic_ps.optimizers.pytorch.torch_rule import TorchRule
 
@@ -20,5 +21,6 @@ TORCH_RULES: Mapping[str, type[TorchRule]] = {
     "torch.NAdam": TorchNAdam,
     "torch.RAdam": TorchRAdam,
     "torch.Rprop": TorchRprop,
+    "torch.ASGD": TorchASGD,
 }
 """By the names under which they travel; AdamW is Adam whose weight decay is decoupled."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.gradient_norm import SKIPPED, DecidedFactor
 from elastic_ps.core.model import Model, Run, Tensor, runs
 from elastic_ps.core.module_file import NO_MODULES, ModuleFile
 from elastic_ps.core.optimizer import Hyper
@@ -41,6 +42,7 @@ class ServerBlockStore:
         extents, positions: by block id, as int64: bytes of a block with its padding, and where in the slab it begins.
         values: the blocks' values.
         applied: async and ssp: batches that the blocks have taken.
+        decided: factors on gradients (`Hyper.factor`) of updates that were made here, or will be.
     """
 
     def __init__(self, model: Model, modules: Mapping[str, ModuleFile] = NO_MODULES):
@@ -50,6 +52,7 @@ class ServerBlockStore:
         self.row_updates = RowUpdates(model)
         self._states = StateArrays()
         self.applied = AppliedBatches()
+        self.decided = DecidedFactor()
         self._set_arrays(0)
         self.grow(model, ())
 
@@ -234,12 +237,15 @@ class ServerBlockStore:
 
         Args:
             aggregate: in the values' dtype; rows: the others stay as they are; None: nobody pushed these keys.
-            hyper: the optimizer's values; needed where the segment has a rule.
+            hyper: the optimizer's values; needed where the segment has a rule. By its factor the update may be skipped.
             batch: async and ssp: what the segment takes by it. There a version counts the block's own updates, so
                 that it stays where the key was not pushed.
         """
         first, count = segment
         window = slice(first, first + count)
+        if hyper is not None and hyper.factor is not None:
+            self.decided.note(int(self.versions[first]), hyper.factor)
+            aggregate = aggregate if hyper.factor != SKIPPED else None
         self.values.begin(int(self.versions[first]) + 1)
         if isinstance(aggregate, Rows):
             self._update_rows(segment, aggregate, hyper)

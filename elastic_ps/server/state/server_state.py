@@ -171,8 +171,11 @@ class ServerState:
         if not has_any(given):  # `Given.NOTHING` is 0
             return []
         begun = given.any(axis=0)
-        what = f"its push of version {self.store.versions[begun].min()}"
+        version = self.store.versions[begun].min()
+        what = f"its push of version {version}"
         lacking = np.flatnonzero(~given[:, begun].all(axis=1)).tolist()
+        if not lacking:  # gradients wait for the factor on all of them
+            what, lacking = f"its FACTOR for version {version}", [0]
         workers = [self.gathering.workers[rank] for rank in lacking]
         return [Awaited(worker, what) for worker in workers if worker not in self.standing.dead]
 

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.script_hints import PUSH_SAME_KEYS
@@ -18,9 +20,10 @@ from elastic_ps.server.copying.shadows import Subscription
 from elastic_ps.server.phases import BlockStatus, BlockVerdict, Bytes, Given, UpdateOutcome, due, having, outcome, parts
 from elastic_ps.server.state.gathering import Share
 from elastic_ps.server.state.server_state import ServerState
+from elastic_ps.server.updates.gradient_squares import scaled, squares
 from elastic_ps.server.updates.intake import Intake
 from elastic_ps.transport.frame_kinds import Reason
-from elastic_ps.transport.frame_metas import PushMeta, ValueMeta
+from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,7 @@ class _Closed:
         pushed: the updated runs whose keys were pushed.
         rows: the updated runs of which only some rows have changed, with the rows' numbers.
         refused: why others could not be updated.
+        waiting: complete, but for the factor on their gradients, with each block's sum of squares.
     """
 
     version: int = 0
@@ -43,6 +47,7 @@ class _Closed:
     pushed: list[Run] = field(default_factory=list)
     rows: list[tuple[Run, NDArray[np.int64]]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    waiting: list[tuple[Run, list[float]]] = field(default_factory=list)
 
 
 class SyncUpdates:
@@ -84,6 +89,22 @@ class SyncUpdates:
         if answer:
             self._send_values(node, np.concatenate(answer))
 
+    def take_factor(self, node: NodeId, frame: Frame) -> None:
+        """Apply the gradients that have waited for the factor on all gradients of their version.
+
+        Args:
+            node: the worker who has decided it.
+            frame: the FACTOR, of the configuration in force.
+
+        Raises:
+            ProtocolError: it is not the chief.
+        """
+        state = self._state
+        if node != state.gathering.workers[0]:
+            raise ProtocolError(f"{node} sent a FACTOR, and is not the chief, {state.gathering.workers[0]}")
+        state.store.decided.note(frame.version, frame.of(FactorMeta).factor)
+        self._complete([(0, len(state.store.status))])
+
     def answer_pull(self, node: NodeId, _frame: Frame, blocks: NDArray[np.int64]) -> None:
         """See `PushMode.answer_pull`."""
         self._send_values(node, blocks)
@@ -122,10 +143,13 @@ class SyncUpdates:
                     state.gathering.source,
                     *state.followed(),
                 ]
+                waiting = len(closed.waiting)
                 for segment in state.store.segments(ready, *alike):
                     self._update(segment, closed)
-                state.gathering.drop(ready)
+                self._drop(ready, [run for run, _ in closed.waiting[waiting:]])
         state.send_records(self._shares())
+        if closed.waiting:
+            self._ask_factor(closed)
         if closed.refused:
             self._refuse_all("; ".join(dict.fromkeys(closed.refused)))
         if closed.updated:
@@ -139,16 +163,39 @@ class SyncUpdates:
             closed.refused.append(self._mismatch(segment, given))
             return
         aggregate: GradientSum | Rows | None = None
+        hyper = self._hyper
         if result is UpdateOutcome.UPDATE:
-            if refusal := state.store.refusal(segment[0], self._hyper):
+            if refusal := state.store.refusal(segment[0], hyper):
                 closed.refused.append(refusal)
                 return
-            aggregate = state.gathering.combine(segment, state.store, self._hyper, state.data)
+            aggregate = state.gathering.combine(segment, state.store, hyper, state.data)
+            if hyper is not None and hyper.needs_norm and state.store.treatment(segment[0]).rule is not None:
+                factor = state.store.decided.of(int(state.store.versions[segment[0]]))
+                if factor is None:
+                    closed.waiting.append((segment, squares(state.store, segment, aggregate)))
+                    return
+                hyper, aggregate = replace(hyper, factor=factor), scaled(aggregate, factor)
             closed.pushed.append(segment)
-        state.apply_update(segment, aggregate, self._hyper, shares=self._shares())
+        state.apply_update(segment, aggregate, hyper, shares=self._shares())
         closed.updated.append(segment)
         if isinstance(aggregate, Rows):
             closed.rows.append((segment, aggregate.numbers))
+
+    def _drop(self, ready: Run, waiting: Sequence[Run]) -> None:
+        """Forget the contributions to a run, but those that wait for the factor on them."""
+        low = ready[0]
+        for first, count in (*waiting, (sum(ready), 0)):
+            if first > low:
+                self._state.gathering.drop((low, first - low))
+            low = first + count
+
+    def _ask_factor(self, closed: _Closed) -> None:
+        """Tell the chief the squares of what waits: with those of the other servers it decides the factor."""
+        state = self._state
+        runs, found = zip(*closed.waiting, strict=True)
+        assert self._hyper is not None, "it has said that they wait"
+        meta = SquaresMeta(runs=runs, squares=tuple(chain.from_iterable(found)), hyper=self._hyper)
+        state.outbox.send(state.gathering.workers[0], state.frame(meta, closed.version))
 
     def _shares(self) -> list[tuple[NodeId, Share]]:
         gathering = self._state.gathering
@@ -222,7 +269,7 @@ class SyncUpdates:
     def _tell(self, workers: Sequence[NodeId], version: int, updated: Sequence[Run]) -> None:
         state = self._state
         for cut in state.store.values.by_image(joined(updated)):
-            frame = state.frame(ValueMeta(runs=tuple(cut)), version)
+            frame = state.frame(ValueMeta(runs=tuple(cut), factor=state.store.decided.of(version - 1)), version)
             payload = [piece for run in cut for piece in state.store.values.pieces(run)]
             for worker in workers:
                 # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
@@ -240,7 +287,8 @@ class SyncUpdates:
         if len(sharing) == len(state.gathering.workers):
             return
         found = [state.store.row_values(run, numbers) for run, numbers in updated]
-        meta = ValueMeta(runs=tuple(run for run, _ in updated), rows=tuple(map(len, found)))
+        factor = state.store.decided.of(version - 1)
+        meta = ValueMeta(runs=tuple(run for run, _ in updated), rows=tuple(map(len, found)), factor=factor)
         frame = state.frame(meta, version)
         for worker in state.gathering.workers:
             if worker not in sharing:
@@ -272,4 +320,5 @@ class SyncUpdates:
         for version in np.unique(versions).tolist():
             runs = list(state.store.alike(np.unique(blocks[versions == version])))
             pieces = [piece.copy() for run in runs for piece in state.store.values.pieces(run)]
-            state.outbox.send(node, state.frame(ValueMeta(runs=tuple(runs)), version), pieces)
+            meta = ValueMeta(runs=tuple(runs), factor=state.store.decided.of(version - 1))
+            state.outbox.send(node, state.frame(meta, version), pieces)

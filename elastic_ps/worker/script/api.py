@@ -169,6 +169,10 @@ class KeyStore(Protocol):
         """Run a registered handler on every server and wait for it."""
 
     @property
+    def factor(self) -> float:
+        """The factor on the gradients of the last exchange (`Hyper.factor`); 0: it was skipped."""
+
+    @property
     def rank(self) -> int:
         """This worker's rank, now."""
 

@@ -192,6 +192,12 @@ class WorkerKeyStore:
             self._job.node.session.command(head, body)
 
     @property
+    def factor(self) -> float:
+        """See `KeyStore.factor`."""
+        factor = self._job.node.norm.decided.of(self._job.node.version - 1)
+        return 1.0 if factor is None else factor
+
+    @property
     def rank(self) -> int:
         """See `KeyStore.rank`."""
         return self._job.rank

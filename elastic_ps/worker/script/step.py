@@ -6,6 +6,7 @@ from typing import Protocol
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.data_position import DataPosition, StepPart
@@ -139,7 +140,8 @@ class Step:
         self.gradients.step_done()
         self.exchanged = True
         if store:
-            store.optimizer.updated(keys)
+            if self._node.norm.decided.of(self._node.version - 1) != SKIPPED:
+                store.optimizer.updated(keys)
             store.write_back(keys)
         if boundary:
             self._node.progress.stepped(self._node.version, 0 if empty else push.samples)

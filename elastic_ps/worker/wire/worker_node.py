@@ -18,7 +18,7 @@ from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
 from elastic_ps.transport.base import Buffer, Transport
 from elastic_ps.transport.frame_kinds import Kind, Reason
-from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta, RefusedMeta, ValueMeta
+from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta, RefusedMeta, SquaresMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.send_queue import Link
 from elastic_ps.worker.wire.configuration_switch import Membership
@@ -174,9 +174,15 @@ class WorkerNode(WorkerState):
             link.check_open()
             if frame.kind is Kind.SNAPSHOT:
                 self.snapshots.arrived(server, frame)
+            elif isinstance(frame.meta, SquaresMeta):
+                here = frame.configuration, frame.version
+                if here == (self.standing.config_id, self.version):  # else it is told again, or known
+                    self.norm.take(*here, frame.runs, frame.meta.squares, frame.meta.hyper)
             elif server in self.receiving:
                 self._copied += frame.payload_bytes if self.inbox.version is None else 0
                 memory, value = self.receiving.pop(server), frame.of(ValueMeta)
+                if value.factor is not None:
+                    self.norm.decided.note(frame.version - 1, value.factor)
                 if isinstance(memory, list):
                     rows = received(self.inbox.model, frame.runs, value.rows or (), memory)
                     for run, changed in zip(frame.runs, rows, strict=True):
@@ -184,6 +190,7 @@ class WorkerNode(WorkerState):
                 else:
                     lies = (memory.array, link.connection.shared[-1].array) if memory is not None else (None, None)
                     self.inbox.arrived(frame.version, frame.runs, value.updates, *lies)
+            self.tell_factor()
             self.changed.notify_all()
         self.membership.heard(server, frame.configuration)
 

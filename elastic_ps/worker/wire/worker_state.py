@@ -14,9 +14,10 @@ from elastic_ps.core.model import Model, members
 from elastic_ps.core.segments import Raw
 from elastic_ps.node.session import Session
 from elastic_ps.node.standing import Standing
-from elastic_ps.transport.frame_metas import Meta
+from elastic_ps.transport.frame_metas import FactorMeta, Meta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shared_memory import Image
+from elastic_ps.worker.wire.norm_decision import NormDecision
 from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 from elastic_ps.worker.wire.server_connections import ServerConnections
 from elastic_ps.worker.wire.state_snapshots import StateSnapshots
@@ -44,6 +45,7 @@ class WorkerState:
         receiving: by server whose frame under way is wanted: the image in which its payload lies; None: it travels to
             the inbox; a list: it is rows, which travel here.
         data: what the job trains on; None until the coordinator has said it.
+        norm: the factor on the gradients of the open exchange, where their norm decides one.
         founders: workers of the job when this one came.
         lacking: what the script's thread waits for now.
         inherited: the job had parameters when this worker came: it has gone on, or was restored.
@@ -56,6 +58,7 @@ class WorkerState:
         self.standing = Standing(session.node)
         self.inbox = ParameterInbox(Model())
         self.snapshots = StateSnapshots()
+        self.norm = NormDecision()
         self.generation = 0
         self.receiving: dict[NodeId, Image | list[Raw] | None] = {}
         self.data: DataSpec | None = None
@@ -160,6 +163,16 @@ class WorkerState:
     def version(self) -> int:
         """The version of the installed parameters."""
         return self.inbox.version or 0
+
+    def tell_factor(self) -> None:
+        """Tell all servers the factor on the gradients of the open exchange once it can be decided. Call under the
+        lock.
+        """
+        version = self.version
+        factor = self.norm.next_factor(version, lambda: self.inbox.missing(version + 1))
+        if factor is not None and self.is_chief:
+            for server in self.configuration.servers:
+                self.peers.send(server.id, self.frame(FactorMeta(factor=factor), version))
 
     def install_next(self) -> bool:
         """Install the next version if it is complete. Call under the lock."""

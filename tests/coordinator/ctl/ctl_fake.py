@@ -83,6 +83,9 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.histories: list[list[pb.Plan]] = [[]]
         self.scale_reply = pb.ScaleReply(plan=7, request=3)
         self.cancel_reply = pb.CancelReply(plan=7)
+        self.checkpoint_reply = pb.CheckpointReply(
+            url="file:///jobs/digits/checkpoints/120", version=120, bytes=2_400_000
+        )
         self.ledger_entries: list[pb.LedgerEntry] = []
         self.address = ""
         self.absences = 0
@@ -127,9 +130,8 @@ class FakeCoordinator(rpc.CoordinatorServicer):
 
     def Checkpoint(self, request: pb.CheckpointRequest, context: grpc.ServicerContext) -> pb.CheckpointReply:
         self._take("Checkpoint", request, context)
-        return pb.CheckpointReply(
-            url=request.url or "file:///jobs/digits/checkpoints/120", version=120, bytes=2_400_000
-        )
+        reply = self.checkpoint_reply
+        return pb.CheckpointReply(url=request.url or reply.url, version=reply.version, bytes=reply.bytes)
 
     def Stop(self, request: pb.StopRequest, context: grpc.ServicerContext) -> pb.StopReply:
         self._take("Stop", request, context)

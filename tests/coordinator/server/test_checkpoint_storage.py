@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.core.batches.async_batches import Batch, Book
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
+from coordinator.manifest_json import manifest_from_json, manifest_to_json
 from coordinator.server import checkpoint_choice, checkpoint_storage
-from coordinator.server.manifest_json import manifest_from_json, manifest_to_json
 from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.errors import CheckpointError, StorageError
 from elastic_ps.system import storage

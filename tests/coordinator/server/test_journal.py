@@ -8,7 +8,7 @@ import pytest
 from coordinator.core import events as ev
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import Phase
-from coordinator.server.dataclass_json import Texts, decode, encode
+from coordinator.dataclass_json import Texts, decode, encode
 from coordinator.server.journal import JobFolderUnwritable, Journal, JournalError
 from tests.coordinator.played_job import ASYNC, World
 

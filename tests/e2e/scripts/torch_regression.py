@@ -1,6 +1,6 @@
 """A float64 network of PyTorch without batch normalisation or dropout: what a batch is split into does not matter.
 
-torch_regression.py FOLDER
+torch_regression.py FOLDER [--max-norm N]
 
 Trains with AdamW and a schedule of steps until the test writes FOLDER/finish; writes FOLDER/weights.npz. Each gradient
 is sent when the backward pass has made it.
@@ -44,11 +44,13 @@ def schedule_of(optimizer):
     return torch.optim.lr_scheduler.StepLR(optimizer, 30, 0.9)
 
 
-def train(model, optimizer, schedule, batch):
+def train(model, optimizer, schedule, batch, bound=None):
     inputs, targets = batch
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(inputs), targets)
     loss.backward()
+    if bound is not None:
+        nn.utils.clip_grad_norm_(model.parameters(), bound)
     optimizer.step()
     schedule.step()
     return loss
@@ -57,10 +59,12 @@ def train(model, optimizer, schedule, batch):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--max-norm", type=float)
+    arguments = parser.parse_args()
+    folder = arguments.folder
     model = network()
     early_sends.PORTION_BYTES = 1
-    optimizer = elastic.Optimizer(model, optimizer_of(model), overlap=True)
+    optimizer = elastic.Optimizer(model, optimizer_of(model), overlap=True, max_norm=arguments.max_norm)
     schedule = schedule_of(optimizer)
     loader = elastic.DataLoader(data(), BATCH, shuffle=True)
     for epoch in elastic.epochs(1_000_000):

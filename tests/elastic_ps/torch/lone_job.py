@@ -8,6 +8,7 @@ from unittest.mock import patch
 import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.gradient_norm import NOT_FINITE, SKIPPED, factor_of
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.optimizers import make_rule
 from elastic_ps.server.blocks.treatments import Treatment
@@ -25,15 +26,18 @@ class RuleServers(Servers):
         states: by tensor's index.
         counts: of updates, by tensor's index.
         rows: the last ones of each key that was pushed by rows.
+        factors: that were decided, of the exchanges that needed one.
         early: the keys of each call that sends some of an exchange's.
     """
 
     def __init__(self, node: Any):
         super().__init__(node)
+        self._norm = node.norm
         self.specs: dict[int, OptimizerSpec] = {}
         self.states: dict[int, dict[str, np.ndarray]] = {}
         self.counts: dict[int, int] = {}
         self.rows: dict[str, list[int]] = {}
+        self.factors: list[float] = []
         self.early: list[list[str]] = []
 
     def send_tensors(self, push: Push) -> None:
@@ -44,23 +48,37 @@ class RuleServers(Servers):
     def run(self, push: Push, boundary: bool) -> bool:
         model = self._inbox.model
         self.exchanges.append([model.tensors[index].key for index in sorted(push.present)])
-        for index in push.present:
-            tensor, blocks = model.tensors[index], model.blocks_of[index]
+        gradients = {index: self._gradient(index, push) for index in push.present}
+        own = [gradient for index, gradient in gradients.items() if not model.tensors[index].auxiliary]
+        factor = self._factor(own, push)
+        for index, gradient in gradients.items():
             value = self._inbox.tensor(index).reshape(-1)
-            rows = push.rows(index)
-            if rows is not None:
-                self.rows[tensor.key] = rows.numbers.tolist()
-                gradient = rows.dense(range(tensor.shape[0]))
-            else:
-                raw = np.concatenate(push.parts((blocks.start, len(blocks))))[: tensor.nbytes]
-                gradient = raw.view(tensor.dtype)
-            if tensor.auxiliary:
+            if model.tensors[index].auxiliary:
                 value[...] = gradient
-            else:
-                self._update(index, value, gradient, push)
+            elif factor != SKIPPED:
+                self._update(index, value, gradient * gradient.dtype.type(factor), push)
         assert self._inbox.version is not None
         self._inbox.version += 1
         return True
+
+    def _factor(self, gradients: list[np.ndarray], push: Push) -> float:
+        if push.hyper is None or not push.hyper.needs_norm:
+            return 1.0
+        with np.errstate(all="ignore"):
+            found = [float(wide @ wide) for wide in (gradient.astype(np.float64) for gradient in gradients)]
+        factor = factor_of([total if np.isfinite(total) else NOT_FINITE for total in found], push.hyper)
+        self._norm.decided.note(self._inbox.version or 0, factor)
+        self.factors.append(factor)
+        return factor
+
+    def _gradient(self, index: int, push: Push) -> np.ndarray:
+        tensor, blocks = self._inbox.model.tensors[index], self._inbox.model.blocks_of[index]
+        rows = push.rows(index)
+        if rows is not None:
+            self.rows[tensor.key] = rows.numbers.tolist()
+            return rows.dense(range(tensor.shape[0]))
+        raw = np.concatenate(push.parts((blocks.start, len(blocks))))[: tensor.nbytes]
+        return raw.view(tensor.dtype)
 
     def _update(self, index: int, value: np.ndarray, gradient: np.ndarray, push: Push) -> None:
         tensor = self._inbox.model.tensors[index]

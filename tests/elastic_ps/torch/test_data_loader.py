@@ -52,7 +52,7 @@ def with_number(samples: list[Any]) -> tuple[int, list[int]]:
     return began, [sample[0] for sample in samples]
 
 
-def epochs(loader: elastic.DataLoader, count: int = 1) -> Iterator[list[Any]]:
+def epochs(loader: elastic.Sampler, count: int = 1) -> Iterator[list[Any]]:
     """The batches of each epoch, after the rehearsal's."""
     model = torch.nn.Linear(1, 1)
     optimizer = elastic.Optimizer(model, torch.optim.SGD(model.parameters(), 0.1))
@@ -90,6 +90,14 @@ def test_each_epoch_has_an_order_of_its_own_by_the_jobs_seed() -> None:
         assert all(sorted(order) == list(range(10)) for order in orders[-1])
     assert orders[0] == orders[1] != orders[2]
     assert orders[0][0] != orders[0][1]
+
+
+def test_a_sampler_yields_the_indices() -> None:
+    with lone_job():
+        sampler = elastic.Sampler(range(10), 4)
+        assert len(sampler) == 3
+        (found,) = epochs(sampler)
+    assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 @pytest.mark.slow

@@ -36,6 +36,11 @@ class Mine(torch.optim.SGD):
     pass
 
 
+class Unknown(torch.optim.Optimizer):
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, {"lr": 0.1})
+
+
 class Named(torch.optim.SGD):
     elastic_rule = "my_rules:Mine"
 
@@ -48,10 +53,10 @@ class Named(torch.optim.SGD):
     [
         (
             lambda: wrapped(torch.optim.SparseAdam),
-            r"SparseAdam is not known to the servers. Use one of torch.optim's Adad",
+            r"SparseAdam is not known to the servers: it keeps rows apart .*. Use one of torch.optim's ASGD, Adad",
         ),
-        (lambda: wrapped(torch.optim.LBFGS), "LBFGS is not known"),
-        (lambda: wrapped(torch.optim.ASGD), "ASGD is not known"),
+        (lambda: wrapped(torch.optim.LBFGS), "LBFGS is not known to the servers: it calls the loss several times"),
+        (lambda: wrapped(Unknown), "Unknown is not known to the servers. Use"),
         (lambda: wrapped(Mine, lr=0.1), "Mine is a subclass of SGD whose code stays"),
         (lambda: wrapped(torch.optim.Adam, eps=0), "has eps=0: .* above 0"),
         (lambda: wrapped(torch.optim.Adagrad, initial_accumulator_value=0.1), "servers begin with 0; leave it out"),
@@ -100,7 +105,9 @@ class Endless(IterableDataset):
     ("make", "words"),
     [
         (lambda: elastic.DataLoader(Endless(), 4), "can only be iterated over .* map-style"),
-        (lambda: elastic.DataLoader(DATA), "needs global_batch"),
+        (lambda: elastic.DataLoader(DATA), "DataLoader needs global_batch"),
+        (lambda: elastic.Sampler(DATA), "Sampler needs global_batch"),
+        (lambda: elastic.Sampler(Endless(), 4), "elastic.Sampler needs a data set with len"),
         (lambda: elastic.DataLoader(DATA, batch_size=4), "takes no batch_size: give global_batch"),
         (lambda: elastic.DataLoader(DATA, 4, sampler=object()), "takes no sampler: the job divides"),
         (lambda: elastic.DataLoader(DATA, 4, num_workers=-1), "num_workers must be 0 or more"),
@@ -158,13 +165,6 @@ def clipping(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
     optimizer.step()
 
 
-def scaling(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
-    scaler = torch.amp.GradScaler("cpu")
-    optimizer.zero_grad()
-    scaler.scale(loss(net, batch)).backward()
-    scaler.step(optimizer)
-
-
 def accumulating(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
     loss(net, batch).backward()
     if number % 2 == 0:
@@ -194,7 +194,6 @@ def gaining_momentum(net: nn.Module, optimizer: Any, batch: Any, number: int) ->
     ("body", "words"),
     [
         (clipping, "gradient of 0.weight was changed after loss.backward.*clip_grad_norm_"),
-        (scaling, r"GradScaler is refused: .*bfloat16"),
         (accumulating, r"no optimizer.step\(\) in this batch: .* larger global_batch"),
         (with_closure, r"optimizer.step\(closure\) is refused"),
         (without_backward, r"without a gradient: call loss.backward\(\)"),

@@ -320,7 +320,7 @@ def test_two_optimizers_of_one_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["SGD", "Adam", "AdamW", "NAdam", "Adagrad", "RMSprop", "Adadelta", "Adamax", "RAdam", "Rprop"]
+    "kind", ["SGD", "Adam", "AdamW", "NAdam", "Adagrad", "RMSprop", "Adadelta", "Adamax", "RAdam", "Rprop", "ASGD"]
 )
 def test_states_have_pytorchs_format_and_go_on(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_exact_roots(monkeypatch)

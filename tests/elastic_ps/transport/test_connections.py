@@ -9,6 +9,7 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import (
     AcceptedMeta,
+    FactorMeta,
     FollowedMeta,
     GoodbyeMeta,
     HandoverMeta,
@@ -23,6 +24,7 @@ from elastic_ps.transport.frame_metas import (
     RecordMeta,
     RefusedMeta,
     SnapshotMeta,
+    SquaresMeta,
     SubscribeMeta,
     ValueMeta,
 )
@@ -43,6 +45,8 @@ EXAMPLES = {
         PullMeta(runs=RUNS, states=True, numbers=True, request=3),
         PushMeta(runs=RUNS, absent=((4, 1),), slice=(1, 2, 0, 8, 16), hyper=Hyper(clip_gradient=1.5), batch=("w1", 7)),
         ValueMeta(runs=RUNS, rows=(1, 2), updates=9),
+        SquaresMeta(runs=RUNS, squares=(0.5, 2.0, -1.0, 0.1), hyper=Hyper(max_norm=1.5, skip_overflow=True)),
+        FactorMeta(factor=0.25),
         SnapshotMeta(runs=((4, 2),), state=("mean",), dtypes=("float32",), counts=(1, 2), applied={"w0": (-1, 4)}),
         RecordMeta(runs=RUNS[:1], rows=(1,), hyper=Hyper(), batch=("w1", 7), slot=1),
         HandoverMeta(runs=RUNS, empty=True),

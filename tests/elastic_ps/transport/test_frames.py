@@ -30,7 +30,13 @@ def some(values):
 RUN = st.tuples(st.integers(0, 2**31 - 1), st.integers(1, 2**31 - 1))
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 GROUPS = st.lists(st.dictionaries(st.text(min_size=1, max_size=9), NUMBER, max_size=3), max_size=3).map(tuple)
-HYPER = st.builds(Hyper, NUMBER, NUMBER, NUMBER, st.none() | NUMBER, GROUPS)
+HYPER = st.builds(
+    Hyper,
+    NUMBER,
+    NUMBER,
+    NUMBER,
+    *[st.none() | NUMBER, GROUPS, st.none() | NUMBER, st.booleans(), st.none() | NUMBER],
+)
 COMPRESSION = st.sampled_from([Compression("float16"), Compression("2bit", 0.25), Compression("topk", ratio=0.5)])
 FIELDS = {
     "runs": some(RUN),
@@ -40,6 +46,7 @@ FIELDS = {
     "hyper": st.none() | HYPER,
     "batch": st.none() | st.tuples(NAME, COUNT),
     "slot": st.none() | COUNT,
+    "factor": st.none() | NUMBER,
     "state": some(NAME),
     "dtypes": some(NAME),
     "counts": some(COUNT),
@@ -60,6 +67,8 @@ FIELDS = {
 }
 PARTICULAR = {
     Kind.RECORD: {"runs": some(RUN).map(lambda runs: runs[:1])},
+    Kind.FACTOR: {"factor": st.floats(0, 1)},
+    Kind.SQUARES: {"runs": st.just(((3, 2), (9, 1))), "squares": st.tuples(NUMBER, NUMBER, NUMBER), "hyper": HYPER},
 }
 
 

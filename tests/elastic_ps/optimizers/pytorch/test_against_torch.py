@@ -69,6 +69,18 @@ CASES: dict[str, tuple[Any, str, dict[str, bool], dict[str, float]]] = {
         {},
         {"lr": 0.02, "etaminus": 0.4, "etaplus": 1.5, "step_size_min": 0.01, "step_size_max": 0.05},
     ),
+    "asgd": (
+        partial(optim.ASGD, lr=0.05, lambd=1e-2, weight_decay=1e-2),
+        "ASGD",
+        {},
+        {"lr": 0.05, "lambd": 1e-2, "weight_decay": 1e-2},
+    ),
+    "asgd averages": (
+        partial(optim.ASGD, lr=0.05, t0=20, alpha=0.5, maximize=True),
+        "ASGD",
+        {"maximize": True},
+        {"lr": 0.05, "t0": 20.0, "alpha": 0.5},
+    ),
     "radam": (partial(optim.RAdam, lr=0.01, weight_decay=1e-2), "RAdam", {}, {"lr": 0.01, "weight_decay": 1e-2}),
 }
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.manifest import Manifest, Stretch
-from coordinator.server.dataclass_json import decode, encode
+from coordinator.dataclass_json import decode, encode
 from elastic_ps.core.configuration import Configuration, NodeId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import CheckpointError, ConfigurationError

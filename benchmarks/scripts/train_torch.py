@@ -1,0 +1,130 @@
+"""A worker of PyTorch that does next to nothing but exchange: a model's shapes, gradients that a sum makes, SGD.
+
+The same model by an elastic job and by DistributedDataParallel with gloo: the name of the system is all that differs.
+With --device MS the backward pass takes that long, spread over the parameters by their size, as a device's would: it
+sleeps, and what is sent meanwhile is hidden.
+"""
+
+import argparse
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.support.kvstores import tell, write_result
+from benchmarks.support.models import MODELS, Shape
+from elastic_ps.worker.script.worker_job import current_job
+
+ELASTIC, OVERLAPPING, DDP = "elastic", "elastic-overlap", "ddp"
+BATCH = 64  # nobody looks at the samples
+_EPOCH = 100  # steps
+_FOREVER = 1_000_000
+
+
+class Emulated(torch.autograd.Function):
+    """An `Emulated` step hands a parameter on; its gradient comes after a while."""
+
+    @staticmethod
+    def forward(ctx: Any, *values: Any) -> torch.Tensor:
+        """Return the parameter as it is; `values` are it and the seconds."""
+        value, ctx.seconds = values
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[torch.Tensor, None]:
+        """Return its gradient after those seconds."""
+        time.sleep(ctx.seconds)
+        return gradients[0].contiguous(), None
+
+
+class Shapes(nn.Module):
+    """Parameters of some shapes, whose loss is their sum times a small number.
+
+    Args:
+        shapes: of the parameters.
+        seconds: that a backward pass takes.
+    """
+
+    def __init__(self, shapes: list[Shape], seconds: float):
+        super().__init__()
+        self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
+        total = sum(map(math.prod, shapes))
+        self._seconds = [seconds * math.prod(shape) / total for shape in shapes]
+
+    def forward(self) -> torch.Tensor:
+        """Return the loss."""
+        parts = zip(self.weights, self._seconds, strict=True)
+        sums = [(Emulated.apply(weight, seconds) if seconds else weight).sum() for weight, seconds in parts]
+        return 1e-3 * torch.stack(sums).sum()
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+
+
+def trained(model: Shapes, updates: int) -> float:
+    """Return the last weight over what it is after so many updates in one process: 1."""
+    alone = nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([alone], lr=0.1, momentum=0.9, weight_decay=1e-4)
+    for _ in range(updates):
+        alone.grad = torch.full((1,), 1e-3)
+        optimizer.step()
+    found = model.weights[-1].detach().reshape(-1)[-1]
+    return round((found / alone.detach()).item(), 4) if updates else 1.0
+
+
+def train_elastic(model: Shapes, arguments: argparse.Namespace) -> None:
+    """Train until somebody has looked at the results; steps count that all workers have made together."""
+    import elastic_ps.torch as elastic
+
+    optimizer = elastic.Optimizer(model, sgd(model), overlap=arguments.system == OVERLAPPING)
+    sampler = elastic.Sampler(range(BATCH * _EPOCH), BATCH)
+    seconds: list[float] = []
+    for _ in elastic.epochs(_FOREVER):
+        for _ in sampler:
+            started = time.perf_counter()
+            optimizer.zero_grad()
+            model().backward()
+            optimizer.step()
+            if elastic.num_workers() == arguments.workers:
+                seconds.append(time.perf_counter() - started)
+            if len(seconds) == arguments.steps:
+                write_result(arguments.folder, elastic.rank(), seconds, trained(model, current_job().node.version))
+            if len(seconds) >= arguments.steps and (arguments.folder / "done").exists():
+                return
+
+
+def train_ddp(model: Shapes, arguments: argparse.Namespace) -> None:
+    """Train for so many steps, and wait until somebody has looked at the results."""
+    torch.distributed.init_process_group("gloo")
+    wrapped = nn.parallel.DistributedDataParallel(model)
+    optimizer = sgd(model)
+    seconds = []
+    for _ in range(arguments.steps):
+        started = time.perf_counter()
+        optimizer.zero_grad()
+        wrapped().backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - started)
+    tell(arguments.folder, torch.distributed.get_rank(), seconds, trained(model, arguments.steps))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("system", choices=(ELASTIC, OVERLAPPING, DDP))
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--steps", type=int, default=_FOREVER)
+    parser.add_argument("--workers", type=int, default=1, help="with which steps count (default 1)")
+    parser.add_argument("--device", type=float, default=0.0, metavar="MS", help="that a backward pass takes")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    model = Shapes(MODELS[arguments.model](), arguments.device / 1000)
+    (train_ddp if arguments.system == DDP else train_elastic)(model, arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Measure jobs of PyTorch on parameter servers: what scaling costs, exchanges beside DistributedDataParallel, overlap.
+
+    python -m benchmarks.torch [--parts scaling exchange overlap] [--models resnet50 vgg16] [--plans 100] [--steps 20]
+        [--rounds 2]
+
+    scaling   workers come and go, from 1 to 3, one or two at once; one server. How long a worker's script is suspended
+              by a plan, and what its next five steps take longer than later ones
+    exchange  a step of 2 workers and 1 server in shared memory, beside DDP with gloo, in turn; next to nothing is
+              computed
+    overlap   a device is emulated whose backward pass takes 160 ms; 2 workers, 1 server, tcp. How much of the exchange
+              `overlap=True` hides
+
+Models have the shapes of ResNet-50 (102 MB) and VGG-16 (553 MB), one compute thread to a process.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.scripts.train_torch import ELASTIC, OVERLAPPING
+from benchmarks.support.kvstores import Size, run_ddp, run_own
+from benchmarks.support.models import MODELS
+from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
+from coordinator.archive import Archive
+from dl2_scheduler.backends.trial import Trial
+from protos import elastic_pb2 as pb
+
+FOLDER = Path("build/bench/torch")
+MODULE = "benchmarks.scripts.train_torch"
+PARTS = ("scaling", "exchange", "overlap")
+COUNTS = (2, 3, 1, 3, 2, 1)
+"""Workers after each plan, in turn."""
+
+PAIRS = 200
+NEXT, USUAL = 5, 20
+"""Steps after a plan's clock that may be longer, and those behind them that say what is usual."""
+
+DEVICE_MS = 160.0
+_PAIR = Size(2, 1)
+_TOGETHER = ("--workers", "2")
+
+
+def main() -> int:
+    """Measure, print, write build/bench/torch.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=["resnet50", "vgg16"])
+    parser.add_argument("--plans", type=int, default=114, help="of the first model (default 114: 200 pairs and more)")
+    parser.add_argument("--steps", type=int, default=20, help="of a run, after the warm-up (default 20)")
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each system (default 2)")
+    arguments = parser.parse_args()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    parts = {
+        "scaling": lambda model: _scaling(model, arguments.plans),
+        "exchange": lambda model: _exchange(model, arguments.steps, arguments.rounds),
+        "overlap": lambda model: _overlap(model, arguments.steps),
+    }
+    measured = [
+        parts[part](model)
+        for part in arguments.parts
+        for model in (arguments.models[:1] if part == "overlap" else arguments.models)
+    ]
+    return finish("torch", [row for row, _ in measured], [goal for _, goals in measured for goal in goals], ("torch",))
+
+
+Result = tuple[dict[str, Any], list[BenchmarkGoal]]
+
+
+# ---- scaling ---------------------------------------------------------------------------------------------------------
+
+
+def _scaling(model: str, plans: int) -> Result:
+    folder = FOLDER / f"scaling-{model}"
+    with Trial(folder, "scaling", [MODULE, ELASTIC, model, str(folder)], 1, 1) as job:
+        job.until(2 * USUAL)
+        made: list[pb.Plan] = []
+        for number in range(plans):
+            made.append(job.scale(workers=COUNTS[number % len(COUNTS)]))
+            job.until(made[-1].clock + NEXT + USUAL)
+            print(f"{model}: plan {number + 1} of {plans}", file=sys.stderr, flush=True)
+        job.until(job.version() + 10 * USUAL)  # so that the last steps' times have reached the coordinator
+        archive = job.stop()
+    assert archive is not None, "the job has run"
+    suspended = [ms for plan in made for ms in plan.suspension_ms.values()]
+    excess = list(_excess(archive, made))
+    row = {
+        "part": "scaling",
+        "model": model,
+        "plans": len(made),
+        "pairs": len(suspended),
+        "suspension ms, median": statistics.median(suspended),
+        "suspension ms, p99": float(np.percentile(suspended, 99)),
+        "most ms": max(suspended),
+        "excess of the next five steps ms, median": statistics.median(excess),
+        "load": os.getloadavg()[0],
+    }
+    goals = [
+        at_least(f"{model}: (plan, worker) pairs", PAIRS, len(suspended), "pairs"),
+        at_most(f"{model}: suspension, p99", 10, row["suspension ms, p99"], "ms"),
+        at_most(f"{model}: excess of the next five steps, median", 10, statistics.median(excess), "ms"),
+    ]
+    return row, goals
+
+
+def _excess(archive: Archive, plans: Sequence[pb.Plan]) -> Iterator[float]:
+    """Yield, by plan and worker, what five steps after the clock took longer than those behind them, in ms."""
+    seconds: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in archive.steps:
+        seconds[row.worker][row.step.version] = row.step.seconds
+    for plan in plans:
+        following = range(plan.clock + 1, plan.clock + 1 + NEXT)
+        later = range(following.stop, following.stop + USUAL)
+        for steps in seconds.values():
+            if all(version in steps for version in (*following, *later)):
+                usual = statistics.median(steps[version] for version in later)
+                yield 1000 * sum(steps[version] - usual for version in following)
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _exchange(model: str, steps: int, rounds: int) -> Result:
+    ours: list[float] = []
+    theirs: list[float] = []
+    values: set[float] = set()
+    for number in range(rounds):
+        print(f"{model}: exchange, round {number + 1} of {rounds}", file=sys.stderr, flush=True)
+        own = run_own(FOLDER / f"own-{model}", MODULE, model, _PAIR, steps, store=ELASTIC, more=_TOGETHER)
+        ddp = run_ddp(FOLDER / f"ddp-{model}", MODULE, model, _PAIR.workers, steps)
+        ours += own.seconds
+        theirs += ddp.seconds
+        values |= {own.value, ddp.value}
+    assert values == {1.0}, f"weights are so many times what one process has: {values}"
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    row = {
+        "part": "exchange",
+        "model": model,
+        "elastic ms": 1000 * statistics.median(ours),
+        "ddp ms": 1000 * statistics.median(theirs),
+        "ratio": ratio,
+        "elastic MB": own.peak_bytes / 1e6,
+        "ddp MB": ddp.peak_bytes / 1e6,
+        "load": os.getloadavg()[0],
+    }
+    return row, [at_least(f"{model}: exchange, DDP's time over ours", 2, ratio, "times")]
+
+
+def _overlap(model: str, steps: int) -> Result:
+    median = {}
+    for system in (ELASTIC, OVERLAPPING):
+        print(f"{model}: {system}", file=sys.stderr, flush=True)
+        more = (*_TOGETHER, "--device", str(DEVICE_MS))
+        options = ("--transport", "tcp")
+        run = run_own(FOLDER / f"{system}-{model}", MODULE, model, _PAIR, steps, options, system, more)
+        median[system] = 1000 * statistics.median(run.seconds)
+    exchange = median[ELASTIC] - DEVICE_MS
+    hidden = 100 * (median[ELASTIC] - median[OVERLAPPING]) / exchange
+    row = {
+        "part": "overlap",
+        "model": model,
+        "step ms": median[ELASTIC],
+        "overlapping ms": median[OVERLAPPING],
+        "device ms": DEVICE_MS,
+        "hidden %": hidden,
+        "load": os.getloadavg()[0],
+    }
+    return row, [at_least(f"{model}: of the exchange is hidden", 70, hidden, "%")]
+
+
+if __name__ == "__main__":
+    as_program(main)

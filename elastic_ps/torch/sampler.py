@@ -1,0 +1,112 @@
+"""A `Sampler` yields the indices of this worker's part of the data, in the elastic order."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.data.prefetch import Prefetch
+from elastic_ps.data.sampler import Sampler as ElasticOrder
+from elastic_ps.torch.optimizer import optimizers
+from elastic_ps.worker.script.worker_job import current_job
+
+Indices = NDArray[np.int64]
+
+
+class Sampler:
+    """A `Sampler` yields the indices of this worker's slice of each step until the epoch ends.
+
+        sampler = elastic.Sampler(dataset, global_batch=256, shuffle=True)
+        for epoch in elastic.epochs(10):
+            for indices in sampler:
+                images, labels = my_batch(indices)
+                ...
+                optimizer.step()
+
+    It is for scripts that load batches by themselves; `DataLoader` does it for the others.
+
+    Args:
+        dataset: has len() and [index]; range(n) will do.
+        global_batch: samples of a step over all workers, however many there are.
+        shuffle: each epoch has an order of its own, by the job's seed; else that of the data set.
+        drop_last: leave out the last step of an epoch where it has fewer samples.
+        loss: "mean" where the script's loss is averaged over samples, as PyTorch's are; "sum" where it is summed.
+
+    Raises:
+        ConfigurationError: a bad value.
+    """
+
+    _ahead: Prefetch | None = None
+
+    def __init__(
+        self,
+        dataset: Any,
+        global_batch: int | None = None,
+        *,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        loss: str = "mean",
+    ):
+        name = type(self).__name__
+        if isinstance(dataset, IterableDataset) or not (
+            hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        ):
+            raise ConfigurationError(
+                f"elastic.{name} needs a data set with len() and [index]: of one that can only be iterated over nobody "
+                "could say which samples a worker that came or died has used. Give a map-style torch.utils.data.Dataset"
+            )
+        if global_batch is None:
+            raise ConfigurationError(f"elastic.{name} needs global_batch, the samples of a step over all workers")
+        self.dataset = dataset
+        lookahead = self._ahead.look_ahead if self._ahead is not None else None
+        last = "drop" if drop_last else "short"
+        load = self._defining(self._take)
+        self._order = ElasticOrder(len(dataset), global_batch, load, lookahead, last=last, loss=loss, shuffle=shuffle)
+
+    def __len__(self) -> int:
+        """Return the steps of an epoch, of all workers together."""
+        return self._order.spec.steps_per_epoch
+
+    @property
+    def global_batch(self) -> int:
+        """The samples of a step over all workers."""
+        return self._order.global_batch
+
+    def __iter__(self) -> Iterator[Any]:
+        name = type(self).__name__
+        if current_job().epochs is None:
+            raise ConfigurationError(
+                f"the loop over an elastic.{name} is outside of `for epoch in elastic.epochs(n)`: a worker that "
+                "joins would not know in which epoch the job is"
+            )
+        for _step, _indices, batch in self._order:
+            before = _steps()
+            yield batch
+            if _steps() == before:
+                raise ConfigurationError(
+                    "no optimizer.step() in this batch: call it in every batch, of an elastic.Optimizer that was made "
+                    "before the loop. For larger batches give a larger global_batch; a worker may divide its batch and "
+                    "call loss.backward() for each part"
+                )
+
+    def _take(self, indices: Indices) -> Any:
+        """Return what is yielded for a step."""
+        return indices.tolist()
+
+    def _defining(self, take: Callable[[Indices], Any]) -> Callable[[Indices], Any]:
+        """Return `take`, which in the rehearsal has the optimizers tell the job of their models first."""
+
+        def taken(indices: Indices) -> Any:
+            if current_job().staging.rehearsing:
+                for optimizer in optimizers():
+                    optimizer.define()
+            return take(indices)
+
+        return taken
+
+
+def _steps() -> int:
+    return sum(optimizer.steps for optimizer in optimizers())

@@ -1,0 +1,161 @@
+"""A server keeps gradients until the factor on all of them is known; see `docs/reference/protocol.md`."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elastic_ps.core.configuration import ConfigId
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.optimizer import Hyper
+from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta, ValueMeta
+from elastic_ps.transport.frames import Frame
+from tests.elastic_ps.server.server_desk import FIRST, Desk
+from tests.elastic_ps.server.server_reference import HYPER, TENSORS
+
+DATA = DataSpec(True, 24, 9)  # three samples for each of the three workers
+WORKERS = ("w0", "w1", "w2")
+SQUARED = Hyper(HYPER.lr, HYPER.wd, HYPER.rescale_grad, HYPER.clip_gradient, max_norm=1.0)
+
+
+def desk() -> Desk:
+    return Desk(data=DATA)
+
+
+def push(
+    played: Desk, worker: str, slab: np.ndarray, hyper: Hyper | None = SQUARED, version: int = 0, runs: Any = None
+) -> list[Frame]:
+    runs = runs or played.every
+    position = 3 * WORKERS.index(worker)
+    meta = PushMeta(runs=tuple(runs), slice=(0, 0, 0, position, position + 3), hyper=hyper if worker == "w0" else None)
+    data = np.concatenate([slab[played.model.span(run)] for run in runs])
+    return played.arrives(worker, Frame(meta, FIRST, version, 3), data)
+
+
+def push_all(played: Desk, slabs: list[np.ndarray], **more: Any) -> list[Frame]:
+    return [frame for worker, slab in zip(WORKERS, slabs, strict=True) for frame in push(played, worker, slab, **more)]
+
+
+def factor(played: Desk, value: float, worker: str = "w0", version: int = 0, number: ConfigId = FIRST) -> list[Frame]:
+    return played.arrives(worker, Frame(FactorMeta(factor=value), number, version))
+
+
+def span_of(played: Desk, tensor: int) -> slice:
+    blocks = played.model.blocks_of[tensor]
+    return played.model.span((blocks.start, len(blocks)))
+
+
+def total(played: Desk, slabs: list[np.ndarray], tensor: int) -> np.ndarray:
+    """The sum of the gradients of a tensor, in float64."""
+    span, kind = span_of(played, tensor), played.model.tensors[tensor].dtype
+    return sum(slab[span].view(kind).astype(np.float64) for slab in slabs)
+
+
+def test_gradients_wait_for_their_factor() -> None:
+    played = desk()
+    slabs = [played.slab() for _ in WORKERS]
+    before = played.image()
+    answers = push_all(played, slabs)
+    optimized = [number for number, tensor in enumerate(TENSORS) if not tensor.auxiliary]
+    (asked,) = [frame for frame in answers if frame.kind is Kind.SQUARES]
+    told = {block for first, count in asked.runs for block in range(first, first + count)}
+    assert told == {block for tensor in optimized for block in played.model.blocks_of[tensor]}
+    assert [node for node, frame, _ in played.sent.frames if frame.kind is Kind.SQUARES] == ["w0"]
+    found = asked.of(SquaresMeta)
+    expected = sum(float((total(played, slabs, tensor) ** 2).sum()) for tensor in optimized)
+    assert sum(found.squares) == pytest.approx(expected, rel=1e-5)
+    assert found.hyper.max_norm == 1.0
+    values = played.image()
+    for tensor in optimized:
+        span = span_of(played, tensor)
+        assert values[span] == before[span]
+    answers = factor(played, 0.5)
+    assert {frame.kind for frame in answers} == {Kind.VALUE}
+    assert {frame.of(ValueMeta).factor for frame in answers} == {0.5}
+    assert (played.state.store.versions == 1).all()
+
+
+def test_the_factor_multiplies_what_has_been_added() -> None:
+    clipped, halved = desk(), desk()
+    slabs = [clipped.slab() for _ in WORKERS]
+    assert halved.slab().tobytes() == slabs[0].tobytes()  # both begin alike
+    push_all(clipped, slabs)
+    factor(clipped, 0.5)
+    for slab in slabs:
+        for number, tensor in enumerate(TENSORS):
+            slab[span_of(clipped, number)].view(tensor.dtype)[...] *= 0.5  # exact, before the sum as behind it
+    push_all(halved, slabs, hyper=HYPER)
+    for number, tensor in enumerate(TENSORS):
+        if not tensor.auxiliary:
+            span = span_of(clipped, number)
+            assert clipped.image()[span] == halved.image()[span]
+
+
+def test_a_skipped_exchange_is_in_the_ledger_and_changes_nothing() -> None:
+    played = desk()
+    before = played.image()
+    push_all(played, [played.slab() for _ in WORKERS])
+    factor(played, 0.0)
+    after = played.image()
+    for number, tensor in enumerate(TENSORS):
+        span = span_of(played, number)
+        assert (after[span] == before[span]) is not tensor.auxiliary
+    assert (played.state.store.versions == 1).all()
+    optimized = [not played.model.tensors[block.tensor].auxiliary for block in played.model.blocks]
+    assert not played.state.store.counts[optimized].any()
+    entries = played.state.ledger.report()[1]
+    runs = sorted(run for entry in entries for run in zip(entry.runs[::2], entry.runs[1::2], strict=True))
+    assert sum(count for _, count in runs) == len(played.model.blocks)
+
+
+def test_what_is_not_finite_is_told_as_such() -> None:
+    played = desk()
+    slabs = [played.slab() for _ in WORKERS]
+    slabs[1].view(np.float32)[0] = np.inf
+    (asked,) = [frame for frame in push_all(played, slabs) if frame.kind is Kind.SQUARES]
+    assert asked.of(SquaresMeta).squares[0] == -1
+    assert min(asked.of(SquaresMeta).squares[1:]) >= 0
+
+
+def test_what_comes_after_the_factor_is_applied_at_once() -> None:
+    """As after a death: some blocks had been updated, and the others are pushed again."""
+    played = desk()
+    slabs = [played.slab() for _ in WORKERS]
+    first, rest = [(0, 1)], [(1, played.every[0][1] - 1)]
+    push_all(played, slabs, runs=first)
+    factor(played, 0.25)
+    assert played.state.store.versions.tolist() == [1] + [0] * (played.every[0][1] - 1)
+    answers = push_all(played, slabs, runs=rest)
+    assert {frame.kind for frame in answers} == {Kind.VALUE}
+    assert (played.state.store.versions == 1).all()
+    again = push(played, "w1", slabs[1])
+    assert [frame.of(ValueMeta).factor for frame in again] == [0.25]  # so that another chief decides the same
+
+
+def test_a_push_that_comes_again_is_asked_for_again() -> None:
+    played = desk()
+    slabs = [played.slab() for _ in WORKERS]
+    push_all(played, slabs)
+    assert {frame.kind for frame in push(played, "w0", slabs[0])} == {Kind.SQUARES, Kind.VALUE}  # the auxiliary ones'
+    assert played.state.awaited()[0].peer == "w0"
+    assert "FACTOR for version 0" in played.state.awaited()[0].what
+
+
+def test_only_the_chief_decides() -> None:
+    played = desk()
+    push_all(played, [played.slab() for _ in WORKERS])
+    with pytest.raises(ProtocolError, match="w1 sent a FACTOR, and is not the chief, w0"):
+        factor(played, 0.5, worker="w1")
+
+
+def test_a_factor_of_an_earlier_version_is_not_taken_for_the_present_one() -> None:
+    played = desk()
+    push_all(played, [played.slab() for _ in WORKERS])
+    factor(played, 0.5)
+    push_all(played, [played.slab() for _ in WORKERS], version=1)
+    factor(played, 0.5)
+    assert (played.state.store.versions[:1] == 1).all()
+    factor(played, 1.0, version=1)
+    assert (played.state.store.versions == 2).all()
