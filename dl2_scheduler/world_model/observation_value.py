@@ -75,7 +75,7 @@ def telling_configurations(
         seconds: how long to compute; those that are most hoped for come first.
     """
     deadline = time.monotonic() + seconds
-    candidates = _candidates(present, given, fitted, random)
+    candidates = _candidates(present, given, fitted, random) if present.jobs else []
     if not candidates:
         return []
     value = _PlanValue(present, fitted, rule)
