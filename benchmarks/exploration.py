@@ -1,4 +1,4 @@
-"""Whether exploring pays: jobs of types that a cluster knows nothing of, with `--explore 2%` and with `--explore 0`.
+"""Exploring beside not exploring: jobs of types that a cluster knows nothing of, `--explore 2%` and `--explore 0`.
 
     python -m benchmarks.exploration [--sequences 10] [--explore 2] [--data FOLDER]
 

@@ -119,5 +119,5 @@ class Allocation:
 
     @property
     def without_exploration(self) -> "Allocation":
-        """What was decided, before some jobs were given other counts for this slot alone."""
+        """The grants as they were decided, before some jobs were given other counts for this slot alone."""
         return Allocation({job: Grant(*grant.decided, grant.reason) for job, grant in self.grants.items()})

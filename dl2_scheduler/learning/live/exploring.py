@@ -53,7 +53,7 @@ class ExplorationObserver:
 
     @property
     def trouble(self) -> str:
-        """What keeps the program from finding out anything, for people; "": nothing does."""
+        """The reason for which the program finds out nothing, for people; "": there is none."""
         return self._error or self._side.trouble
 
     def close(self) -> None:

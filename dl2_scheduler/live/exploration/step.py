@@ -16,7 +16,7 @@ from dl2_scheduler.live.exploration.telling import TellingConfiguration
 from dl2_scheduler.live.slot_draft import SlotDraft
 
 _MOST_JOBS = 3  # that explore in a slot, each of another type: what they tell together is less than their sum
-_MOST_TRIED = 10  # configurations that are fitted into the nodes: a slot's decision does not wait for long
+_MOST_TRIED = 4  # configurations that are fitted into the nodes: a slot's decision does not wait for long
 _LEAST_CAPACITY = 1e-12  # of a resource that no node has
 _LEAST_LEFT = 2.0  # times the exploration that a job trains still: what ends meanwhile may not tell its speed
 

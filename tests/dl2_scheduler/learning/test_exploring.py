@@ -127,10 +127,10 @@ def test_a_search_knows_what_the_history_tells(history, tmp_path):
     assert search.found() is None
     lived.loop.slot()
     assert search.found().configurations == (), "nobody has told a speed"
-    for _ in range(3):
+    for _ in range(2):
         lived.loop.slot()
     found = search.found()
-    assert found.slot == 3
+    assert found.slot == 2
     assert found.scaling_seconds > 0
     assert {each.model for each in found.configurations} == {"a"}, "no job of b has told its speed"
     assert all(each.gain > 0 and each.spread > 0 for each in found.configurations)

@@ -44,7 +44,8 @@ def test_what_nobody_has_tried_is_worth_trying_and_what_all_have_is_not():
     seen = present((2, 2), (2, 2))
     telling = found(seen, speeds(*EQUALS))
     assert telling
-    assert all(each.workers != each.servers and each.spread > 0.05 and each.gain > 0 for each in telling)
+    assert at(telling).isdisjoint({(1, 1), (2, 2), (3, 3)})
+    assert all(each.spread > 0.05 and each.gain > 0 for each in telling)
     assert found(seen, speeds(*ALL)) == []
 
 
