@@ -85,11 +85,19 @@ class Grant:
         workers: how many.
         servers: how many.
         reason: why, for people.
+        instead: workers and servers that were decided, where the job runs with others for this slot alone, so that its
+            speed with them becomes known; None: it runs as was decided.
     """
 
     workers: int
     servers: int
     reason: str = ""
+    instead: tuple[int, int] | None = None
+
+    @property
+    def decided(self) -> tuple[int, int]:
+        """The workers and servers that were decided."""
+        return self.instead or (self.workers, self.servers)
 
 
 NOTHING = Grant(0, 0)
@@ -108,3 +116,8 @@ class Allocation:
     def of(self, job: JobId) -> Grant:
         """Return what a job gets; one that was not named waits."""
         return self.grants.get(job, NOTHING)
+
+    @property
+    def without_exploration(self) -> "Allocation":
+        """The grants as they were decided, before some jobs were given other counts for this slot alone."""
+        return Allocation({job: Grant(*grant.decided, grant.reason) for job, grant in self.grants.items()})

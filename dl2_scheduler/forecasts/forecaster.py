@@ -113,8 +113,9 @@ class Forecaster:
             return None
         policy = with_known_speeds(self._make(last.policy), self.observed.fitted)
         seed, how_many = last.snapshot.slot, self._members
+        decided = last.allocation.without_exploration  # what a job runs with for one slot would be kept for several
         ensemble = play_futures(
-            self.observed, policy, self._rule, seed, members=how_many, seconds=seconds, decided=last.allocation
+            self.observed, policy, self._rule, seed, members=how_many, seconds=seconds, decided=decided
         )
         if ensemble is None:
             return None

@@ -88,7 +88,7 @@ class Outlook:
             Exception: whatever the policy raises.
         """
         policy = with_known_speeds(self._make(supposed.policy or self._last.policy), self._observed.fitted)
-        decided = self._last.allocation if self._is_current else None
+        decided = self._last.allocation.without_exploration if self._is_current else None
         ensemble = play_futures(
             self._observed,
             policy,

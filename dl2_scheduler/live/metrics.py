@@ -5,7 +5,7 @@ Jobs and nodes are asked when it scrapes; decisions are timed as they are made.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from dl2_scheduler.cluster.desk import JobDesk, JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.interfaces import Cluster, SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+from dl2_scheduler.live.exploration.budget import ExplorationBudget
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.http_pages import answered, listening, started
 
@@ -37,6 +38,16 @@ class LearningCounts(Protocol):
     accepted: int
     refused: int
     core_seconds: float
+
+
+class ExplorationCounts(Protocol):
+    """`ExplorationCounts` are what exploring took of a cluster, over restarts of the scheduler.
+
+    Attributes:
+        budget: what was spent, and what is left.
+    """
+
+    budget: ExplorationBudget
 
 
 class ClusterMetrics:
@@ -65,6 +76,24 @@ class ClusterMetrics:
             "dl2_learning_refused": ("Proposals that were refused.", lambda: learning.refused),
             "dl2_learning_core_seconds": ("Processor time that they took.", lambda: learning.core_seconds),
         }
+        self._tell(gauges)
+
+    def tell_exploration(self, exploration: ExplorationCounts) -> None:
+        """Tell of exploration too, whenever somebody scrapes."""
+        gauges: dict[str, tuple[str, Callable[[], float]]] = {
+            "dl2_exploration_jobs": ("Times that a job explored.", lambda: exploration.budget.jobs),
+            "dl2_exploration_spent_seconds": (
+                "Seconds of the whole cluster that exploring took.",
+                lambda: exploration.budget.spent,
+            ),
+            "dl2_exploration_lived_seconds": (
+                "Seconds of slots with jobs, of which a part may be spent.",
+                lambda: exploration.budget.lived,
+            ),
+        }
+        self._tell(gauges)
+
+    def _tell(self, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
         for name, (words, value) in gauges.items():
             Gauge(name, words, registry=self.registry).set_function(value)
 

@@ -119,7 +119,9 @@ def _check(decided: _Decided, outcome: SlotOutcome | None) -> None:
     if len(jobs) < len(snapshot.jobs) or not named <= jobs:
         raise BadInput("a job comes twice, or is not in the slot")
     grants = decided.allocation.grants.values()
-    counts: list[JobState | Grant | JobOutcome | SpeedReport] = [*snapshot.jobs, *grants, *done, *snapshot.reports]
+    instead = [Grant(*grant.decided) for grant in grants]
+    counts: list[JobState | Grant | JobOutcome | SpeedReport]
+    counts = [*snapshot.jobs, *grants, *instead, *done, *snapshot.reports]
     for each in counts:
         check_range("workers", each.workers, MOST_TASKS)
         check_range("servers", each.servers, MOST_TASKS)

@@ -34,6 +34,7 @@ class Notes:
         learning: how it goes; "": it does not learn.
         updates: the number of updates of learning.
         refitting: how fitting the placement policy's model anew goes; "": it is not fitted anew.
+        exploration: how much of the cluster ran for the sake of learning; "": none may.
         forecasts: when jobs start and end, by their names.
     """
 
@@ -42,6 +43,7 @@ class Notes:
         self.learning: Callable[[], str] = str
         self.updates: Callable[[], int] = int
         self.refitting: Callable[[], str] = str
+        self.exploration: Callable[[], str] = str
         self.forecasts: Callable[[], Mapping[JobId, Forecast]] = dict
 
 
@@ -136,6 +138,7 @@ class ClusterService(rpc.ClusterServicer):
             comparison=self._notes.comparison(),
             learning=self._notes.learning(),
             refitting=self._notes.refitting(),
+            exploration=self._notes.exploration(),
         )
 
     def _job(self, name: str) -> JobStatus:

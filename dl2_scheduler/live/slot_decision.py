@@ -1,4 +1,4 @@
-"""This module decides a slot, in five steps over one draft.
+"""This module decides a slot, in six steps over one draft.
 
     ask      the policy is asked what each job is to get
     check    what it answers can be done, or the fallback is asked instead
@@ -6,9 +6,10 @@
              done before this had paid (`keep_what_ends_soon`)
     serve    a job that has waited for too long gets its minimum (`serve_the_waiting`)
     limit    only so much is changed in one slot (`slot_limits`)
+    explore  a few jobs run otherwise for the slot, so that their speed becomes known (`exploration`), if that is wanted
 
 Every live cluster is decided so, whatever its policy. The guard and replays, which ask what a policy would do, leave
-the last step out.
+the last two steps out.
 """
 
 import logging
@@ -20,6 +21,7 @@ from dl2_scheduler.cluster.answer_checks import UnfitAnswer
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
+from dl2_scheduler.live.exploration.explorer import Explorer
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.keep_what_ends_soon import keep
 from dl2_scheduler.live.policies import SlotPolicies
@@ -137,7 +139,7 @@ class SlotDecision:
     Attributes:
         policy: the name of the policy that decided.
         allocation: what is done now, with reasons.
-        wanted: what the policy wanted, before it was limited.
+        wanted: what the policy wanted, before it was limited, and before jobs explored.
         fault: what was wrong with the policy that was asked; "": nothing.
     """
 
@@ -154,12 +156,14 @@ class SlotDecider:
         rule: the rule by which tasks find their node.
         limits: the limits of what may change in a slot.
         history: tells, after a restart, who has waited and who was scaled.
+        explorer: lets jobs explore; None: none does.
     """
 
-    def __init__(self, rule: NodeRule, limits: SlotLimits, history: History):
+    def __init__(self, rule: NodeRule, limits: SlotLimits, history: History, explorer: Explorer | None = None):
         self._rule = rule
         self._limits = limits
         self._history = history
+        self._explorer = explorer
         self._waited: Waited | None = None
         self._scaled: Mapping[JobId, int] | None = None
 
@@ -180,12 +184,17 @@ class SlotDecider:
             policies.policy, policies.fallback, snapshot, self._rule, self._waited, start_seconds
         )
         draft = limit(_with_fault(found, policies), self._limits, self._scaled)
+        if self._explorer is not None and not found.fault:
+            draft = self._explorer.explored(draft, self._keeps_to_limits)
         present = {state.job.id for state in snapshot.jobs}
         self._waited = count_waiting(self._waited, snapshot, draft.allocation)
         self._scaled = {job: last for job, last in self._scaled.items() if job in present}
         self._scaled |= dict.fromkeys(changed_jobs(snapshot, draft.allocation), slot)
         name = policies.fallback_name if found.fault else policies.name
         return SlotDecision(name, draft.allocation, found.draft.allocation, found.fault)
+
+    def _keeps_to_limits(self, draft: SlotDraft) -> bool:
+        return limit(draft, self._limits, self._scaled or {}) is draft
 
 
 def _with_fault(found: CheckedAnswer, policies: SlotPolicies) -> SlotDraft:

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import Cluster, SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
+from dl2_scheduler.live.exploration.explorer import Explorer
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.policies import Policies, SlotPolicies
 from dl2_scheduler.live.slot_decision import SlotDecider, answer
@@ -39,6 +40,7 @@ class SlotLoop:
         now: returns unix seconds.
         settle: returns what can be done of a decision where tasks keep their places; left out: all of it.
         start_seconds: returns how long a job takes to start; left out: not known.
+        explorer: lets jobs explore; None: none does.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class SlotLoop:
         now: Callable[[], float] = time.time,
         settle: Callable[[Allocation], Allocation] = lambda allocation: allocation,
         start_seconds: Callable[[], float] = lambda: 0.0,
+        explorer: Explorer | None = None,
     ):
         self._cluster = cluster
         self._policies = policies
         self._rule = rule
         self._history = history
-        self._decider = SlotDecider(rule, limits, history)
+        self._decider = SlotDecider(rule, limits, history, explorer)
+        self._explorer = explorer
         self._observers = tuple(observers)
         self._now = now
         self._settle = settle
@@ -82,6 +86,8 @@ class SlotLoop:
         decision = self._decider.decide(policies, snapshot, start_seconds)
         self._policies.decided(snapshot.slot, decision.fault)
         allocation = self._settle(decision.allocation)
+        if self._explorer is not None:
+            self._explorer.done(snapshot, allocation)
         self._history.decided(self._now(), decision.policy, snapshot, allocation)
         self._cluster.apply(allocation)
         self._ask_shadow(policies, snapshot, decision.wanted, start_seconds)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, JobOutcome
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.snapshot import Grant, JobId, JobState
+from dl2_scheduler.cluster.snapshot import JobId, JobState
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
 from dl2_scheduler.live.slot_decision import answer
@@ -67,7 +67,8 @@ class Asked:
     Attributes:
         slot: number.
         policy: the policy that decided, by its name.
-        recorded: workers and servers of each job, as they were applied.
+        recorded: workers and servers of each job, as they were decided; where a job ran with others for the slot, to
+            learn its speed, those that it would have had.
         again: as the policy that was asked decides.
     """
 
@@ -105,9 +106,5 @@ def ask_again(
         found = answer(policies[own], slot.snapshot, rule, waited).allocation
         waited = count_waiting(waited, slot.snapshot, slot.allocation)
         ids = [state.job.id for state in slot.snapshot.jobs]
-        recorded, again = ({job: _counts(each.of(job)) for job in ids} for each in (slot.allocation, found))
+        recorded, again = ({job: each.of(job).decided for job in ids} for each in (slot.allocation, found))
         yield Asked(slot.snapshot.slot, slot.policy, recorded, again)
-
-
-def _counts(grant: Grant) -> tuple[int, int]:
-    return grant.workers, grant.servers

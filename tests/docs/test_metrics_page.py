@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from coordinator.core import events as ev
 from coordinator.server.metrics import JobCollector
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus, LiveJobPhase, NodeLoad, TaskLoad
+from dl2_scheduler.live.exploration.budget import ExplorationBudget
 from dl2_scheduler.live.metrics import ClusterMetrics
 from k8s.elastic_operator.job.model import Desired
 from k8s.elastic_operator.job.status import ElasticJobStatus
@@ -49,6 +50,12 @@ class Learning:
     updates, accepted, refused, core_seconds = 4, 1, 1, 9.0
 
 
+class Exploration:
+    """A job has explored."""
+
+    budget = ExplorationBudget(lived=600.0, spent=12.0, jobs=1)
+
+
 def coordinator() -> Collector:
     """Of a job with replicas that has been scaled, so that nothing is left out."""
     world = World(2, 3, replicas=1)
@@ -60,6 +67,7 @@ def coordinator() -> Collector:
 def scheduler() -> Collector:
     metrics = ClusterMetrics(Desk())
     metrics.tell_learning(Learning())
+    metrics.tell_exploration(Exploration())
     return metrics.registry
 
 

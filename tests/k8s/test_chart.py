@@ -76,6 +76,7 @@ def place(schema, path):
         ("scheduler.placement", {"type": "string"}),
         ("scheduler.moveTasks", {"type": "integer", "minimum": 0}),
         ("scheduler.learn", {"type": "boolean"}),
+        ("scheduler.explore", {"type": "string"}),
         ("scheduler.refit", {"type": "boolean"}),
         ("metrics.annotations", {"type": ["object", "null"]}),
         ("namespaces", {"type": "array"}),

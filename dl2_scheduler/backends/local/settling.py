@@ -248,7 +248,7 @@ class _Job:
         """
         grant, counts = self.grant, (len(self.groups[WORKER]), len(self.groups[SERVER]))
         if reason:
-            return Grant(grant.workers, grant.servers, _joined(grant.reason, reason))
+            return replace(grant, reason=_joined(grant.reason, reason))
         if counts == (grant.workers, grant.servers):
             return grant
         what = f"{policy} found no place for its {self.missing[WORKER]} workers and {self.missing[SERVER]} servers"

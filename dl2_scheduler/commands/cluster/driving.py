@@ -1,7 +1,8 @@
 """This module sets up what drives a live cluster of any kind: policies, guard, learner, and people's requests."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +20,11 @@ from dl2_scheduler.cluster.snapshot import Allocation, JobId
 from dl2_scheduler.forecasts.process import ForecastObserver
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
+from dl2_scheduler.learning.live.exploring import ExplorationObserver
 from dl2_scheduler.learning.live.process import Learner, check_learns
 from dl2_scheduler.learning.live.refit import Refitter
 from dl2_scheduler.live.deadline import Bounded
+from dl2_scheduler.live.exploration.explorer import Explorer
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.metrics import ClusterMetrics, exported
 from dl2_scheduler.live.policies import Maker, Policies
@@ -47,6 +50,7 @@ _KNOWS_NO_SPEEDS = (
     "knows no speeds by which a move could be costed: give --placement learnt:RUN or local-search:MODEL, or leave "
     "--move-tasks out"
 )
+_EXPLORED_WHILE_LEARNING, _MOST_EXPLORED = 0.02, 0.5  # parts of a cluster's capacity
 _FITTED_SLOTS = 1000  # whose reports a new policy begins with
 
 
@@ -94,6 +98,7 @@ class Driving:
         most_moves: tasks that the placement policy may move to another node in a slot.
         refit: folder of the model of speeds that is fitted anew now and then; None: none is.
         learn_cores: cores that learning takes its share of; 0: only what nobody else uses.
+        explore: part of the cluster's capacity over time that jobs may run for the sake of learning; 0: none.
     """
 
     policy: str | None
@@ -106,6 +111,7 @@ class Driving:
     most_moves: int = 0
     refit: Path | None = None
     learn_cores: int = 0
+    explore: float = 0.0
 
 
 def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacement | None]:
@@ -175,10 +181,11 @@ def driven(
             raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
         log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
     notes, metrics = Notes(), ClusterMetrics(desk)
+    searching, explorer = _exploring(folder, driving, notes, metrics)
     with ExitStack() as stack:
         observers = [
             stack.enter_context(closing(each))
-            for each in _observers(policies, folder, driving, notes, metrics, tell_forecasts)
+            for each in (*searching, *_observers(policies, folder, driving, notes, metrics, tell_forecasts))
         ]
         stack.enter_context(serving(ClusterService(desk, history, policies, notes), folder))
         if driving.metrics is not None:
@@ -187,8 +194,54 @@ def driven(
         watched = metrics.watching(cluster)
         yield SlotLoop(
             watched, policies, driving.rule, history, driving.limits, observers,
-            settle=settle, start_seconds=StartSeconds(history),
+            settle=settle, start_seconds=StartSeconds(history), explorer=explorer,
         )  # fmt: skip
+
+
+def _exploring(
+    folder: Path, driving: Driving, notes: Notes, metrics: ClusterMetrics
+) -> tuple[Sequence[ClosableObserver], Explorer | None]:
+    """Return what looks for configurations worth trying beside the loop, and what lets jobs explore.
+
+    Args:
+        folder: the folder of the cluster's state.
+        driving: how it is driven.
+        notes: is shown to people.
+        metrics: is shown to Prometheus.
+
+    Raises:
+        BadInput: the budget's counters cannot be used.
+    """
+    if not driving.explore:
+        return (), None
+    observer = ExplorationObserver(folder, driving.rule)
+    explorer = Explorer(driving.explore, folder, lambda: observer.telling, driving.limits.least_slots)
+    notes.exploration = lambda: "; ".join(filter(None, (explorer.summary, observer.trouble)))
+    metrics.tell_exploration(explorer)
+    return (observer,), explorer
+
+
+def explored_part(asked: str | None, learns: bool) -> float:
+    """Return the part of a cluster that `--explore` names.
+
+    Args:
+        asked: in per cent, as 2% or 0.5; None: nobody has said.
+        learns: whether the policy goes on learning.
+
+    Raises:
+        BadInput: it is no such part.
+    """
+    if asked is None:
+        return _EXPLORED_WHILE_LEARNING if learns else 0.0
+    try:
+        part = float(asked.removesuffix("%")) / 100
+    except ValueError:
+        part = math.nan
+    if not 0 <= part <= _MOST_EXPLORED:
+        raise BadInput(
+            f"--explore is {asked}: give the per cent of the cluster, from 0 to {_MOST_EXPLORED:.0%}, as in 2%; 0: none"
+        )
+    return part
 
 
 def _observers(

@@ -14,7 +14,7 @@ policies = group("Show or change which policy decides in a running cluster, and 
 
 @policies.callback(invoke_without_command=True)
 def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = False) -> None:
-    """Show which policy decides and why, and how its shadow, the guard and learning go; `use` changes it."""
+    """Show which policy decides and why, and how its shadow, the guard, learning and exploring go; `use` changes it."""
     if context.invoked_subcommand is not None:
         context.obj = folder  # given before the subcommand, it is meant there too
         return
@@ -33,6 +33,7 @@ def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = F
         "shadow": shadow,
         "guard": found.comparison or "has compared nothing yet: it compares learnt policies, dl2:PATH",
         "learning": found.learning or "off",
+        "exploring": found.exploration,
         "refit": found.refitting,
     }
     for name, value in lines.items():

@@ -23,7 +23,7 @@ from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.template import SLOTS
-from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven, placed_by
+from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven, explored_part, placed_by
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_target import Context, Kube
 from dl2_scheduler.commands.common import Folder, default_folder
@@ -80,6 +80,13 @@ def serve(
     learn_cores: Annotated[
         int, typer.Option(min=0, max=1, help="Cores that learning takes its share of; 0: only what nobody else uses.")
     ] = 0,
+    explore: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Of the cluster, that jobs run as tells most; 0: none. Left out: 2% with --learn, else 0.",
+        ),
+    ] = None,
     kube: Kube = False,
     namespace: Annotated[
         list[str] | None,
@@ -94,8 +101,9 @@ def serve(
     state, length = (folder or default_folder()).absolute(), _slot_seconds(slot)
     placed, model = placed_by(placement, move_tasks), model_to_refit(placement) if refit else None
     driving = Driving(
-        policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model, learn_cores
-    )
+        policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model, learn_cores,
+        explored_part(explore, learn),
+    )  # fmt: skip
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
         _refuse_options_of_this_machine(slots, isolation)
