@@ -3,10 +3,13 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from benchmarks.support.kept import settings_key
@@ -67,6 +70,45 @@ class Run:
         return f"{self.trace}-{self.number}-{self.policy}-{restart}" + (f"-{self.jobs}jobs" if self.jobs else "")
 
 
+class RunningProcesses:
+    """The processes of runs are killed together, and none starts after that."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._running: set[subprocess.Popen[str]] = set()
+        self._killed = False
+
+    @contextmanager
+    def started(self, command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+        """Start a process, and wait for its end.
+
+        Args:
+            command: that it runs, in this project's folder.
+
+        Raises:
+            CannotRun: the others have been killed.
+        """
+        with self._lock:
+            if self._killed:
+                raise CannotRun("the benchmark ends")
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            self._running.add(process)
+        try:
+            with process:
+                yield process
+        finally:
+            self._running.discard(process)
+
+    def kill(self) -> None:
+        """Kill all that run, and start no more."""
+        with self._lock:
+            self._killed = True
+            for process in list(self._running):
+                process.kill()
+
+
 @dataclass(frozen=True)
 class Simulator:
     """A simulator is the folder of its authors, with the interpreter that runs it.
@@ -121,21 +163,26 @@ class Simulator:
         return self.folder / "workloads" / run.trace / f"workload-{run.number}.csv"
 
     def results(self, runs: Sequence[Run], lanes: int) -> dict[Run, Mapping[str, Any]]:
-        """Return what came of each run that ended in time; the others are told of.
+        """Return what came of each run that ended in time; the others are told of. No process outlives the call.
 
         Args:
             runs: to be made, or found among those that were kept.
             lanes: processes at the same time.
         """
+        processes = RunningProcesses()
         with ThreadPoolExecutor(lanes) as pool:
-            found = list(pool.map(self._result, runs))
+            try:
+                found = list(pool.map(partial(self._result, processes), runs))
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                processes.kill()
         return {run: result for run, result in zip(runs, found, strict=True) if result is not None}
 
-    def _result(self, run: Run) -> Mapping[str, Any] | None:
+    def _result(self, processes: RunningProcesses, run: Run) -> Mapping[str, Any] | None:
         path = self.kept / f"{run.name}-{self._key(run)}.json"
         if not path.exists():
             self.kept.mkdir(parents=True, exist_ok=True)
-            trouble = self._play(run, path)
+            trouble = self._play(processes, run, path)
             if trouble is not None:
                 print(f"{run.name}: {trouble}", flush=True)
                 return None
@@ -147,20 +194,20 @@ class Simulator:
         )
         return result
 
-    def _play(self, run: Run, path: Path) -> str | None:
+    def _play(self, processes: RunningProcesses, run: Run, path: Path) -> str | None:
         """Run the simulator, and return what went wrong, if anything."""
         fresh = path.with_suffix(".new")
         command = [str(self._python), "-m", "benchmarks.sia_simulator.play", "--simulator", str(self.folder.resolve())]
         command += ["--workload", str(self.workload(run).resolve()), "--policy", run.policy, "--jobs", str(run.jobs)]
         command += ["--out", str(fresh.resolve())] + ([] if run.restart is None else ["--restart", str(run.restart)])
-        try:
-            ended = subprocess.run(
-                command, cwd=ROOT, env=_environment(), capture_output=True, text=True, timeout=self.seconds, check=False
-            )
-        except subprocess.TimeoutExpired:
-            return f"did not end within {self.seconds:g} s and was killed; allow more by --minutes"
-        if ended.returncode != 0:
-            return "failed: " + " | ".join(ended.stderr.strip().splitlines()[-_LAST_LINES:])
+        with processes.started(command) as process:
+            try:
+                _, errors = process.communicate(timeout=self.seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return f"did not end within {self.seconds:g} s and was killed; allow more by --minutes"
+        if process.returncode != 0:
+            return "failed: " + " | ".join(errors.strip().splitlines()[-_LAST_LINES:])
         fresh.replace(path)
         return None
 

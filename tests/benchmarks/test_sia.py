@@ -4,7 +4,10 @@ import argparse
 import itertools
 import json
 import os
+import signal
+import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -331,6 +334,30 @@ class TestRuns:
         told = capsys.readouterr().out
         assert "philly-1-sia-1s: did not end within 0.2 s and was killed" in told
         assert "philly-1-sia-1s: failed: no such thing" in told
+
+    def test_a_call_that_is_ended_takes_its_runs_along(self, artifact, monkeypatch):
+        """The first run is the end of the program, once the second one runs."""
+        started, popen, play = threading.Event(), subprocess.Popen, Simulator._play
+        processes = []
+
+        def start(*arguments, **more):
+            processes.append(popen(*arguments, **more))
+            started.set()
+            return processes[-1]
+
+        def end_or_play(simulator, running, run, path):
+            if run.policy == "gavel":
+                assert started.wait(60)
+                raise SystemExit("ended")
+            return play(simulator, running, run, path)
+
+        monkeypatch.setattr(subprocess, "Popen", start)
+        monkeypatch.setattr(Simulator, "_play", end_or_play)
+        endless = program(artifact / "python", "import threading; threading.Event().wait()")
+        runs = [Run("philly", 1, policy) for policy in ("gavel", "sia", "length-aware")]
+        with pytest.raises(SystemExit, match="ended"):
+            Simulator(artifact, endless, artifact / "kept", 200.0).results(runs, 2)
+        assert {process.returncode for process in processes} == {-signal.SIGKILL}  # the third may have started, too
 
     def test_results_are_kept_and_lead_to_rows_and_goals(self, artifact, monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(sia, "FOLDER", tmp_path / "bench")
