@@ -51,7 +51,8 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 def _add_counts(add: Callable[..., object]) -> None:
     """Add how many nodes the job has, and how its parameters are divided among servers."""
     add("--workers", type=_count, default=1, help="workers that the job starts with (%(default)s)")
-    add("--servers", type=_count, default=1, help="servers that the job starts with (%(default)s)")
+    servers = "servers that the job starts with; 0: it never has any, its workers all-reduce (%(default)s)"
+    add("--servers", type=_servers, default=1, help=servers)
     copies = "servers that keep a copy of each block: with 1 any server may die and nothing is lost (%(default)s)"
     add("--replicas", type=_replicas, default=CoordinatorSettings.replicas, metavar="0|1", help=copies)
     add("--block-bytes", type=_positive, default=DEFAULT_BLOCK_BYTES, help="bytes of the largest block (%(default)s)")
@@ -111,6 +112,10 @@ def _count(text: str) -> int:
     if value > MOST_NODES:
         raise argparse.ArgumentTypeError(f"must be at most {MOST_NODES}, not {value}")
     return value
+
+
+def _servers(text: str) -> int:
+    return 0 if text == "0" else _count(text)
 
 
 def _replicas(text: str) -> int:

@@ -1,7 +1,7 @@
 """This module has what a training script calls; `elastic_ps` itself hands these functions out."""
 
 from elastic_ps.data.sampler import Sampler, epochs
-from elastic_ps.worker.script.worker_job import current_job
+from elastic_ps.worker.script.worker_job import script_job
 
 __all__ = ["Sampler", "epochs", "init", "is_chief", "num_workers", "rank", "report"]
 
@@ -13,22 +13,22 @@ def init() -> None:
         ConfigurationError: the script was not started by elasticrun.
         CoordinatorLost: the job's coordinator does not answer.
     """
-    current_job()
+    script_job()
 
 
 def rank() -> int:
     """Return this worker's rank, now; it may change at every step."""
-    return current_job().rank
+    return script_job().rank
 
 
 def num_workers() -> int:
     """Return how many workers the job has now; where the script draws its own batches, how many it had at its start."""
-    return current_job().num_workers
+    return script_job().num_workers
 
 
 def is_chief() -> bool:
     """Return True on exactly one worker at any time: the one that evaluates, saves and prints."""
-    return current_job().node.is_chief
+    return script_job().node.is_chief
 
 
 def report(step: int, **metrics: float) -> None:
@@ -41,4 +41,4 @@ def report(step: int, **metrics: float) -> None:
     Raises:
         ConfigurationError: a value is no number.
     """
-    current_job().report(step, metrics)
+    script_job().report(step, metrics)

@@ -130,7 +130,7 @@ def merge(job: DurableJob, declaration: Declaration, replicas: int = 0) -> tuple
         assert job.configuration is not None
         grown = replace(job, model=model)
         servers = len(job.configuration.servers)
-        assignment = extend(sizes(grown), job.configuration.assignment, servers)
+        assignment = extend(sizes(grown), job.configuration.assignment, servers) if servers else ()
         followers = grown_followers(grown, assignment, replicas)
         changes |= {"model": model, "configuration": job.configuration.extended(assignment, followers)}
     optimizers = _optimizers(job.optimizers, declaration, warnings)

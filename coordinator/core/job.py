@@ -168,6 +168,11 @@ class DurableJob:
         return self.phase.ended
 
     @property
+    def all_reduces(self) -> bool:
+        """Return whether the job has no servers: its workers all-reduce. That never changes."""
+        return self.goal.servers == 0
+
+    @property
     def members(self) -> Mapping[NodeId, Member]:
         """The members of the configuration in force, by name."""
         return self.configuration.members if self.configuration else {}

@@ -55,8 +55,11 @@ def passed(state: State, declaration: Declaration) -> bool:
 
 
 def _needs_trial(state: State, declaration: Declaration) -> bool:
-    """Return whether a trial is needed: not where the store has an optimizer, nor of what is no optimizer at all."""
-    if any(state.job.optimizers[declaration.store : declaration.store + 1]):
+    """Return whether a trial is needed: not where the store has an optimizer, nor of what is no optimizer at all.
+
+    Nor where there are no servers: the script's own optimizer makes the updates.
+    """
+    if state.job.all_reduces or any(state.job.optimizers[declaration.store : declaration.store + 1]):
         return False
     try:
         return OptimizerSpec.from_json(declaration.optimizer) is not None

@@ -225,7 +225,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
         now = await self._admit(request, context)
         node = request.caller.node
         try:
-            kept = self._ledger.store(node, request.ledger_sequence, request.ledger)
+            kept = self._ledger.store(request.ledger_of or node, request.ledger_sequence, request.ledger)
             self._steps.store(node, request.steps)
         except JobFolderUnwritable as error:
             self._runtime.fail(error)

@@ -19,6 +19,7 @@ class Purpose(StrEnum):
     DATA_CALLER = "elastic_ps data plane, who connects"
     CONTROL_LISTENER = "elastic_ps control plane, the coordinator"
     CONTROL_CALLER = "elastic_ps control plane, who calls"
+    PROCESS_GROUP = "elastic_ps, where workers that all-reduce meet"
 
 
 def new_nonce() -> bytes:

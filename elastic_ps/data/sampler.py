@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.data_order import CONSISTENCIES, DataSpec, indices, permutation, share
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.worker.script.worker_job import WorkerJob, current_job
+from elastic_ps.worker.script.script_job import ScriptJob
+from elastic_ps.worker.script.worker_job import script_job
 
 _LOOKAHEAD = 4
 
@@ -73,7 +74,7 @@ class Sampler:
         return self.batch_size
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
-        job = current_job()
+        job = script_job()
         if job.spec is not None and replace(job.spec, exchanges=self.spec.exchanges) != self.spec:
             raise ConfigurationError(
                 "a job has one elastic sampler: iterate over the same one in every epoch, and use a plain loop for "
@@ -99,7 +100,7 @@ class Sampler:
                 coming = job.data_position.upcoming(part.place, _LOOKAHEAD)
                 self._lookahead([self._indices(job, epoch, positions) for positions in coming])
 
-    def _rehearsal(self, job: WorkerJob) -> tuple[int, NDArray[np.int64], Any]:
+    def _rehearsal(self, job: ScriptJob) -> tuple[int, NDArray[np.int64], Any]:
         """Return a batch of the usual size, from the epoch's start."""
         job.rehearse(self.spec)
         workers = max(len(job.node.configuration.workers), 1) if self.spec.is_sync else 1
@@ -111,7 +112,7 @@ class Sampler:
     def _batch(self, chosen: NDArray[np.int64]) -> Any:
         return self._load(chosen) if self._load is not None else None
 
-    def _indices(self, job: WorkerJob, epoch: int, positions: range) -> NDArray[np.int64]:
+    def _indices(self, job: ScriptJob, epoch: int, positions: range) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != epoch:
             samples = self.spec.samples
             order = permutation(job.node.seed, epoch, samples) if self._shuffle else np.arange(samples, dtype=np.int64)
@@ -146,7 +147,7 @@ def epochs(count: int) -> Iterator[int]:
     Raises:
         ConfigurationError: the loop's body does not iterate over a Sampler.
     """
-    job = current_job()
+    job = script_job()
     job.epochs = count
     epoch = job.epoch if job.rehearsed else min(job.epoch, max(count - 1, 0))
     while epoch < count:

@@ -17,7 +17,15 @@ from elastic_ps.launch.commands import JobCommands, JoinSettings, NodeCommands, 
 from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
 from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
-from elastic_ps.launch.options import JobOptions, JobSettings, NodeOptions, NodesOptions, ProgramOptions, misplaced
+from elastic_ps.launch.options import (
+    JobOptions,
+    JobSettings,
+    NodeOptions,
+    NodesOptions,
+    ProgramOptions,
+    misplaced,
+    serverless,
+)
 from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.launch.output import MergedStream
 from elastic_ps.system.last_resort import one_sentence
@@ -58,6 +66,7 @@ def elasticrun(
     """
     _refuse_if(
         misplaced(context, node.role)
+        or serverless(context, nodes, node.role)
         or checks.script_problem(program.script, program.module, node.role)
         or checks.modules_problem(nodes.modules)
         or checks.seconds_problem(
@@ -77,7 +86,7 @@ def _join(role: Role, program: ProgramOptions, node: NodeOptions, nodes: NodesOp
         or checks.token_problem(node.token_file)
         or checks.host_problem(nodes.host, listens=role is Role.SERVER)
     )
-    join = JoinSettings(node.coordinator, node.token_file, nodes.host, nodes.wire)
+    join = JoinSettings(node.coordinator, node.token_file, nodes.host, nodes.wire, nodes.mode)
     settings = MemberSettings(role, join, nodes.join_timeout, nodes.grace, node.nonce_prefix)
     return run_member(settings, partial(NodeCommands(program.of_workers(), nodes.modules).node, role, join))
 
@@ -95,6 +104,8 @@ def _train(program: ProgramOptions, job: JobOptions, nodes: NodesOptions) -> int
         or checks.wrap_problem("--wrap-server", job.wrap_server)
     )
     named = replace(job, name=job.name or default_name(program.script), identity=job.identity or new_identity())
+    if nodes.all_reduces:
+        named = replace(named, servers=0)
     settings = JobSettings(script, named, nodes)
     try:
         with sole_saver(job.checkpoint, job.identity):

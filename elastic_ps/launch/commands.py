@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.job_mode import JobMode
 from elastic_ps.launch.options import JobSettings, Script
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportSettings
 
@@ -24,12 +25,14 @@ class JoinSettings:
         token_file: holds the job's secret.
         host: address that peers reach the node at.
         transport: how tensors travel.
+        mode: who updates the parameters.
     """
 
     coordinator: str
     token_file: Path
     host: str
     transport: TransportSettings = DEFAULT_TRANSPORT
+    mode: JobMode = JobMode.PARAMETER_SERVERS
 
 
 class ProcessCommands(Protocol):
@@ -121,4 +124,5 @@ def node_environment(join: JoinSettings, nonce: str, environment: Mapping[str, s
         "ELASTIC_HOST": join.host,
         "ELASTIC_TRANSPORT": join.transport.name,
         "ELASTIC_TCP_SOCKETS": str(join.transport.sockets),
+        "ELASTIC_MODE": join.mode,
     }

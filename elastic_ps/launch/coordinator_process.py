@@ -107,7 +107,7 @@ class CoordinatorProcess:
     def join(self) -> JoinSettings:
         """Return how nodes of this machine find the job."""
         nodes = self._settings.nodes
-        return JoinSettings(f"{nodes.host}:{self._port}", self._folder.token_file, nodes.host, nodes.wire)
+        return JoinSettings(f"{nodes.host}:{self._port}", self._folder.token_file, nodes.host, nodes.wire, nodes.mode)
 
     @property
     def deadline(self) -> float:

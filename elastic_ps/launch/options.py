@@ -6,7 +6,7 @@ and `coordinator.options` declares what it means there.
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 
 from elastic_ps.core.configuration import MOST_NODES, MOST_REPLICAS, Role
 from elastic_ps.core.data_order import MOST_SEED
+from elastic_ps.core.job_mode import JobMode
 from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.transport.choice import TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
@@ -168,6 +169,9 @@ class NodesOptions:
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address that other nodes reach this machine at."), FOR_COORDINATOR
     ] = "127.0.0.1"
+    mode: Annotated[
+        JobMode, typer.Option(help="Who updates the parameters: servers, or each worker by all-reduced gradients.")
+    ] = JobMode.PARAMETER_SERVERS
     transport: Annotated[
         TransportName, typer.Option(help="How tensors travel; auto: shared memory on one host, else TCP.")
     ] = TransportName.AUTO
@@ -184,6 +188,11 @@ class NodesOptions:
     grace: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.0, help="Seconds that processes get to end in order.")
     ] = 30.0
+
+    @property
+    def all_reduces(self) -> bool:
+        """Return whether the job has no servers."""
+        return self.mode is JobMode.ALL_REDUCE
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -228,11 +237,43 @@ def _marked(group: Any) -> Iterator[tuple[str, Any]]:
 _NEEDED = ("coordinator", "token_file")
 
 
+_OF_SERVERS = {
+    "servers": "leave it out",
+    "replicas": "leave it out: every worker has all parameters",
+    "block_bytes": "leave it out: nobody divides the parameters",
+    "migration": "leave it out: no blocks move",
+    "wrap_server": "leave it out",
+    "optimizer_module": "leave it out: the script's own optimizer runs in each worker",
+    "checkpoint_interval": "leave it out: no checkpoints are written yet; save state_dict() in the script",
+    "restore": "leave it out: no checkpoints are read yet; load state_dict() in the script",
+    "checkpoint": "leave it out: no checkpoints are written yet; save state_dict() in the script",
+}
+"""Options that mean nothing to a job without servers, and what to do instead."""
+
+
+def _given(context: typer.Context, names: Iterable[str]) -> set[str]:
+    """Return those of some options that the command line has."""
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def serverless(context: typer.Context, nodes: NodesOptions, role: Role | None) -> str | None:
+    """Return what was given and does not belong to a job without servers; None where all is well."""
+    if not nodes.all_reduces:
+        return None
+    if role is Role.SERVER:
+        return "--role server is for jobs with servers, and one of --mode all-reduce has none: join a worker"
+    wrong = sorted(_given(context, _OF_SERVERS))
+    if not wrong:
+        return None
+    option = f"--{wrong[0].replace('_', '-')}"
+    return f"{option} is for jobs with servers, and one of --mode all-reduce has none: {_OF_SERVERS[wrong[0]]}"
+
+
 def misplaced(context: typer.Context, role: Role | None) -> str | None:
     """Return what was given and does not belong, or is missing, with or without --role; None where all is well."""
     of_a_job, of_a_node = ({field.name for field in fields(group)} for group in (JobOptions, NodeOptions))
-    sources = {name: context.get_parameter_source(name) for name in of_a_job | of_a_node}
-    given = {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+    given = _given(context, of_a_job | of_a_node)
     wrong = sorted(given & (of_a_node if role is None else of_a_job))
     if wrong:
         option = f"--{wrong[0].replace('_', '-')}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.job_mode import JobMode
 from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
@@ -29,6 +30,7 @@ class NodeSettings:
         cpu_share: cores that a worker keeps to by resting between steps; 0: it does not.
         machine: name of the machine that it runs on; "": all nodes at `host` are on one.
         modules: that a server may load update rules from.
+        mode: of the job.
     """
 
     coordinator: str
@@ -39,6 +41,7 @@ class NodeSettings:
     cpu_share: float = 0.0
     machine: str = ""
     modules: tuple[ModuleFile, ...] = ()
+    mode: JobMode = JobMode.PARAMETER_SERVERS
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] = os.environ) -> "NodeSettings":
@@ -63,12 +66,21 @@ class NodeSettings:
             _transport(environment),
             _cpu_share(environment),
             environment.get(MACHINE, ""),
+            mode=mode_of(environment),
         )
 
 
 def is_node(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether this process was started as a node of a job."""
     return "ELASTIC_COORDINATOR" in environment
+
+
+def mode_of(environment: Mapping[str, str] = os.environ) -> JobMode:
+    """Return the mode of the job that a process was started for; without a job that with servers."""
+    name = environment.get("ELASTIC_MODE") or JobMode.PARAMETER_SERVERS
+    if name not in list(JobMode):
+        raise ConfigurationError(f"ELASTIC_MODE is {name}: give one of {', '.join(JobMode)}")
+    return JobMode(name)
 
 
 def _cpu_share(environment: Mapping[str, str]) -> float:

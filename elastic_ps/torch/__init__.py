@@ -16,6 +16,7 @@ from elastic_ps.core.script_hints import (
     give_hints,
 )
 from elastic_ps.script import is_chief, num_workers, rank
+from elastic_ps.torch.allreduce import mode
 from elastic_ps.torch.data import DataLoader
 from elastic_ps.torch.loading import load
 from elastic_ps.torch.optimizer import Optimizer
@@ -33,3 +34,5 @@ give_hints(
         NAME_NO_CONSISTENCY: "In PyTorch: an elastic.Optimizer opens one",
     }
 )
+
+mode.offer()

@@ -15,7 +15,7 @@ from torch.utils.data import default_collate
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.torch.sampler import Indices, Sampler
-from elastic_ps.worker.script.worker_job import current_job
+from elastic_ps.worker.script.worker_job import script_job
 
 Collate = Callable[[list[Any]], Any]
 
@@ -130,7 +130,7 @@ class _Processes:
 
     def start(self, indices: Indices) -> "Future[Any]":
         """Begin to load a batch; what is drawn at random follows from the job's seed, the epoch and the samples."""
-        job = current_job()
+        job = script_job()
         seed = zlib.crc32(indices.tobytes(), zlib.crc32(f"{job.node.seed} {job.epoch}".encode()))
         return self._pool.submit(_load, indices, seed)
 

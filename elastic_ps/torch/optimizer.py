@@ -2,16 +2,16 @@
 
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.gradient_norm import SKIPPED
-from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.torch import rules
 from elastic_ps.torch.arrays import ModelArray, TorchArray
 from elastic_ps.torch.early_gradients import EarlyGradients
@@ -19,8 +19,9 @@ from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import parameter_keys, statistics, tensors_of
 from elastic_ps.torch.schedules import Schedules
 from elastic_ps.torch.states import from_torch, to_torch
-from elastic_ps.worker.script.api import KeyStore
-from elastic_ps.worker.script.worker_job import WorkerJob, current_job
+from elastic_ps.worker.script.api import Array
+from elastic_ps.worker.script.script_job import ScriptJob
+from elastic_ps.worker.script.worker_job import current_job, script_job
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,37 @@ _made: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 def optimizers() -> list["Optimizer"]:
     """Return those that this process has made, the oldest first."""
     return sorted(_made, key=lambda optimizer: optimizer.number)
+
+
+class OptimizerStore(Protocol):
+    """An `OptimizerStore` is what an `Optimizer` needs of a `KeyStore`, which has the docstrings."""
+
+    def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
+        """See `KeyStore.broadcast`."""
+
+    def set_auxiliary(self, keys: Collection[str]) -> None:
+        """See `KeyStore.set_auxiliary`."""
+
+    def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
+        """See `KeyStore.set_optimizer`."""
+
+    def pushpull(
+        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
+    ) -> None:
+        """See `KeyStore.pushpull`."""
+
+    def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
+        """See `KeyStore.push_early`."""
+
+    @property
+    def factor(self) -> float:
+        """See `KeyStore.factor`."""
+
+    def optimizer_states(self) -> dict[str, dict[str, Any]] | None:
+        """See `KeyStore.optimizer_states`."""
+
+    def load_optimizer_states(self, states: dict[str, dict[str, Any]]) -> None:
+        """See `KeyStore.load_optimizer_states`."""
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -62,6 +94,20 @@ class Optimizer(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
     """PyTorch's GradScaler then calls `step` in every case, with `found_inf` and `grad_scale` set."""
 
+    without_servers: "type[Optimizer] | None" = None
+    """The class of optimizers in this process where its job has no servers; None: it has some."""
+
+    def __new__(
+        cls,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        overlap: bool = False,
+        max_norm: float | None = None,
+    ) -> "Optimizer":
+        """Make an optimizer of the kind that the job of this process needs."""
+        return super().__new__(cls.without_servers or cls)
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -73,7 +119,7 @@ class Optimizer(torch.optim.Optimizer):
         _check_arguments(model, optimizer)
         if max_norm is not None and not 0 < max_norm < float("inf"):
             raise ConfigurationError(f"elastic.Optimizer(max_norm={max_norm}): give a number above 0")
-        self._store: KeyStore | None = None
+        self._store: OptimizerStore | None = None
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self.wrapped = optimizer
         self.number = next(_numbers)
@@ -84,7 +130,7 @@ class Optimizer(torch.optim.Optimizer):
         self._model = model
         self._share_groups()
         self._keys = parameter_keys(model, optimizer)
-        self._spec = rules.translate(optimizer, self._keys)
+        self._spec = self._translate()
         self._arrays: dict[str, ModelArray] = {}  # all that the store holds
         self._before: dict[str, torch.Tensor] = {}  # buffers as they were before the rehearsal
         self._early = EarlyGradients(self._send_early) if overlap else None
@@ -121,7 +167,7 @@ class Optimizer(torch.optim.Optimizer):
         if not pushed:
             raise ConfigurationError("optimizer.step() without a gradient: call loss.backward() before it")
         assert self._store is not None
-        if current_job().staging.rehearsing:
+        if script_job().staging.rehearsing:
             self._store.set_auxiliary(self._auxiliary())
         gradients = [[TorchArray(gradient)] for gradient in pushed.values()]
         self._store.pushpull(list(pushed), gradients, [[self._arrays[key]] for key in pushed])
@@ -135,11 +181,11 @@ class Optimizer(torch.optim.Optimizer):
         """Tell the job the model's tensors, once: in the rehearsal, before the model has seen a batch."""
         if self._store is not None:
             return
-        job = current_job()
+        job = script_job()
         _check_place(job)
         if self._early is not None and len(optimizers()) > 1:
             raise ConfigurationError("overlap=True is for a script with one elastic.Optimizer; leave it out")
-        self._store = job.open_store()
+        self._store = self._open_store(job)
         for warning in self._store.set_optimizer(self._spec, self._hyper):
             log.warning("%s", warning)
         self._arrays = dict(tensors_of(self._model, self._of_others()))
@@ -188,11 +234,21 @@ class Optimizer(torch.optim.Optimizer):
             )
         super().add_param_group(param_group)
 
+    # ---- what a job without servers does otherwise (`allreduce.optimizer`) -----------------------------------------
+
+    def _translate(self) -> OptimizerSpec:
+        """Return what the job is told of the optimizer."""
+        return rules.translate(self.wrapped, self._keys)
+
+    def _open_store(self, job: ScriptJob) -> OptimizerStore:
+        """Open what takes the gradients."""
+        return current_job().open_store()
+
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _send_early(self, parameters: Sequence[torch.Tensor]) -> bool:
         """Send gradients while the backward pass goes on."""
-        job = current_job()
+        job = script_job()
         if self._store is None or job.staging.rehearsing or job.place is None:
             return False
         self._share_groups()
@@ -206,7 +262,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._begun:
             return
         self._begun = True
-        job = current_job()
+        job = script_job()
         self.wrapped._opt_called = True  # type: ignore[attr-defined]  # a scheduler of it asks whether it was
         if job.staging.rehearsing:
             self._schedules.rehearse()
@@ -264,7 +320,7 @@ def _check_arguments(model: object, optimizer: object) -> None:
         raise ConfigurationError("elastic.Optimizer: its optimizer is an elastic.Optimizer already")
 
 
-def _check_place(job: WorkerJob) -> None:
+def _check_place(job: ScriptJob) -> None:
     """Refuse an optimizer that comes before or after the rehearsal."""
     if job.spec is None:
         raise ConfigurationError(

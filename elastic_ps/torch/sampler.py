@@ -11,7 +11,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.data.sampler import Sampler as ElasticOrder
 from elastic_ps.torch.optimizer import optimizers
-from elastic_ps.worker.script.worker_job import current_job
+from elastic_ps.worker.script.worker_job import script_job
 
 Indices = NDArray[np.int64]
 
@@ -77,7 +77,7 @@ class Sampler:
 
     def __iter__(self) -> Iterator[Any]:
         name = type(self).__name__
-        if current_job().epochs is None:
+        if script_job().epochs is None:
             raise ConfigurationError(
                 f"the loop over an elastic.{name} is outside of `for epoch in elastic.epochs(n)`: a worker that "
                 "joins would not know in which epoch the job is"
@@ -100,7 +100,7 @@ class Sampler:
         """Return `take`, which in the rehearsal has the optimizers tell the job of their models first."""
 
         def taken(indices: Indices) -> Any:
-            if current_job().staging.rehearsing:
+            if script_job().staging.rehearsing:
                 for optimizer in optimizers():
                     optimizer.define()
             return take(indices)

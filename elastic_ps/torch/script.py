@@ -8,7 +8,7 @@ import torch
 
 from elastic_ps import script
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.worker.script.worker_job import current_job
+from elastic_ps.worker.script.worker_job import script_job
 
 
 def epochs(count: int) -> Iterator[int]:
@@ -23,7 +23,7 @@ def epochs(count: int) -> Iterator[int]:
             "a process that loads data has begun to train: processes of num_workers import the script, so put what it "
             'does in a function that is called under `if __name__ == "__main__":`'
         )
-    seeders = current_job().seeders
+    seeders = script_job().seeders
     if _seed not in seeders:
         seeders.append(_seed)
     return script.epochs(count)
@@ -42,7 +42,7 @@ def report(**metrics: Any) -> None:
     Raises:
         ConfigurationError: a value is no number.
     """
-    job = current_job()
+    job = script_job()
     number = 0
     if job.spec is not None:
         here = job.place

@@ -46,7 +46,7 @@ class PlayedProcesses(PlayedCoordinator):
         return node
 
     def register(self, node: PlayedNode) -> None:
-        port = 1 if node.role is Role.SERVER else 0
+        port = 1 if node.role is Role.SERVER or self.first.all_reduces else 0  # peers connect to it
         reply = self.ask(ev.Joined, node.role, "127.0.0.1", port, 1, node.nonce, modules=node.modules)
         if isinstance(reply, ef.Refuse):
             node.exited = None if reply.why is ef.Why.AGAIN else 1

@@ -122,14 +122,23 @@ def run(
         arguments: of the script.
         name: of the job.
         workers: at the start.
-        servers: at the start.
+        servers: at the start; 0: none, as an option says.
         options: further ones of elasticrun.
         wrap: command that elasticrun's own follows.
         launcher: module whose `main` is run.
         watched: further arguments of `Job`.
     """
     elasticrun = [*wrap, sys.executable, "-c", f"from {launcher} import main; main()"]
-    asked = ["--workers", str(workers), "--servers", str(servers), "--name", name, "--seed", str(SEED), *options]
+    asked = [
+        "--workers",
+        str(workers),
+        *(["--servers", str(servers)] if servers else []),
+        "--name",
+        name,
+        "--seed",
+        str(SEED),
+        *options,
+    ]
     command = [*elasticrun, *asked, str(script), *map(str, arguments)]
     log = tmp_path / f"{name}.log"
     with log.open("wb") as output:

@@ -21,7 +21,7 @@ PATIENT = ("--join-timeout", str(STARTS))
 
 
 def scale(job, workers, servers):
-    job.client.scale(workers, servers)
+    job.client.scale(workers, servers or None)
     job.until(lambda status: jobs.counts(status) == (workers, servers), f"{workers} workers, {servers} servers", STARTS)
     train_on(job)
 
@@ -95,6 +95,37 @@ def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch, bound):
         job.until(lambda status: status.phase == "running" and status.version > saved, "training after it", STARTS)
         assert job.status().term >= term
         epochs, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
+    check_trained_by_one(script, epochs, weights, bound)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_script_without_servers_is_trained_as_by_one_process(tmp_path, monkeypatch):
+    """Workers join, the chief dies and another takes its place, and the job shrinks to one worker."""
+    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
+    import torch_regression as script
+
+    def written():
+        with np.load(tmp_path / "weights.npz") as found:
+            return int(found["epochs"]), dict(found)
+
+    options = ("--mode", "all-reduce", *PATIENT)
+    with jobs.run(
+        tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, workers=1, servers=0, options=options
+    ) as job:
+        job.until(lambda status: status.version > 10, "training", STARTS)
+        scale(job, 2, 0)
+        job.kill("w0")
+        job.until(lambda status: "w0" not in jobs.member_ids(status, 1), "the configuration without the chief", STARTS)
+        job.until(lambda status: jobs.counts(status) == (2, 0), "another worker in its place", STARTS)
+        train_on(job)
+        scale(job, 1, 0)
+        epochs, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
+    check_trained_by_one(script, epochs, weights)
+
+
+def check_trained_by_one(script, epochs, weights, bound=None):
+    """Compare weights with those that one process of plain PyTorch trains."""
     expected = script.network()
     optimizer = script.optimizer_of(expected)
     schedule = script.schedule_of(optimizer)

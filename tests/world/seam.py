@@ -36,7 +36,7 @@ from elastic_ps.server.copying import shadows
 from elastic_ps.system import storage, strangers
 from elastic_ps.transport import choice, send_queue, shared_memory
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.worker.script import process_ending, worker_job
+from elastic_ps.worker.script import process_ending, script_job
 from tests.world import clocks, loop, threads
 from tests.world.memory import Memory
 from tests.world.threads import here
@@ -190,9 +190,9 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     yield elastic_ps.server.__main__, "signal", own_signals
     yield process_ending, "signal", own_signals
     yield process_ending, "sys", streams
-    yield worker_job, "ScriptEnding", _Ending
-    yield worker_job, "atexit", SimpleNamespace(register=lambda act: _process().leaving.append(act))
-    yield sampler, "current_job", _job
+    yield script_job, "ScriptEnding", _Ending
+    yield script_job, "atexit", SimpleNamespace(register=lambda act: _process().leaving.append(act))
+    yield sampler, "script_job", _job
     yield choice, "TRANSPORTS", dict.fromkeys(choice.TransportName, world.make_transport)
     yield strangers.CountedLog.__init__, "__defaults__", (clocks.time.monotonic,)
     for module in children, coordinator_process:

@@ -24,11 +24,16 @@ SAVE_SECONDS = 1800.0
 """Seconds that servers have to write their blocks. Then the job goes on without the checkpoint."""
 
 
+NO_CHECKPOINTS = "a job without servers has no checkpoints yet: save and load state_dict() in the script"
+
+
 def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
     """Begin a checkpoint for an operator, or have the operator wait for the one that is being written."""
     root = (event.url or context.state.settings.checkpoint).rstrip("/")
     saving = context.state.saving
-    if not root:
+    if context.job.all_reduces:
+        context.refuse(event.to, NO_CHECKPOINTS)
+    elif not root:
         context.refuse(event.to, "the job has no folder for checkpoints: give one (`elasticctl checkpoint --url URL`)")
     elif context.job.phase is not JobPhase.RUNNING or not context.job.model.blocks:
         context.refuse(

@@ -8,7 +8,7 @@ from coordinator.core.checkpoints.ending import collapse, end
 from coordinator.core.directives import has_handed_over
 from coordinator.core.effects import Why
 from coordinator.core.events import Exited, Joined, LeaveAsked, Listening, Reported
-from coordinator.core.job import JobPhase, RegisteredNode, StopOrder
+from coordinator.core.job import DurableJob, JobPhase, RegisteredNode, StopOrder
 from coordinator.core.nodes.removals import is_member, owes_copies
 from coordinator.core.operator_requests import drain
 from coordinator.core.plans.cancelling import cancel
@@ -61,6 +61,8 @@ def on_joined(context: StepContext, event: Joined) -> None:
 
 def _unwelcome(context: StepContext, event: Joined) -> str:
     job = context.job
+    if why := _of_another_mode(job, event):
+        return why
     if event.role is Role.WORKER and job.configuration is not None:
         if why := static_reason(job):
             return f"workers cannot join this job: {why}"
@@ -72,6 +74,19 @@ def _unwelcome(context: StepContext, event: Joined) -> str:
             f"{changed[0].path} is not what this job's servers have loaded as module {changed[0].name}: "
             "put it back as it was, or start the job again"
         )
+    return ""
+
+
+def _of_another_mode(job: DurableJob, event: Joined) -> str:
+    """Return why a node cannot be of this job as it is made for the other mode; "": it is not.
+
+    A worker that its peers can reach all-reduces with them; one of a job with servers only connects.
+    """
+    if job.all_reduces and event.role is Role.SERVER:
+        return "this job has no servers, and gets none: its workers all-reduce"
+    if event.role is Role.WORKER and bool(event.port) is not job.all_reduces:
+        mode = "--mode all-reduce" if job.all_reduces else "the mode that has servers, without --mode"
+        return f"this worker is of another mode than the job: start it with {mode}"
     return ""
 
 

@@ -96,7 +96,9 @@ def _settle_for_less(context: StepContext, joiners: list[NodeId], missing: tuple
     job, settings = context.job, context.state.settings
     present = {role: sum(job.nodes[name].role is role for name in joiners) for role in Role}
     timeout = f"not registered within {settings.join_timeout:g} s: {', '.join(missing)}"
-    if context.plan.kind is PlanKind.START and not all(present.values()):
+    if context.plan.kind is PlanKind.START and not all(
+        count or not job.goal.count(role) for role, count in present.items()
+    ):
         context.replan(deadline=context.now + settings.join_timeout)
         context.durable(reason=timeout)
         context.log(f"the job cannot start: {timeout}", warning=True)

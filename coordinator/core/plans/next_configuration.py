@@ -85,7 +85,9 @@ def refusal(job: DurableJob, goal: ScaleGoal) -> str:
     Besides counts and blocks: data that the script draws by itself allows no other workers, and optimizers that live in
     the workers could not reach a worker that joins.
     """
-    for role in Role:
+    if job.all_reduces and goal.servers:
+        return "this job has no servers, and gets none: its workers all-reduce (--mode all-reduce). Scale its workers"
+    for role in (Role.WORKER,) if job.all_reduces else tuple(Role):
         if goal.count(role) < 1:
             return f"a job needs at least 1 {role}, not {goal.count(role)}; `elasticctl stop` ends a job"
     asked = change(job, goal)
@@ -146,7 +148,7 @@ def target(
         return replace(same, followers=filled(job, old)) if replicas else same
     index = {member.id: place for place, member in enumerate(servers)}
     owners = [index.get(old.primary(block)) for block in range(blocks)] if old else [None] * blocks
-    assignment = best_fit(sizes(job), owners, len(servers)) if blocks else ()
+    assignment = best_fit(sizes(job), owners, len(servers)) if blocks and servers else ()
     if not replicas:
         return Configuration(number, workers, servers, assignment)
     before = [index.get(old.follower(block) or "") for block in range(blocks)] if old else [None] * blocks

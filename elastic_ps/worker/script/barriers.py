@@ -3,7 +3,7 @@
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec, share
 from elastic_ps.worker.script.data_position import StepPart
-from elastic_ps.worker.wire.worker_node import WorkerNode
+from elastic_ps.worker.wire.member_state import MemberState
 
 
 class Barriers:
@@ -17,7 +17,7 @@ class Barriers:
         node: this worker.
     """
 
-    def __init__(self, node: WorkerNode):
+    def __init__(self, node: MemberState):
         self._node = node
         self._place = 0  # before the first step, and of a script that draws its own batches
         self._number = 0
@@ -52,7 +52,7 @@ class Barriers:
         """Wait until every worker that shares the step, or else every one of the job, is here.
 
         Raises:
-            JobEnded: see `WorkerState.wait`.
+            JobEnded: see `MemberState.wait`.
             ConfigurationError: another worker waits for this one's push.
         """
         number, self._number = self._number, self._number + 1

@@ -11,8 +11,8 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.data_order import DataSpec, Place, Slice, place, share
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_hints import NAME_NO_CONSISTENCY
+from elastic_ps.worker.wire.member_state import MemberState
 from elastic_ps.worker.wire.push_exchange import roster
-from elastic_ps.worker.wire.worker_node import WorkerNode
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class DataPosition(Protocol):
         """Return the next step, or the one under way where exchanges of it lack; None: `epoch` is over.
 
         Raises:
-            JobEnded: see `WorkerState.wait`.
+            JobEnded: see `MemberState.wait`.
         """
 
     def upcoming(self, after: Place, count: int) -> list[range]:
         """Return the positions of the epoch that will probably come next, of at most `count` steps."""
 
 
-def position_of(node: WorkerNode, spec: DataSpec) -> DataPosition:
+def position_of(node: MemberState, spec: DataSpec) -> DataPosition:
     """Return the data position of a worker of an elastic job."""
     return ClockedPosition(node, spec) if spec.is_sync else DrawnPosition(node, spec)
 
@@ -86,7 +86,7 @@ class ClockedPosition:
         spec: the job's data.
     """
 
-    def __init__(self, node: WorkerNode, spec: DataSpec):
+    def __init__(self, node: MemberState, spec: DataSpec):
         self.spec = spec
         self._node = node
 
@@ -135,7 +135,7 @@ class DrawnPosition:
         spec: the job's data.
     """
 
-    def __init__(self, node: WorkerNode, spec: DataSpec):
+    def __init__(self, node: MemberState, spec: DataSpec):
         self.spec = spec
         self._node = node
         self._draws = 0

@@ -1,9 +1,8 @@
 """A `WorkerJob` is a worker's part in its job: the stores of the script, its steps, and its place in the data."""
 
-import atexit
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +11,18 @@ from numpy.typing import NDArray
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.data_order import DataSpec, Place
-from elastic_ps.core.errors import ConfigurationError, JobEnded
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.job_mode import JobMode
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH
-from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.worker.script.barriers import Barriers
-from elastic_ps.worker.script.data_position import DataPosition, StepPart, agree, position_of
+from elastic_ps.worker.script.data_position import StepPart, agree, position_of
 from elastic_ps.worker.script.key_store import WorkerKeyStore
-from elastic_ps.worker.script.process_ending import ScriptEnding, drain_on_sigterm, exits
-from elastic_ps.worker.script.staging import Key, Staging
+from elastic_ps.worker.script.process_ending import exits
+from elastic_ps.worker.script.script_job import ScriptJob
+from elastic_ps.worker.script.staging import Key
 from elastic_ps.worker.script.step import Step
 from elastic_ps.worker.script.step_buffer import StepBuffer
 from elastic_ps.worker.wire.core_share import CoreShare
@@ -33,32 +33,21 @@ from protos import elastic_pb2 as pb
 log = logging.getLogger(__name__)
 
 
-class WorkerJob:
-    """A `WorkerJob` joins the job, opens kvstores and takes the script through its steps.
-
-    All methods are called from the script's thread.
+class WorkerJob(ScriptJob):
+    """A `WorkerJob` joins a job with servers, opens kvstores and takes the script through its steps.
 
     Args:
         settings: where the job is.
 
     Attributes:
-        spec: of the elastic sampler; None while the script draws its own batches.
-        data_position: the worker's, in an elastic job.
-        epochs: of the whole job; None: the script has not said.
-        rehearsed: the rehearsal is over.
-        exchange: the open one.
-        seeders: called with a seed of each step's own.
+        buffer: collects the gradients of the open exchange.
     """
+
+    node: WorkerNode
 
     def __init__(self, settings: NodeSettings):
         transport = settings.transport.make(settings.token)
-        self.node = WorkerNode(Session(settings, Role.WORKER), transport)
-        self.staging = Staging()
-        self.spec: DataSpec | None = None
-        self.data_position: DataPosition | None = None
-        self.epochs: int | None = None
-        self.rehearsed = False
-        self.seeders: list[Callable[[int], None]] = []
+        super().__init__(WorkerNode(Session(settings, Role.WORKER), transport))
         self._step = Step(self.node, CoreShare(settings.cpu_share))
         self._barriers = Barriers(self.node)
         self._stores: list[WorkerKeyStore] = []
@@ -71,11 +60,7 @@ class WorkerJob:
         with exits():
             self.node.start()
             enter(self.node)
-        ending = ScriptEnding()
-        atexit.register(lambda: self.leave(finished=not ending.failed))
-        drain_on_sigterm(
-            lambda: leave_or_save(self.node.session), lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED))
-        )
+        self.leave_at_exit()
 
     def open_store(self, consistency: str | None = None) -> WorkerKeyStore:
         """Open the script's next key store.
@@ -99,39 +84,9 @@ class WorkerJob:
         return self.spec.consistency if self.spec is not None else self._named or "sync"
 
     @property
-    def is_sync(self) -> bool:
-        """Return whether all workers share each step."""
-        return self.consistency == "sync"
-
-    @property
-    def epoch(self) -> int:
-        """The job's present epoch, as far as this worker knows."""
-        if self.data_position is None and self.node.data is not None and self.node.data.elastic:
-            self.data_position = position_of(self.node, self.node.data)
-        with exits():
-            return self.data_position.epoch if self.data_position else 0
-
-    @property
     def place(self) -> Place | None:
         """Where the step under way stands in the data; None: there is none, or the script draws its own batches."""
         return self._step.part.place if self._step.part else None
-
-    @property
-    def rank(self) -> int:
-        """This worker's rank; 0 for a shadow that rehearses."""
-        return self.node.configuration.ranks.get(self.node.session.node, 0)
-
-    @property
-    def num_workers(self) -> int:
-        """Among how many workers the data is divided: those in force; static data is divided once, at the start."""
-        elastic = self.spec is not None or (self.node.data is not None and self.node.data.elastic)
-        return len(self.node.configuration.workers) if elastic else self.node.founders
-
-    def report(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Take over metrics of a step."""
-        values = {name: _number(name, value) for name, value in metrics.items()}
-        if not self.staging.rehearsing:
-            self.node.progress.metrics(step, values)
 
     def leave(self, finished: bool) -> None:
         """Tell the job that this worker has finished (or goes away), once; what a finished script pushed goes first."""
@@ -284,15 +239,14 @@ class WorkerJob:
             store.write_parameters()
 
 
-def _number(name: str, value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"report: {name} = {value!r} is no number; give one, as in loss=0.31") from error
-
-
-_current: WorkerJob | None = None
+_current: ScriptJob | None = None
 _asked = False
+_makers: dict[JobMode, Callable[[NodeSettings], ScriptJob]] = {JobMode.PARAMETER_SERVERS: WorkerJob}
+
+
+def offer_mode(mode: JobMode, make: Callable[[NodeSettings], ScriptJob]) -> None:
+    """Let an adapter run jobs of a mode that needs its framework: `make` makes this worker's part of one."""
+    _makers[mode] = make
 
 
 def has_asked_to_join() -> bool:
@@ -300,16 +254,34 @@ def has_asked_to_join() -> bool:
     return _asked
 
 
-def current_job() -> WorkerJob:
-    """Return the job of this process, joined at the first call.
+def script_job() -> ScriptJob:
+    """Return the job of this process, of whatever mode, joined at the first call.
 
     Raises:
-        ConfigurationError: the process was not started as part of a job.
+        ConfigurationError: the process was not started as part of a job, or of one that its script cannot take part in.
     """
     global _current, _asked  # one process is one worker
     if _current is None:
+        settings = NodeSettings.from_environment()
+        if settings.mode not in _makers:
+            raise ConfigurationError(
+                f"a job of --mode {settings.mode} trains with elastic.Optimizer of elastic_ps.torch; start this script "
+                "without --mode, with servers"
+            )
         _asked = True
-        job = WorkerJob(NodeSettings.from_environment())
+        job = _makers[settings.mode](settings)
         job.start()
         _current = job
     return _current
+
+
+def current_job() -> WorkerJob:
+    """Return the job of this process, which has servers, joined at the first call.
+
+    Raises:
+        ConfigurationError: the process was not started as part of a job, or its job has no servers.
+    """
+    job = script_job()
+    if not isinstance(job, WorkerJob):
+        raise ConfigurationError("key stores need servers: start this script without --mode all-reduce")
+    return job

@@ -23,7 +23,6 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.send_queue import Link
 from elastic_ps.worker.wire.configuration_switch import Membership
 from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
-from elastic_ps.worker.wire.progress import WorkerProgress
 from elastic_ps.worker.wire.server_connections import ServerConnections
 from elastic_ps.worker.wire.worker_state import WorkerState
 from protos import elastic_pb2 as pb
@@ -45,8 +44,6 @@ class WorkerNode(WorkerState):
     def __init__(self, session: Session, transport: Transport):
         super().__init__(session, ServerConnections(transport, self))
         self.membership = Membership(self)
-        self.progress = WorkerProgress()
-        self.seed = 0
         self._copied = 0  # bytes of values that have come while none were installed
 
     # ---- for the script's thread -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.launch import cli
 from elastic_ps.launch.checkpoint_lock import sole_saver
-from elastic_ps.launch.commands import JobCommands, JoinSettings
+from elastic_ps.launch.commands import JobCommands, JoinSettings, node_environment
 from elastic_ps.launch.member_agent import MemberSettings
 from elastic_ps.launch.options import JobOptions, JobSettings, MigrationMode, NodesOptions, Script
 from elastic_ps.launch.outcome import LauncherOutcome
@@ -156,6 +156,17 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken[1:] == [MemberSettings(Role.WORKER, join, nonce_prefix="pod-1")]
 
 
+def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
+    assert invoke(*["--mode", "all-reduce", "--workers", "2", "train.py"]) == (3, "")
+    ((settings, commands),) = jobs
+    assert settings.job.servers == 0
+    line = commands.coordinator(Path("f"), Path("t"), 0)
+    assert line[line.index("--servers") + 1] == "0"
+    assert options.parser(None).parse_args(line[3:]).servers == 0
+    join = JoinSettings("h:1", Path("token"), "h", mode=settings.nodes.mode)
+    assert node_environment(join, "n", {})["ELASTIC_MODE"] == "all-reduce"
+
+
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
@@ -209,6 +220,15 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--role worker --coordinator h:1 --token-file token", "name the training script"),
         ("--role worker --coordinator h --token-file token train.py", "give HOST:PORT"),
         ("--role server --coordinator h:1 --token-file token train.py", "a server runs no script"),
+        (
+            "--mode all-reduce --servers 1 train.py",
+            "--servers is for jobs with servers, and one of --mode all-reduce has",
+        ),
+        ("--mode all-reduce --replicas 1 train.py", "--replicas is for jobs with servers"),
+        ("--mode all-reduce --restore x train.py", "load state_dict() in the script"),
+        ("--mode all-reduce --checkpoint-interval 9 train.py", "save state_dict() in the script"),
+        ("--mode ring train.py", "--mode"),
+        ("--mode all-reduce --role server --coordinator h:1 --token-file token", "one of --mode all-reduce has none"),
         ("--role cook --coordinator h:1 --token-file token", "--role"),
     ],
 )

@@ -28,7 +28,9 @@ def world():
 def joined(world, *modules, role=Role.SERVER):
     """What a process that finds these on the disk is answered."""
     world.spawned += 1
-    return world.ask(ev.Joined, role, "127.0.0.1", 1, 1, f"nonce-{world.spawned}", modules=modules)
+    return world.ask(
+        ev.Joined, role, "127.0.0.1", int(role is Role.SERVER), 1, f"nonce-{world.spawned}", modules=modules
+    )
 
 
 def test_a_server_that_would_load_other_code_is_refused(world):

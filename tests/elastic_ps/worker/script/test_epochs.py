@@ -31,7 +31,7 @@ class LateJob:
 def test_who_joins_at_the_end_trains_no_epoch_beyond_it(monkeypatch):
     """Found by the simulated world: the weights had one epoch too many."""
     job = LateJob()
-    monkeypatch.setattr("elastic_ps.data.sampler.current_job", lambda: job)
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
     sampler = Sampler(16, 8)
     assert [step for _ in epochs(5) for step, _, _ in sampler] == [0], "its rehearsal"
     assert job.begun == []
@@ -40,7 +40,7 @@ def test_who_joins_at_the_end_trains_no_epoch_beyond_it(monkeypatch):
 def test_who_comes_after_the_end_has_the_jobs_parameters_by_its_rehearsal(monkeypatch):
     """Found by the simulated world: the script ended with the parameters that it had begun with."""
     job = LateJob(epoch=5)
-    monkeypatch.setattr("elastic_ps.data.sampler.current_job", lambda: job)
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
     sampler = Sampler(16, 8)
     assert [(epoch, step) for epoch in epochs(5) for step, _, _ in sampler] == [(4, 0)], "its rehearsal"
     assert job.rehearsed

@@ -1,0 +1,204 @@
+"""A `WorkerGroup` is the members of one configuration as a process group of torch.distributed, by gloo."""
+
+import datetime
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from elastic_ps.control.token_proof import Purpose, proof
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId
+
+log = logging.getLogger(__name__)
+
+_untyped: Any = dist
+"""Its stubs do not export all that it has."""
+
+BUILD_SECONDS = 60.0
+"""So long members may take to connect to one another; then the group is not made."""
+
+_COLLECTIVE_SECONDS = 3600.0
+"""A collective waits for members whose scripts are busy (they evaluate, say); the job's leases bound what is broken."""
+
+_ASK_SECONDS = 5.0
+_END_SECONDS = 2.0
+
+_EPOCH = "epoch"
+
+
+class Collective:
+    """A `Collective` is an operation of a group that runs on the group's own thread.
+
+    Attributes:
+        done: it has ended, well or not.
+        value: what it has returned.
+        error: why it failed; None: it has not.
+    """
+
+    def __init__(self, body: Callable[[], Any]):
+        self.done = False
+        self.value: Any = None
+        self.error: Exception | None = None
+        self._body = body
+
+    def run(self) -> None:
+        """Run it."""
+        try:
+            self.value = self._body()
+        except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind; whoever waits is told
+            self.error = error
+
+
+class WorkerGroup:
+    """A `WorkerGroup` makes collectives, one after the other, on a thread of its own.
+
+    One that never ends, as a member has died or frozen, is left behind with its thread and its memory: gloo has no way
+    to end it. So memory that a collective uses belongs to its group.
+
+    Args:
+        number: of its configuration.
+        rank: of this worker.
+        size: how many members there are.
+        backend: the process group; None where this worker is alone.
+        changed: notified when a collective has ended.
+    """
+
+    def __init__(self, number: ConfigId, rank: int, size: int, backend: Any, changed: threading.Condition):
+        self.number = number
+        self.rank = rank
+        self.size = size
+        self.buffers: dict[Any, Any] = {}  # of whoever makes collectives: they end with the group
+        self._backend = backend
+        self._changed = changed
+        self._queue: queue.SimpleQueue[Collective | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"group-{number}", daemon=True)
+        self._thread.start()
+
+    def submit(self, body: Callable[[], Any]) -> Collective:
+        """Run `body`, which calls this group's operations, when those before it have ended."""
+        collective = Collective(body)
+        self._queue.put(collective)
+        return collective
+
+    def close(self) -> None:
+        """Let the group go once what runs has ended; its connections close then."""
+        self._queue.put(None)
+
+    def join(self) -> None:
+        """Wait a moment until it is gone: a process must not end while gloo ends its threads."""
+        self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        while (collective := self._queue.get()) is not None:
+            collective.run()
+            with self._changed:
+                collective.done = True
+                self._changed.notify_all()
+        self._backend = None
+        self.buffers.clear()
+
+    # ---- operations, for a collective's body -------------------------------------------------------------------------
+
+    def gather(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return the numbers, equally many, of all members by rank."""
+        own = torch.tensor(numbers, dtype=torch.float64)
+        if self.size == 1:
+            return [own.tolist()]
+        found = torch.empty(self.size * len(own), dtype=torch.float64)
+        self._backend._allgather_base(found, own).wait()
+        return [part.tolist() for part in found.view(self.size, -1)]
+
+    def sum_in_rank_order(self, own: torch.Tensor, total: torch.Tensor) -> None:
+        """Fill `total`, at all members alike, with the sum of their `own`, added in the order of ranks.
+
+        Each member adds up a part and gives it to all: it sends and receives 2 (W - 1) / W of the bytes, as a ring
+        does. Unlike a ring's, the order of the additions is the same for all elements.
+
+        Args:
+            own: flat; its length is a multiple of the group's size.
+            total: of the same length and type.
+        """
+        if self.size == 1:
+            total.copy_(own)
+            return
+        parts = torch.empty_like(own)
+        self._backend.alltoall_base(parts, own, [], []).wait()
+        rows = parts.view(self.size, -1)
+        mine = rows[0]
+        for other in rows[1:]:
+            mine.add_(other)
+        self._backend._allgather_base(total, mine).wait()
+
+    def broadcast(self, tensor: torch.Tensor, giver: int) -> None:
+        """Fill `tensor` at all members with the giver's."""
+        if self.size == 1:
+            return
+        options = dist.BroadcastOptions()
+        options.rootRank = giver
+        self._backend.broadcast([tensor], options).wait()
+
+
+class Rendezvous:
+    """A `Rendezvous` is where workers meet to make groups: each has a store, and the chief's is that of a group.
+
+    Args:
+        host: address that peers reach this worker at.
+        token: the job's; keys of the stores follow from it.
+
+    Attributes:
+        port: of this worker's store.
+    """
+
+    def __init__(self, host: str, token: bytes):
+        self._host = host
+        self._token = token
+        self._own = _store(host, 0, is_master=True)
+        self.port = int(self._own.port)
+
+    def build(self, configuration: Configuration, node: NodeId, changed: threading.Condition) -> WorkerGroup:
+        """Connect to all members of a configuration.
+
+        Args:
+            configuration: whose members meet, each in a call of its own.
+            node: this worker.
+            changed: see `WorkerGroup`.
+
+        Raises:
+            RuntimeError: not all have come, or one has died.
+        """
+        number, rank, size = configuration.id, configuration.ranks[node], len(configuration.workers)
+        if size == 1:
+            return WorkerGroup(number, 0, 1, None, changed)
+        chief = configuration.workers[0]
+        meeting = _untyped.PrefixStore(self._secret(str(number)), _store(chief.host, chief.port, is_master=False))
+        options = _untyped.ProcessGroupGloo._Options()
+        options._timeout = datetime.timedelta(seconds=_COLLECTIVE_SECONDS)
+        options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._host)]
+        backend = _untyped.ProcessGroupGloo(meeting, rank, size, options)
+        return WorkerGroup(number, rank, size, backend, changed)
+
+    def tell_epoch(self, epoch: int) -> None:
+        """Let those who join know the job's epoch."""
+        self._own.set(self._secret(_EPOCH), str(epoch))
+
+    def epoch_at(self, chief: Member) -> int:
+        """Return the epoch that the chief has told; 0: it has told none, or is gone."""
+        try:
+            store, key = _store(chief.host, chief.port, False, _ASK_SECONDS), self._secret(_EPOCH)
+            return int(store.get(key)) if store.check([key]) else 0
+        except RuntimeError as error:
+            log.info("the chief's epoch is not known: %s", str(error).splitlines()[0])
+            return 0
+
+    def _secret(self, name: str) -> str:
+        """Return a key that nobody without the token knows."""
+        return proof(self._token, Purpose.PROCESS_GROUP, name.encode()).hex()
+
+
+def _store(host: str, port: int, is_master: bool, seconds: float = BUILD_SECONDS) -> Any:
+    patience = datetime.timedelta(seconds=seconds)
+    return _untyped.TCPStore(host, port, None, is_master, patience, wait_for_workers=False)

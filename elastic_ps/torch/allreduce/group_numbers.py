@@ -1,0 +1,43 @@
+"""Numbers of an optimizer's groups (learning rate, betas) travel with each step: the chief's count at all members."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+_Place = tuple[dict[str, Any], str]
+
+
+def group_numbers(optimizer: torch.optim.Optimizer) -> tuple[float, ...]:
+    """Return the numbers of all groups, in an order that all members share."""
+    found: list[float] = []
+    for group, name in _places(optimizer):
+        value = group[name]
+        found += map(float, value) if isinstance(value, tuple) else (float(value),)
+    return tuple(found)
+
+
+def set_group_numbers(optimizer: torch.optim.Optimizer, numbers: Sequence[float]) -> None:
+    """Give the groups the numbers that `group_numbers` returned elsewhere; what is equal already stays as it is."""
+    left = iter(numbers)
+    for group, name in _places(optimizer):
+        old = group[name]
+        if isinstance(old, tuple):
+            new = tuple(next(left) for _ in old)
+            if new != tuple(map(float, old)):
+                group[name] = new
+        elif (number := next(left)) != float(old):
+            if isinstance(old, torch.Tensor):
+                old.fill_(number)
+            else:
+                group[name] = type(old)(number)
+
+
+def _places(optimizer: torch.optim.Optimizer) -> Iterator[_Place]:
+    for group in optimizer.param_groups:
+        for name in sorted(group):
+            value = group[name]
+            single = isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+            several = isinstance(value, tuple) and all(isinstance(item, int | float) for item in value)
+            if name != "params" and (single or several):
+                yield group, name

@@ -1,0 +1,219 @@
+"""An `AllReduceJob` is a worker's part in a job without servers."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from elastic_ps.control import codec
+from elastic_ps.core.configuration import NO_CONFIGURATION
+from elastic_ps.core.data_order import DataSpec, Place
+from elastic_ps.core.errors import ConfigurationError, ElasticError
+from elastic_ps.torch.allreduce.exchange import GroupExchange
+from elastic_ps.torch.allreduce.node import GroupNode
+from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.store import ReplicaStore
+from elastic_ps.worker.script.barriers import Barriers
+from elastic_ps.worker.script.data_position import StepPart, position_of
+from elastic_ps.worker.script.process_ending import exits
+from elastic_ps.worker.script.script_job import ScriptJob
+from elastic_ps.worker.wire.core_share import CoreShare
+from protos import elastic_pb2 as pb
+
+log = logging.getLogger(__name__)
+
+
+class AllReduceJob(ScriptJob):
+    """An `AllReduceJob` joins the job and takes the script through its steps, each of which has one all-reduce.
+
+    Args:
+        node: this worker.
+        cpu_share: cores that it keeps to; 0: it does not.
+    """
+
+    node: GroupNode
+
+    def __init__(self, node: GroupNode, cpu_share: float = 0.0):
+        super().__init__(node)
+        self._store: ReplicaStore | None = None
+        self._make_replica: Callable[[ReplicaStore], Replica] | None = None
+        self._undo_rehearsal: Callable[[], None] = lambda: None
+        self._exchange: GroupExchange | None = None
+        self._part: StepPart | None = None
+        self._again = False
+        self._done = False  # the step under way is made
+        self._epoch: int | None = None  # that joiners are told
+        self._barriers = Barriers(self.node)
+        self._core_share = CoreShare(cpu_share)
+        self._left = threading.Event()
+
+    def start(self) -> None:
+        """See `ScriptJob.start`."""
+        node = self.node
+        with exits():
+            node.start()
+            node.wait(lambda: node.is_member or node.is_shadow)
+            node.founders = len(node.configuration.workers)
+        self.leave_at_exit()
+
+    def open_store(
+        self, make_replica: Callable[[ReplicaStore], Replica], undo_rehearsal: Callable[[], None]
+    ) -> ReplicaStore:
+        """Open the store of the script's optimizer.
+
+        Args:
+            make_replica: called when the rehearsal is over.
+            undo_rehearsal: called then: makes buffers what they were before it.
+
+        Raises:
+            ConfigurationError: there is one already.
+        """
+        if self._store is not None:
+            raise ConfigurationError(
+                "--mode all-reduce is for scripts with one elastic.Optimizer: give its torch.optim optimizer the "
+                "parameters of all models, in groups, or train with servers"
+            )
+        self._store = ReplicaStore(self.staging, self._make_step)
+        self._make_replica, self._undo_rehearsal = make_replica, undo_rehearsal
+        return self._store
+
+    @property
+    def epoch(self) -> int:
+        """See `ScriptJob.epoch`: the chief tells those who have no version yet."""
+        node = self.node
+        if self._exchange is None and node.inherited:
+            return node.rendezvous.epoch_at(node.configuration.workers[0])
+        return super().epoch
+
+    @property
+    def place(self) -> Place | None:
+        """See `ScriptJob.place`."""
+        return self._part.place if self._part else None
+
+    def leave(self, finished: bool) -> None:
+        """See `ScriptJob.leave`; who has finished waits until all hold the last version, so that it is settled."""
+        if self._left.is_set():
+            return
+        self._left.set()
+        try:
+            if finished and self.rehearsed and self.node.ended is None:
+                self._barriers.wait()
+                self.node.ledger.settle(self.node.held)
+        except ElasticError as error:  # others train on, or nobody asks any more: what is settled is told
+            log.info("the last step is not known to be settled: %s", error)
+        finally:
+            self.node.close(finished and self.node.ended is None)
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def rehearse(self, spec: DataSpec) -> None:
+        """See `ScriptJob.rehearse`."""
+        if not spec.is_sync:
+            raise ConfigurationError(f'consistency "{spec.consistency}" needs servers: leave --mode all-reduce out')
+        self.spec = spec
+        self.data_position = position_of(self.node, spec)
+        self.staging.rehearse()
+
+    def perform(self) -> None:
+        """See `ScriptJob.perform`."""
+        steps = self.staging.trained()
+        if steps != 1:
+            raise ConfigurationError(
+                f"a batch of --mode all-reduce has one optimizer.step(), of an elastic.Optimizer, and not {steps}"
+            )
+        assert self._store is not None
+        assert self._make_replica is not None
+        self._undo_rehearsal()
+        with exits():
+            self._declare(self._store)
+            self._become_member()
+            self._exchange = GroupExchange(self.node, self._make_replica(self._store))
+            self._exchange.settle()
+        self.rehearsed = True
+
+    def begin_step(self, epoch: int) -> StepPart | None:
+        """See `ScriptJob.begin_step`."""
+        assert self.data_position is not None
+        assert self._exchange is not None
+        assert self.spec is not None
+        with exits():
+            if self.node.fresh:
+                self._exchange.settle()
+            part = self.data_position.begin(epoch)
+        self._part, self._again, self._done = part, False, False
+        if part is not None:
+            for seeder in self.seeders:
+                seeder(part.seed)
+        if self.node.is_chief and self._epoch != epoch:
+            self._epoch = epoch
+            self.node.rendezvous.tell_epoch(epoch)
+        self._barriers.began(part, epoch, self.spec)
+        return part
+
+    def end_step(self, part: StepPart) -> bool:
+        """See `ScriptJob.end_step`."""
+        if part is not self._part:
+            return False
+        if not self._done and not self._again:
+            self._make_step(empty=True)  # the script has left it out: the others do not wait for ever
+        self._part = None
+        return self._done
+
+    def leave_step(self) -> None:
+        """See `ScriptJob.leave_step`."""
+        if self.staging.rehearsing:
+            if self.staging.learnt:
+                self.perform()
+        else:
+            self._part = None
+
+    def skip_step(self) -> None:
+        """See `ScriptJob.skip_step`."""
+        self._make_step(empty=True)
+        self._part = None
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _make_step(self, empty: bool = False) -> None:
+        """Sum the gradients and apply the sum; where other workers share the step now it is yielded again."""
+        if self._part is None:
+            raise ConfigurationError("optimizer.step() outside of the loop over the elastic.DataLoader")
+        if self._done:
+            raise ConfigurationError("optimizer.step() twice in one batch: the rehearsal made one")
+        assert self._exchange is not None
+        assert self.spec is not None
+        if self._again:
+            return
+        part = self._part
+        with exits():
+            self._done = self._exchange.run(part, self.spec)
+        self._again = not self._done
+        if self._done:
+            self.node.progress.stepped(self.node.version, len(part.positions))
+            self._core_share.stepped()
+
+    def _declare(self, store: ReplicaStore) -> None:
+        node = self.node
+        request = pb.DeclareRequest(
+            tensors=[codec.tensor_to_pb(tensor) for tensor in store.tensors()],
+            optimizer=store.spec.to_json() if store.spec is not None else "",
+            data=codec.data_to_pb(self.spec or DataSpec()),
+        )
+        reply = node.ask_coordinator(lambda: node.session.declare(request))
+        for warning in reply.warnings:
+            log.warning("%s", warning)
+        with node.changed:
+            node.data = self.spec
+
+    def _become_member(self) -> None:
+        """Say that a joiner has rehearsed, and return when it is a member."""
+        node, told = self.node, NO_CONFIGURATION
+        while not node.is_member:
+            prepared = node.standing.prepared
+            if prepared is not None and prepared.id != told:
+                told = prepared.id
+                node.session.acknowledge(pb.SYNCED, told, node.version)
+            node.wait(
+                lambda told=told: (  # type: ignore[misc]
+                    node.is_member or (node.standing.prepared is not None and node.standing.prepared.id != told)
+                )
+            )

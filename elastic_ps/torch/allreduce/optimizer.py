@@ -1,0 +1,50 @@
+"""An `AllReduceOptimizer` is an `elastic.Optimizer` whose own optimizer makes the updates, at every worker alike."""
+
+from typing import Any
+
+import torch
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.torch.allreduce.job import AllReduceJob
+from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.store import ReplicaStore
+from elastic_ps.torch.optimizer import Optimizer
+from elastic_ps.worker.script.script_job import ScriptJob
+
+
+class AllReduceOptimizer(Optimizer):
+    """An `AllReduceOptimizer` takes any optimizer of PyTorch that updates by gradients alone; see `Optimizer`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's own, which all workers hold alike."""
+        return self.wrapped.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load into the wrapped optimizer; call it in all workers, before the loop or in one and the same batch."""
+        self.wrapped.load_state_dict(state_dict)
+        self._share_groups()
+
+    def _unscale(self) -> None:
+        """Refuse what changes the gradients of all workers together: nobody does that here yet."""
+        if self.max_norm is not None or hasattr(self, "found_inf"):
+            what = "max_norm" if self.max_norm is not None else "GradScaler"
+            raise ConfigurationError(f"--mode all-reduce has no {what} yet: leave it out, or train with servers")
+
+    def _translate(self) -> OptimizerSpec:
+        return OptimizerSpec(type(self.wrapped).__name__)
+
+    def _open_store(self, job: ScriptJob) -> ReplicaStore:
+        assert isinstance(job, AllReduceJob)
+        return job.open_store(self._replica, self._undo_rehearsal)
+
+    def _replica(self, store: ReplicaStore) -> Replica:
+        return Replica(self.wrapped, list(self._keys), store.arrays, store.statistics)
+
+    @torch.no_grad()
+    def _undo_rehearsal(self) -> None:
+        """Make the buffers what they were before the rehearsal, and forget its gradients."""
+        for key, before in self._before.items():
+            self._arrays[key].tensor.copy_(before)
+        for parameter in self._keys:
+            parameter.grad = None

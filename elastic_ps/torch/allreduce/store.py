@@ -1,0 +1,84 @@
+"""A `ReplicaStore` is what an `Optimizer` sees of a job without servers, in the place of a key store."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import Tensor
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.torch.arrays import ModelArray
+from elastic_ps.worker.script.api import Array
+from elastic_ps.worker.script.staging import Staging
+
+
+class ReplicaStore:
+    """A `ReplicaStore` learns in the rehearsal what a step is made of, and has each step made.
+
+    Args:
+        staging: knows whether the script rehearses.
+        make_step: called where a step's gradients are there.
+
+    Attributes:
+        spec: the optimizer, for people.
+        arrays: all parameters and buffers, by key.
+        statistics: keys of the buffers that are averaged in each step.
+    """
+
+    def __init__(self, staging: Staging, make_step: Callable[[], None]):
+        self.spec: OptimizerSpec | None = None
+        self.arrays: dict[str, ModelArray] = {}
+        self.statistics: frozenset[str] = frozenset()
+        self._staging = staging
+        self._make_step = make_step
+
+    def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
+        """See `KeyStore.set_optimizer`: the script's own optimizer makes the updates."""
+        self.spec = spec
+        return []
+
+    def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
+        """See `KeyStore.broadcast`: the members agree on values before their first step."""
+        self.arrays = {key: array for key, array in zip(keys, arrays, strict=True) if isinstance(array, ModelArray)}
+
+    def set_auxiliary(self, keys: Collection[str]) -> None:
+        """See `KeyStore.set_auxiliary`."""
+        self.statistics = frozenset(keys)
+
+    def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
+        """See `KeyStore.push_early`: gradients are summed when all are there."""
+        return False
+
+    def pushpull(
+        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
+    ) -> None:
+        """See `KeyStore.pushpull`: sum the gradients, and let the script's own optimizer apply the sum."""
+        if any(array.stored_rows() is not None for listed in gradients for array in listed):
+            raise ConfigurationError(
+                "a gradient is sparse, and --mode all-reduce sums dense ones: make the embedding without sparse=True, "
+                "or train with servers"
+            )
+        if not self._staging.rehearsing:
+            self._make_step()
+            return
+        for key in keys:
+            self._staging.stage((0, key))
+        self._staging.closed()
+
+    @property
+    def factor(self) -> float:
+        """See `KeyStore.factor`: no norm is looked at."""
+        return 1.0
+
+    def optimizer_states(self) -> dict[str, dict[str, Any]] | None:
+        """See `KeyStore.optimizer_states`: the script's own optimizer has them."""
+        return None
+
+    def load_optimizer_states(self, states: dict[str, dict[str, Any]]) -> None:
+        """See `KeyStore.load_optimizer_states`: likewise."""
+
+    def tensors(self) -> list[Tensor]:
+        """Return what the job is told of the parameters and buffers."""
+        return [
+            Tensor(0, key, tuple(array.shape), str(array.dtype), auxiliary=key in self.statistics)
+            for key, array in self.arrays.items()
+        ]

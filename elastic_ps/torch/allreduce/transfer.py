@@ -1,0 +1,94 @@
+"""Members give one another a step's record, or all that they hold, by broadcasts of their group."""
+
+import json
+from typing import Any
+
+import torch
+
+from elastic_ps.torch.allreduce.group import WorkerGroup
+from elastic_ps.torch.allreduce.group_state import GroupState
+from elastic_ps.torch.allreduce.record import StepRecord
+from elastic_ps.torch.allreduce.replica import Layout, Replica
+from elastic_ps.torch.allreduce.state_bytes import pack, unpack
+from protos import elastic_pb2 as pb
+
+
+def give_record(group: WorkerGroup, record: StepRecord) -> None:
+    """Give a record to all members."""
+    told = {
+        "version": record.version,
+        "present": record.present,
+        "numbers": record.numbers,
+        "entry": record.entry.SerializeToString().hex(),
+        "lengths": {_name(dtype): len(whole) for dtype, whole in record.sums.items()},
+    }
+    _give(group, torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8))
+    for whole in record.sums.values():
+        group.broadcast(whole, group.rank)
+
+
+def take_record(group: WorkerGroup, giver: int, layout: Layout) -> StepRecord:
+    """Take the record that `give_record` gives.
+
+    Args:
+        group: of the members.
+        giver: its rank.
+        layout: of the sums.
+    """
+    told = json.loads(_take(group, giver).numpy().tobytes())
+    sums = {dtype: torch.empty(told["lengths"][_name(dtype)], dtype=dtype) for dtype in layout.lengths}
+    for whole in sums.values():
+        group.broadcast(whole, giver)
+    entry = pb.LedgerEntry.FromString(bytes.fromhex(told["entry"]))
+    return StepRecord(told["version"], sums, tuple(told["present"]), tuple(told["numbers"]), entry)
+
+
+def state_of(replica: Replica, state: GroupState) -> torch.Tensor:
+    """Return the bytes of all that this worker holds."""
+    told = {
+        "version": state.held,
+        "ledger": state.ledger.name,
+        "entries": [entry.SerializeToString().hex() for entry in state.ledger.entries],
+    }
+    return pack(replica, told)
+
+
+def give_state(group: WorkerGroup, packed: torch.Tensor) -> None:
+    """Give what `state_of` has packed to all members."""
+    _give(group, packed)
+
+
+def take_state(group: WorkerGroup, giver: int) -> torch.Tensor:
+    """Take the bytes that `give_state` gives; `install` makes a worker hold them."""
+    return _take(group, giver)
+
+
+def install(packed: torch.Tensor, replica: Replica, state: GroupState) -> int:
+    """Make a worker hold what another has given; return the version.
+
+    Args:
+        packed: by `state_of`.
+        replica: is overwritten.
+        state: the worker's.
+    """
+    told: dict[str, Any] = unpack(replica, packed)
+    entries = [pb.LedgerEntry.FromString(bytes.fromhex(entry)) for entry in told["entries"]]
+    state.ledger.begin(told["ledger"], entries)
+    return int(told["version"])
+
+
+def _give(group: WorkerGroup, raw: torch.Tensor) -> None:
+    group.broadcast(torch.tensor([len(raw)], dtype=torch.int64), group.rank)
+    group.broadcast(raw, group.rank)
+
+
+def _take(group: WorkerGroup, giver: int) -> torch.Tensor:
+    length = torch.zeros(1, dtype=torch.int64)
+    group.broadcast(length, giver)
+    raw = torch.empty(int(length), dtype=torch.uint8)
+    group.broadcast(raw, giver)
+    return raw
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,58 @@
+"""Jobs whose workers all-reduce: the core has plans and ledger for them, and no servers, ever."""
+
+from coordinator.core import events as ev
+from coordinator.core.job import JobPhase
+from coordinator.core.plans.plan import Phase, PlanKind
+from elastic_ps.core.configuration import Role
+from tests.coordinator.played_job import World, text
+
+
+def test_it_starts_and_trains_without_servers():
+    world = World(2, 0)
+    job = world.state.job
+    assert job.phase is JobPhase.RUNNING
+    assert [worker.id for worker in job.configuration.workers] == ["w0", "w1"]
+    assert job.configuration.servers == ()
+    assert job.model.blocks
+    assert job.optimizers, "nobody has to try it"
+
+
+def test_its_workers_scale_and_servers_are_refused():
+    world = World(2, 0)
+    world.ask(ev.ScaleAsked, 3)
+    world.settle()
+    assert world.state.history[-1].phase is Phase.COMMITTED
+    assert len(world.state.job.configuration.workers) == 3
+    assert text(world.ask(ev.ScaleAsked, 0, 1)).startswith("this job has no servers, and gets none")
+    world.ask(ev.ScaleAsked, 1)
+    world.settle()
+    assert len(world.state.job.configuration.workers) == 1
+
+
+def test_a_death_is_a_plan_of_the_survivors():
+    world = World(3, 0)
+    world.kill(world.node("w0"), -9)
+    world.settle()
+    deaths = [plan for plan in world.state.history if plan.kind is PlanKind.DEATH]
+    assert [plan.phase for plan in deaths] == [Phase.COMMITTED]
+    assert world.state.job.configuration.workers[0].id == "w1"
+
+
+def test_it_has_no_checkpoints_and_fails_when_all_workers_have_died():
+    world = World(2, 0)
+    assert text(world.ask(ev.CheckpointAsked, "")).startswith("a job without servers has no checkpoints yet")
+    for name in ("w0", "w1"):
+        world.kill(world.node(name), -9)
+    world.settle()
+    assert world.state.job.phase is JobPhase.FAILED
+    assert world.state.job.reason.endswith("a job without servers has no checkpoints yet: save state_dict() in it")
+
+
+def test_who_is_of_the_other_mode_is_refused():
+    world = World(1, 0)
+    assert text(world.ask(ev.Joined, Role.SERVER, "h", 1, 1, "n1")) == (
+        "this job has no servers, and gets none: its workers all-reduce"
+    )
+    assert text(world.ask(ev.Joined, Role.WORKER, "h", 0, 1, "n2")).endswith("start it with --mode all-reduce")
+    world = World(1, 1)
+    assert text(world.ask(ev.Joined, Role.WORKER, "h", 1, 1, "n3")).endswith("without --mode")

@@ -1,0 +1,145 @@
+"""Jobs without servers train as one process does, with every sample once, whatever comes, goes or dies."""
+
+from unittest.mock import patch
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from coordinator.core.plans.plan import Phase  # noqa: E402
+from coordinator.ctl.exactly_once_audit import audit  # noqa: E402
+from elastic_ps.torch.allreduce import exchange  # noqa: E402
+from elastic_ps.torch.allreduce.group import WorkerGroup  # noqa: E402
+from tests.elastic_ps.torch.allreduce.group_job import (  # noqa: E402
+    BATCH,
+    CHIEF,
+    SAMPLES,
+    Coordinator,
+    Killed,
+    Worker,
+    entries_of,
+    started,
+    trained_alone,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+STEPS = -(-SAMPLES // BATCH)
+
+
+def finished(coordinator, workers, epochs):
+    """Wait for the end; prove that all weights are one process's, and that every sample was used once."""
+    for worker in workers:
+        worker.wait()
+    coordinator.close()
+    expected = trained_alone(epochs)
+    first = workers[0].model.state_dict()
+    for worker in workers:
+        for name, values in worker.model.state_dict().items():
+            assert torch.equal(values, first[name]), (worker.id, name)
+            torch.testing.assert_close(values, expected[name], rtol=1e-9, atol=1e-12)
+    proof = audit(entries_of(coordinator), SAMPLES, BATCH, epochs)
+    assert proof.exactly_once, proof.problems
+
+
+class Death:
+    """The worker of a rank dies where its script comes by `where` at a version."""
+
+    def __init__(self, rank, version, where):
+        self.rank, self.version, self.where = rank, version, where
+        self.fired = []
+
+    def __call__(self, worker, where):
+        ranks = worker.node.configuration.ranks
+        here = (ranks.get(worker.id), worker.node.held, where)
+        if here == (self.rank, self.version, self.where) and not self.fired:
+            self.fired.append(worker)
+            raise Killed
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_fixed_roster_trains_as_one_process_does(count):
+    coordinator, workers = started(count, 2)
+    finished(coordinator, workers, 2)
+
+
+def test_a_job_repeats_itself_to_the_bit():
+    weights = []
+    for _ in range(2):
+        coordinator, workers = started(2, 1)
+        finished(coordinator, workers, 1)
+        weights.append(workers[0].model.state_dict())
+    assert all(torch.equal(values, weights[1][name]) for name, values in weights[0].items())
+
+
+def test_workers_join_and_leave_while_it_trains():
+    """The first worker asks for others, holds its step until they are ready, and leaves the rest to the plan."""
+    asked = []
+
+    def at(worker, where):
+        if worker.node.held == 8 * STEPS:
+            coordinator.until(lambda state: state.job.plan is None)  # the last plan ends before the job
+        if where != "begun" or coordinator.state.job.plan is not None or len(asked) == len(wanted):
+            return
+        count = wanted[len(asked)]
+        asked.append(worker.node.held)
+        coordinator.scale(count)
+        workers.extend(Worker(coordinator, 9).start() for _ in range(count - len(coordinator.workers())))
+        coordinator.until(lambda state: state.job.plan is None or state.job.plan.phase is Phase.ARMED)
+
+    wanted = [2, 3, 1]
+    coordinator, workers = Coordinator(1), []
+    workers.append(Worker(coordinator, 9, at=at, seed=CHIEF).start())
+    workers[0].wait()
+    plans = [(plan.phase, plan.clock) for plan in coordinator.state.history if plan.cause == "operator"]
+    assert [phase for phase, _ in plans] == [Phase.COMMITTED] * len(wanted)
+    assert len(workers) == 3
+    for joiner, (_, clock) in zip(workers[1:], plans, strict=False):
+        joiner.wait()
+        assert joiner.parts[0][0] == clock, "its first step is the first one of its configuration"
+        left_at = plans[-1][1]
+        assert joiner.node.held in (left_at - 1, left_at), "the others' switch may come before its last sum"
+    finished(coordinator, workers[:1], 9)
+
+
+@pytest.mark.parametrize("where", ["begun", "computed", "stepped"])
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_death_costs_one_step(rank, where):
+    death = Death(rank, 4, where)
+    coordinator, workers = started(3, 2, at=death)
+    (dead,) = [worker for worker in workers for _ in [worker.wait()] if worker in death.fired]
+    survivors = [worker for worker in workers if worker is not dead]
+    finished(coordinator, survivors, 2)
+    for worker in survivors:
+        versions = [version for version, _, _ in worker.parts]
+        assert len(versions) - len(set(versions)) <= 1, versions
+
+
+def test_who_has_the_sum_gives_it_to_those_who_lack_it():
+    """The chief has the sum of step 4 when it dies, and so has the last worker; the other one's collective fails."""
+    death = Death(0, 5, "stepped")
+    coordinator, workers = started(3, 2, at=death)
+    applied = WorkerGroup.sum_in_rank_order
+    lost, given = [], []
+
+    def sum_in_rank_order(group, own, total):
+        applied(group, own, total)
+        if group is workers[1].node.group and workers[1].node.held == 4 and not lost:
+            lost.append(group)
+            raise RuntimeError("Connection closed by peer")
+
+    def give_record(group, record):
+        given.append(record.version)
+        give(group, record)
+
+    give = exchange.give_record
+    with (
+        patch.object(WorkerGroup, "sum_in_rank_order", sum_in_rank_order),
+        patch.object(exchange, "give_record", give_record),
+    ):
+        for worker in workers:
+            worker.wait()
+    assert lost
+    assert given == [4]
+    finished(coordinator, workers[1:], 2)
+    assert [version for version, _, _ in workers[1].parts] == list(range(2 * STEPS)), "nobody computes it again"

@@ -1,0 +1,133 @@
+"""What members give one another: an optimizer's numbers, all of a replica, the ledger's end."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from elastic_ps.core.errors import ConfigurationError, ProtocolError  # noqa: E402
+from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers  # noqa: E402
+from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
+from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
+from elastic_ps.torch.allreduce.replica import Replica  # noqa: E402
+from elastic_ps.torch.allreduce.state_bytes import pack, unpack  # noqa: E402
+from elastic_ps.torch.arrays import ModelArray  # noqa: E402
+from protos import elastic_pb2 as pb  # noqa: E402
+
+OPTIMIZERS = {
+    "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, amsgrad=True),
+    "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=0.1),
+    "ASGD": lambda parameters: torch.optim.ASGD(parameters, lr=0.1),
+}
+
+
+def model_of(seed):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+
+
+def replica_of(model, make):
+    keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]
+    arrays = {key: ModelArray(model[int(key[0])], key[2:]) for key in keys}
+    statistics = {key for key in keys if "running" in key or "tracked" in key}
+    return Replica(make(model.parameters()), list(model.parameters()), arrays, statistics)
+
+
+def train(model, optimizer, seed):
+    inputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+    optimizer.zero_grad()
+    model(inputs).square().sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_who_takes_a_replica_trains_on_to_the_same_bits(name):
+    model, other = model_of(1), model_of(2)
+    given, taken = replica_of(model, OPTIMIZERS[name]), replica_of(other, OPTIMIZERS[name])
+    for seed in range(3):
+        train(model, given.optimizer, seed)
+    assert unpack(taken, pack(given, {"version": 3})) == {"version": 3}
+    for seed in range(3, 6):
+        train(model, given.optimizer, seed)
+        train(other, taken.optimizer, seed)
+    for key, values in model.state_dict().items():
+        assert torch.equal(values, other.state_dict()[key]), key
+
+
+def test_another_model_is_refused():
+    given = replica_of(model_of(1), OPTIMIZERS["SGD"])
+    del given.arrays["1.running_mean"]
+    with pytest.raises(ProtocolError, match="the same script"):
+        unpack(replica_of(model_of(1), OPTIMIZERS["SGD"]), pack(given, {}))
+
+
+def test_a_state_that_cannot_be_given_is_refused_by_name():
+    replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
+    replica.optimizer.state[replica.parameters[0]] = {"history": ["what?"]}
+    with pytest.raises(ConfigurationError, match="the optimizer's state has history, a list"):
+        pack(replica, {})
+
+
+def test_numbers_of_groups_are_those_of_the_chief():
+    chief = OPTIMIZERS["AdamW"]([torch.nn.Parameter(torch.zeros(1))])
+    other = OPTIMIZERS["AdamW"]([torch.nn.Parameter(torch.zeros(1))])
+    chief.param_groups[0].update(lr=0.03, betas=(0.8, 0.99))
+    set_group_numbers(other, group_numbers(chief))
+    assert {k: v for k, v in other.param_groups[0].items() if k != "params"} == {
+        k: v for k, v in chief.param_groups[0].items() if k != "params"
+    }
+
+
+def test_a_sum_counts_samples_and_leaves_its_record_as_it_is():
+    """Two members with 3 and 1 samples: gradients and statistics are their means by samples."""
+    models = [model_of(1), model_of(1)]
+    replicas = [replica_of(model, OPTIMIZERS["SGD"]) for model in models]
+    for model, number in zip(models, (1.0, 5.0), strict=True):
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, number)
+        model[1].running_mean.fill_(number)
+        model[1].num_batches_tracked.fill_(7)
+    sums = replicas[0].layout.buffers(2)
+    for replica, samples in zip(replicas, (3, 1), strict=True):
+        own = replica.layout.buffers(2)
+        assert all(replica.contribute(own, samples, float(samples)))
+        for dtype, whole in own.items():
+            sums[dtype] += whole
+    replicas[0].normalise(sums, 4, 1 / 4)
+    before = {dtype: whole.clone() for dtype, whole in sums.items()}
+    record = StepRecord(0, sums, (True,) * 4, replicas[0].numbers, pb.LedgerEntry())
+    for model, replica in zip(models, replicas, strict=True):
+        replica.apply(record)
+        assert torch.equal(model[0].weight.grad, torch.full((2, 3), 2.0))
+        assert torch.equal(model[1].running_mean, torch.full((2,), 2.0))
+        assert model[1].num_batches_tracked == 7
+        model[0].weight.grad.zero_()
+    assert all(torch.equal(whole, before[dtype]) for dtype, whole in sums.items())
+
+
+def test_a_member_without_samples_adds_nothing():
+    model = model_of(1)
+    replica = replica_of(model, OPTIMIZERS["SGD"])
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    own = replica.layout.buffers(1)
+    assert not any(replica.contribute(own, 0, 0.0))
+    assert not any(whole.any() for whole in own.values())
+
+
+def test_only_what_is_settled_is_reported_and_only_by_the_chief():
+    ledger = WorkersLedger()
+    ledger.begin("workers.1", ())
+    for version in (5, 6, 7):
+        ledger.append(pb.LedgerEntry(version=version))
+    ledger.settle(7)
+    request = pb.ReportRequest()
+    ledger.report(request, is_chief=True)
+    assert (request.ledger_of, request.ledger_sequence) == ("workers.1", 5)
+    assert [entry.version for entry in request.ledger] == [5, 6]
+    other = pb.ReportRequest()
+    ledger.report(other, is_chief=False)
+    assert (other.ledger_of, list(other.ledger)) == ("workers.1", [])
+    ledger.kept(7)
+    assert [entry.version for entry in ledger.entries] == [7]
