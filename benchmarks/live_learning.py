@@ -27,7 +27,7 @@ from benchmarks.baselines import FOLDER, published_jobs
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
-from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, JobId, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.guard.decision import GuardSettings
@@ -62,10 +62,16 @@ _PATIENCE, _POLL = 300.0, 0.005  # seconds, for an update
 
 
 class Sequences:
-    """See `Cluster`: simulated clusters one after the other, which look like one that runs on."""
+    """See `Cluster`: simulated clusters one after the other, which look like one that runs on.
 
-    def __init__(self, sequences: Sequence[Sequence[Job]], speeds: Speeds):
-        self._clusters = [SimulatedCluster(jobs, NODES, speeds, SLOT, MEASURED) for jobs in sequences]
+    Args:
+        sequences: jobs of each.
+        speeds: of their types.
+        nodes: of all of them.
+    """
+
+    def __init__(self, sequences: Sequence[Sequence[Job]], speeds: Speeds, nodes: Sequence[Node] = NODES):
+        self._clusters = [SimulatedCluster(jobs, nodes, speeds, SLOT, MEASURED) for jobs in sequences]
         self._number, self._offset = 0, 0
 
     @property

@@ -273,7 +273,7 @@ class PoliciesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PoliciesReply(_message.Message):
-    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning", "refitting")
+    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning", "refitting", "sharing")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     DECIDING_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
@@ -283,6 +283,7 @@ class PoliciesReply(_message.Message):
     COMPARISON_FIELD_NUMBER: _ClassVar[int]
     LEARNING_FIELD_NUMBER: _ClassVar[int]
     REFITTING_FIELD_NUMBER: _ClassVar[int]
+    SHARING_FIELD_NUMBER: _ClassVar[int]
     policy: str
     deciding: str
     shadow: str
@@ -292,4 +293,5 @@ class PoliciesReply(_message.Message):
     comparison: str
     learning: str
     refitting: str
-    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ..., refitting: _Optional[str] = ...) -> None: ...
+    sharing: str
+    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ..., refitting: _Optional[str] = ..., sharing: _Optional[str] = ...) -> None: ...

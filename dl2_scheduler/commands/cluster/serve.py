@@ -27,6 +27,7 @@ from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven, pla
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_target import Context, Kube
 from dl2_scheduler.commands.common import Folder, default_folder
+from dl2_scheduler.learning.federated.shared_folder import shared_folder
 from dl2_scheduler.learning.live.refit import model_to_refit
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.placement.node_rules import SPREAD
@@ -80,6 +81,10 @@ def serve(
     learn_cores: Annotated[
         int, typer.Option(min=0, max=1, help="Cores that learning takes its share of; 0: only what nobody else uses.")
     ] = 0,
+    share_with: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Clusters that learn tell each other there what they learnt."),
+    ] = None,
     kube: Kube = False,
     namespace: Annotated[
         list[str] | None,
@@ -93,8 +98,11 @@ def serve(
     """
     state, length = (folder or default_folder()).absolute(), _slot_seconds(slot)
     placed, model = placed_by(placement, move_tasks), model_to_refit(placement) if refit else None
+    if share_with is not None and not learn:
+        raise BadInput("--share-with shares what is learnt: give --learn too, or leave it out")
+    shared = None if share_with is None else shared_folder(share_with)
     driving = Driving(
-        policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model, learn_cores
+        policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model, learn_cores, shared
     )
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:

@@ -64,11 +64,11 @@ class FittedSpeeds:
 
     @property
     def reports(self) -> Mapping[str, Reports]:
-        """What jobs reported, by model."""
+        """The reports of jobs that were observed, by model."""
         return self._reports
 
     def borrow(self, speeds: Mapping[str, Mapping[_Counts, KnownSpeed]]) -> None:
-        """Believe what others found out, in the place of what was borrowed before; one's own reports go first.
+        """Take what others found out, in the place of what was taken before; one's own reports go first.
 
         Args:
             speeds: by model and configuration.
