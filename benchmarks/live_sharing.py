@@ -1,6 +1,6 @@
 """Several clusters that learn: what a late one gains from what others know, and two that share from their first slot.
 
-    python -m benchmarks.live_sharing [--seeds 0,1,2] [--nodes 6] [--jobs 15] [--data FOLDER]
+    python -m benchmarks.live_sharing [--seeds 0,1,2] [--nodes 12] [--jobs 30] [--data FOLDER]
 
 Clusters are simulated, at the speeds that the paper's testbed had; their policies, histories, dreams and judge are
 those of `dl2 serve --learn --share-with`, in one process and without the guard. All begin as an imitation of DRF. For
@@ -190,8 +190,8 @@ def main() -> int:
     """Let clusters live, print, write build/bench/live_sharing.json."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0,1,2", help="separated by commas (default 0,1,2)")
-    parser.add_argument("--nodes", type=int, default=6, help="of each cluster, with 8 cores and 8 GPUs (default 6)")
-    parser.add_argument("--jobs", type=int, default=15, help="of each sequence (default 15)")
+    parser.add_argument("--nodes", type=int, default=12, help="of each cluster, with 8 cores and 8 GPUs (default 12)")
+    parser.add_argument("--jobs", type=int, default=30, help="of each sequence (default 30)")
     parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published speeds")
     arguments = parser.parse_args()
     if not arguments.data.is_dir():

@@ -4,11 +4,10 @@ import hashlib
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.learning.federated.borrowed_speeds import BorrowedSpeeds, borrowed_speeds
@@ -22,8 +21,22 @@ from dl2_scheduler.world_model.observed import ObservedCluster
 log = logging.getLogger(__name__)
 
 _TELLS_EVERY = 10  # slots, where its policy stays the same
-_TRIES_EVERY = 3  # slots: a trial takes as long as an update or two
-_TRIED = 256  # policies that are remembered as tried
+_TRIES_EVERY = 3  # slots: a trial takes as long as an update or two; the next one of the same policy twice as many, ...
+
+
+class _Trial(NamedTuple):
+    """A `_Trial` says when a policy is tried next.
+
+    Attributes:
+        due: the number of slots that have to be seen by then.
+        gap: slots from that trial to the one after it.
+    """
+
+    due: float = 0
+    gap: float = _TRIES_EVERY
+
+
+_NEVER = _Trial(math.inf)
 
 
 class FederationMember:
@@ -42,7 +55,7 @@ class FederationMember:
         self._folder = SharedFolder(shared, self._id, now)
         self._others: list[ClusterKnowledge] = []
         self._borrowed = BorrowedSpeeds()
-        self._tried: deque[str] = deque(maxlen=_TRIED)
+        self._trials: dict[str, _Trial] = {}  # of policies that others have
         self._told, self._policy, self._slots = -_TELLS_EVERY, "", 0
         self._next_trial = 0
         self._troubles: dict[str, str] = {}
@@ -62,23 +75,27 @@ class FederationMember:
         observed.fitted.borrow(self._borrowed.speeds)
 
     def proposal(self, own: Weights) -> Weights | None:
-        """Return the policy of another cluster that was not tried yet, now and then; None: there is none now.
+        """Return a policy of another cluster that is due to be tried, now and then; None: there is none now.
+
+        What is known here grows, so one that was tried is tried again, ever more rarely.
 
         Args:
             own: what learns here: another policy has to know the same types, and to be as large.
         """
         if self._slots < self._next_trial:
             return None
-        for other in sorted(self._others, key=lambda each: -each.measured):
-            name = _name(other.weights)
-            if name in self._tried:
+        there = {_name(other.weights): other for other in sorted(self._others, key=lambda each: -each.measured)}
+        self._trials = {name: self._trials.get(name, _Trial()) for name in there if name != self._policy}
+        for name, trial in self._trials.items():
+            if self._slots < trial.due:
                 continue
-            self._tried.append(name)
-            found = translated(other.weights, own.models)
+            found = translated(there[name].weights, own.models)
             if _sizes(found) == _sizes(own):
+                self._trials[name] = _Trial(self._slots + trial.gap, 2 * trial.gap)
                 self._next_trial = self._slots + _TRIES_EVERY
                 return found
-            log.warning("the policy of cluster %s is of another size: it is not tried", other.cluster)
+            log.warning("the policy of cluster %s is of another size: it is not tried", there[name].cluster)
+            self._trials[name] = _NEVER
         return None
 
     def tell(self, observed: ObservedCluster, deciding: Weights) -> None:
@@ -95,7 +112,6 @@ class FederationMember:
         speeds = {type_digest(model): dict(reports) for model, reports in observed.fitted.reports.items()}
         with self._alone_if_it_fails("written"):
             self._folder.publish(ClusterKnowledge(self._id, self._now(), speeds, weights))
-            self._tried.append(policy)
             self._told, self._policy = self._slots, policy
 
     @property

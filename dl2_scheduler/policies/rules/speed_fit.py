@@ -73,9 +73,10 @@ class FittedSpeeds:
         Args:
             speeds: by model and configuration.
         """
-        self._borrowed = speeds
-        for model in [*self._known, *speeds]:
-            self._learn(model)
+        before, self._borrowed = self._borrowed, speeds
+        for model in dict.fromkeys([*before, *speeds]):
+            if before.get(model) != speeds.get(model):
+                self._learn(model)
 
     def observe(self, reports: Iterable[SpeedReport]) -> None:
         """See `SpeedEstimates.observe`; reports of one configuration are averaged."""
