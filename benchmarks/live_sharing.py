@@ -96,7 +96,7 @@ class LearningCluster:
         return self._cluster.ended[0]
 
     def slot(self) -> SlotOutcome:
-        """Live through one slot."""
+        """Run one slot."""
         return self._loop.slot()
 
     def before(self, _: int) -> None:
@@ -139,7 +139,7 @@ class SeedOfClusters:
         self._sequences = [episode.jobs for episode in lessons.episodes(_FIRST_EPISODE, 2)]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Live all of it, and yield a row for each cluster that lived."""
+        """Run all of it, and yield a row for each cluster."""
         (self._state / "elder-tells").mkdir()
         (self._state / "two-tell").mkdir()
         yield from self._lived("first alone", [0], self._state / "elder-tells")  # nobody else is there

@@ -1,4 +1,4 @@
-"""What speeds that another cluster measured are worth to a planner that begins on a cluster of its own.
+"""This benchmark says what speeds that another cluster measured are worth to a planner that begins elsewhere.
 
     python -m benchmarks.live_sharing_speeds [--seeds 10] [--first 0] [--nodes 24] [--jobs 60] [--data FOLDER]
 
