@@ -49,6 +49,12 @@ class Learning:
     updates, accepted, refused, core_seconds = 4, 1, 1, 9.0
 
 
+class Sharing:
+    """A cluster that shares what it learns."""
+
+    clusters, speeds, ignored, tried, accepted = 2, 41, 1, 3, 1
+
+
 def coordinator() -> Collector:
     """Of a job with replicas that has been scaled, so that nothing is left out."""
     world = World(2, 3, replicas=1)
@@ -60,6 +66,7 @@ def coordinator() -> Collector:
 def scheduler() -> Collector:
     metrics = ClusterMetrics(Desk())
     metrics.tell_learning(Learning())
+    metrics.tell_sharing(Sharing())
     return metrics.registry
 
 
