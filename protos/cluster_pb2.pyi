@@ -273,7 +273,7 @@ class PoliciesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PoliciesReply(_message.Message):
-    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning", "refitting", "exploration")
+    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning", "refitting", "exploration", "sharing")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     DECIDING_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +284,7 @@ class PoliciesReply(_message.Message):
     LEARNING_FIELD_NUMBER: _ClassVar[int]
     REFITTING_FIELD_NUMBER: _ClassVar[int]
     EXPLORATION_FIELD_NUMBER: _ClassVar[int]
+    SHARING_FIELD_NUMBER: _ClassVar[int]
     policy: str
     deciding: str
     shadow: str
@@ -294,4 +295,5 @@ class PoliciesReply(_message.Message):
     learning: str
     refitting: str
     exploration: str
-    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ..., refitting: _Optional[str] = ..., exploration: _Optional[str] = ...) -> None: ...
+    sharing: str
+    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ..., refitting: _Optional[str] = ..., exploration: _Optional[str] = ..., sharing: _Optional[str] = ...) -> None: ...

@@ -80,6 +80,13 @@ class Actor:
         features = width(len(self.models))
         self._replay.extend(Slots.of(slots, features) for slots in state["replay"])
 
+    def adopt(self, weights: Weights) -> None:
+        """Go on from the weights of another policy, which is as large; what was learnt of slots is kept."""
+        state = {name: torch.from_numpy(np.array(array)) for name, array in weights.arrays.items()}
+        for policy in (self._policy, self._average.module):
+            policy.load_state_dict(state)
+        self._optimizer = torch.optim.Adam(self._policy.parameters(), lr=self._settings.learning_rate)
+
     def _mean(self, averaged: Tensors, now: Tensors, count: Tensor | int) -> None:
         """Move the averaged weights, which follow fast as long as they are young."""
         kept = min(self._settings.average, float((1 + count) / (1 + self._settings.young + count)))

@@ -5,7 +5,7 @@ Jobs and nodes are asked when it scrapes; decisions are timed as they are made.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from dl2_scheduler.live.exploration.budget import ExplorationBudget
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.http_pages import answered, listening, started
 
+_Gauges = dict[str, tuple[str, Callable[[], float]]]  # by name, with words for people
 _BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
@@ -50,6 +51,24 @@ class ExplorationCounts(Protocol):
     budget: ExplorationBudget
 
 
+class SharingCounts(Protocol):
+    """`SharingCounts` are what a cluster that shares what it learns has to tell.
+
+    Attributes:
+        clusters: others that were read when it looked last.
+        speeds: configurations of types that dreams know from them alone.
+        ignored: files that were ignored.
+        tried: policies of theirs that were tried since this process began.
+        accepted: those that were accepted.
+    """
+
+    clusters: int
+    speeds: int
+    ignored: int
+    tried: int
+    accepted: int
+
+
 class ClusterMetrics:
     """`ClusterMetrics` hold what Prometheus is told about one cluster.
 
@@ -70,7 +89,7 @@ class ClusterMetrics:
 
     def tell_learning(self, learning: LearningCounts) -> None:
         """Tell of learning too, whenever somebody scrapes."""
-        gauges: dict[str, tuple[str, Callable[[], float]]] = {
+        gauges: _Gauges = {
             "dl2_learning_updates": ("Updates of the policy that learns.", lambda: learning.updates),
             "dl2_learning_accepted": ("Proposals that were accepted.", lambda: learning.accepted),
             "dl2_learning_refused": ("Proposals that were refused.", lambda: learning.refused),
@@ -80,7 +99,7 @@ class ClusterMetrics:
 
     def tell_exploration(self, exploration: ExplorationCounts) -> None:
         """Tell of exploration too, whenever somebody scrapes."""
-        gauges: dict[str, tuple[str, Callable[[], float]]] = {
+        gauges: _Gauges = {
             "dl2_exploration_jobs": ("Times that a job explored.", lambda: exploration.budget.jobs),
             "dl2_exploration_spent_seconds": (
                 "Seconds of the whole cluster that exploring took.",
@@ -93,7 +112,18 @@ class ClusterMetrics:
         }
         self._tell(gauges)
 
-    def _tell(self, gauges: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
+    def tell_sharing(self, sharing: SharingCounts) -> None:
+        """Tell of sharing with other clusters too."""
+        gauges: _Gauges = {
+            "dl2_sharing_clusters": ("Other clusters that share what they learn.", lambda: sharing.clusters),
+            "dl2_sharing_speeds": ("Speeds that are known from them alone.", lambda: sharing.speeds),
+            "dl2_sharing_ignored_files": ("Files that were ignored.", lambda: sharing.ignored),
+            "dl2_sharing_tried": ("Policies of theirs that were tried.", lambda: sharing.tried),
+            "dl2_sharing_accepted": ("Policies of theirs that were accepted.", lambda: sharing.accepted),
+        }
+        self._tell(gauges)
+
+    def _tell(self, gauges: _Gauges) -> None:
         for name, (words, value) in gauges.items():
             Gauge(name, words, registry=self.registry).set_function(value)
 

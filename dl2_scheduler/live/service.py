@@ -33,6 +33,7 @@ class Notes:
         comparison: what the guard found last; "": nothing.
         learning: how it goes; "": it does not learn.
         updates: the number of updates of learning.
+        sharing: how it goes to share with other clusters what is learnt; "": nothing is shared.
         refitting: how fitting the placement policy's model anew goes; "": it is not fitted anew.
         exploration: how much of the cluster ran for the sake of learning; "": none may.
         forecasts: when jobs start and end, by their names.
@@ -42,6 +43,7 @@ class Notes:
         self.comparison: Callable[[], str] = str
         self.learning: Callable[[], str] = str
         self.updates: Callable[[], int] = int
+        self.sharing: Callable[[], str] = str
         self.refitting: Callable[[], str] = str
         self.exploration: Callable[[], str] = str
         self.forecasts: Callable[[], Mapping[JobId, Forecast]] = dict
@@ -139,6 +141,7 @@ class ClusterService(rpc.ClusterServicer):
             learning=self._notes.learning(),
             refitting=self._notes.refitting(),
             exploration=self._notes.exploration(),
+            sharing=self._notes.sharing(),
         )
 
     def _job(self, name: str) -> JobStatus:

@@ -56,6 +56,12 @@ class Exploration:
     budget = ExplorationBudget(lived=600.0, spent=12.0, jobs=1)
 
 
+class Sharing:
+    """A cluster that shares what it learns."""
+
+    clusters, speeds, ignored, tried, accepted = 2, 41, 1, 3, 1
+
+
 def coordinator() -> Collector:
     """Of a job with replicas that has been scaled, so that nothing is left out."""
     world = World(2, 3, replicas=1)
@@ -68,6 +74,7 @@ def scheduler() -> Collector:
     metrics = ClusterMetrics(Desk())
     metrics.tell_learning(Learning())
     metrics.tell_exploration(Exploration())
+    metrics.tell_sharing(Sharing())
     return metrics.registry
 
 

@@ -57,6 +57,8 @@ def refused(program: Any, words: list[str], sentence: str) -> None:
         ("learn --from . --minutes nan", "'--minutes'"),
         ("bootstrap --out b --places 1000000", "--places"),
         ("serve --slots 1x1 --folder cluster --isolation none --learn --policy drf", "--learn: drf is no network"),
+        ("serve --slots 1x1 --folder cluster --share-with shared", "--share-with shares what is learnt: give --learn"),
+        ("serve --slots 1x1 --folder cluster --learn --share-with trace.jsonl", "give a folder that can be written"),
     ],
 )
 def test_lines(line: str, sentence: str) -> None:

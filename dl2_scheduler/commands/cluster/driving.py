@@ -99,6 +99,7 @@ class Driving:
         refit: folder of the model of speeds that is fitted anew now and then; None: none is.
         learn_cores: cores that learning takes its share of; 0: only what nobody else uses.
         explore: part of the cluster's capacity over time that jobs may run for the sake of learning; 0: none.
+        share_with: folder in which clusters tell each other what they learnt; None: this one learns alone.
     """
 
     policy: str | None
@@ -112,6 +113,7 @@ class Driving:
     refit: Path | None = None
     learn_cores: int = 0
     explore: float = 0.0
+    share_with: Path | None = None
 
 
 def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacement | None]:
@@ -267,9 +269,12 @@ def _observers(
         notes.comparison = lambda: guard.summary
         yield guard
     if driving.learn:
-        learner = Learner(policies, folder, driving.rule, driving.learn_cores)
+        learner = Learner(policies, folder, driving.rule, driving.learn_cores, driving.share_with)
         notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
         metrics.tell_learning(learner)
+        if (sharing := learner.sharing) is not None:
+            notes.sharing = lambda: sharing.summary
+            metrics.tell_sharing(sharing)
         yield learner
     if driving.refit is not None:
         refitter = Refitter(driving.refit, folder)

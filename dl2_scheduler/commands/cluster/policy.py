@@ -34,6 +34,7 @@ def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = F
         "guard": found.comparison or "has compared nothing yet: it compares learnt policies, dl2:PATH",
         "learning": found.learning or "off",
         "exploring": found.exploration,
+        "sharing": found.sharing,
         "refit": found.refitting,
     }
     for name, value in lines.items():

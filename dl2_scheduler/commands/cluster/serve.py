@@ -27,6 +27,7 @@ from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven, exp
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_target import Context, Kube
 from dl2_scheduler.commands.common import Folder, default_folder
+from dl2_scheduler.learning.federated.shared_folder import shared_folder
 from dl2_scheduler.learning.live.refit import model_to_refit
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.placement.node_rules import SPREAD
@@ -87,6 +88,10 @@ def serve(
             help="Of the cluster, that jobs run as tells most; 0: none. Left out: 2% with --learn, else 0.",
         ),
     ] = None,
+    share_with: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Clusters that learn tell each other there what they learnt."),
+    ] = None,
     kube: Kube = False,
     namespace: Annotated[
         list[str] | None,
@@ -100,9 +105,12 @@ def serve(
     """
     state, length = (folder or default_folder()).absolute(), _slot_seconds(slot)
     placed, model = placed_by(placement, move_tasks), model_to_refit(placement) if refit else None
+    if share_with is not None and not learn:
+        raise BadInput("--share-with shares what is learnt: give --learn too, or leave it out")
+    shared = None if share_with is None else shared_folder(share_with)
     driving = Driving(
         policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model, learn_cores,
-        explored_part(explore, learn),
+        explored_part(explore, learn), shared,
     )  # fmt: skip
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:

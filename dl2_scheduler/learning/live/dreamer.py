@@ -161,6 +161,10 @@ class Dreamer:
             raise Diverged(f"update {self.updates}: weights are not finite; they are not used")
         return numbers
 
+    def adopt(self, weights: Weights) -> None:
+        """Go on from another policy of the same size that knows the same types."""
+        self._actor.adopt(weights)
+
     def save(self) -> None:
         """Write a checkpoint; the policy that decides stays."""
         write_plain(self._state(), self._folder.checkpoint_file)

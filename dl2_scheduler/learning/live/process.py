@@ -10,6 +10,7 @@ from typing import Any
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.learning.federated.sharing_status import SharingStatus
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side_program import SideProgram
 from dl2_scheduler.policies.learnt.dl2 import interrupted
@@ -27,6 +28,7 @@ class Learner:
         folder: of the cluster.
         rule: by which tasks find their node.
         cores: that it takes its share of; 0: only what nobody else uses.
+        shared: folder in which clusters tell each other what they learnt; None: this one learns alone.
 
     Attributes:
         updates: that the run that learns has seen beside live clusters; 0: none yet.
@@ -34,10 +36,13 @@ class Learner:
         accepted: proposals that took the place of the weights before, since the program was started.
         refused: proposals that did not.
         core_seconds: that the program has computed for them.
+        sharing: how sharing goes; None: nothing is shared.
     """
 
-    def __init__(self, policies: Policies, folder: Path, rule: NodeRule, cores: int = 0):
+    def __init__(self, policies: Policies, folder: Path, rule: NodeRule, cores: int = 0, shared: Path | None = None):
         self._begin()
+        self.sharing = None if shared is None else SharingStatus(shared)
+        self._shared = () if shared is None else (str(shared),)
         self._policies, self._folder, self._rule, self._cores = policies, folder, rule, cores
         self._name: str | None = None
         self._side: SideProgram | None = None
@@ -65,9 +70,13 @@ class Learner:
             self._verdict = f"the last, after slot {self.slot}, was {said['verdict']}"
             self.accepted += said["accepted"]
             self.refused += not said["accepted"]
-        if said.get("accepted") and self._name is not None:
-            log.info("learning: slot %d: a proposal was %s", self.slot, said["verdict"])
-            self._policies.renew(self._name)
+        theirs = said.get("sharing", {})
+        if self.sharing is not None and theirs:
+            self.sharing.hear(theirs)
+        for of_whom, proposal in (("a proposal", said), ("another cluster's policy", theirs)):
+            if proposal.get("accepted") and self._name is not None:
+                log.info("learning: slot %d: %s was %s", self.slot, of_whom, proposal["verdict"])
+                self._policies.renew(self._name)
         proposals = f"{self.accepted} of {self.accepted + self.refused} proposals accepted"
         self._said = "; ".join(filter(None, (f"{self.updates} updates, {proposals}", self._verdict)))
 
@@ -108,7 +117,7 @@ class Learner:
             return
         command = [sys.executable, "-m", "dl2_scheduler.learning.live.program", str(run), str(self._folder)]
         output = self._folder / "logs" / "learning.log"
-        self._side = SideProgram("learning", [*command, str(int(self._rule)), str(self._cores)], output)
+        self._side = SideProgram("learning", [*command, str(int(self._rule)), str(self._cores), *self._shared], output)
 
 
 def check_learns(run: Path) -> None:

@@ -1,8 +1,9 @@
 """The learner's program: told of slots, it dreams after each, and says what came of it.
 
-    python -m dl2_scheduler.learning.live.program RUN FOLDER RULE CORES
+    python -m dl2_scheduler.learning.live.program RUN FOLDER RULE CORES [SHARED]
 
-RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`, CORES as `--learn-cores` has them. It says lines
+RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`, CORES as `--learn-cores` has them, SHARED the folder
+in which clusters tell each other what they learnt; of that it says "sharing", see `SharingStatus`. It says lines
 {"updates": 7, "slot": 12, "core_seconds": 2.5} with losses; in some of them "verdict", for people, and "accepted",
 whether the policy was written that decides from then on. Or it says {"error": why it does not learn}, and ends.
 `RUN/before-live/` keeps the run as it was before the first update.
@@ -22,8 +23,9 @@ import torch
 
 from dl2_scheduler.cluster.errors import SchedulerError
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.learning.federated.member import FederationMember
 from dl2_scheduler.learning.live.dreamer import Dreamer
-from dl2_scheduler.learning.live.judge import judge
+from dl2_scheduler.learning.live.judge import Verdict, judge
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side_program import be_nice, told
@@ -48,10 +50,11 @@ class Dreaming:
         folder: of the run.
         history: of the cluster.
         rule: by which tasks find their node.
+        member: of the clusters that share what they learn; None: this one learns alone.
     """
 
-    def __init__(self, folder: RunFolder, history: History, rule: NodeRule):
-        self._folder, self._rule = folder, rule
+    def __init__(self, folder: RunFolder, history: History, rule: NodeRule, member: FederationMember | None = None):
+        self._folder, self._rule, self._member = folder, rule, member
         self._dreamer = Dreamer(folder, rule)
         self._observed = ObservedCluster(history)
         self._slot = -1
@@ -67,6 +70,8 @@ class Dreaming:
         last = self._observed.last
         if last is None or last.snapshot.slot == self._slot or not last.snapshot.nodes:
             return None
+        if self._member is not None:
+            self._member.look(self._observed)
         if not self._observed.fitted.models:
             return None  # nobody has told a speed: a dream of any would mislead
         self._slot, began = last.snapshot.slot, time.process_time()
@@ -75,35 +80,57 @@ class Dreaming:
         for _ in range(_AT_FIRST if self.updates < _YOUNG else 1):
             found = self._dreamer.update(worlds)
         self._dreamer.save()
-        if self.updates % _PROPOSES_EVERY == 0:
-            found |= self._propose(worlds)
+        theirs = self._try_theirs(worlds)
+        if self.updates % _PROPOSES_EVERY == 0 and not theirs.get("accepted"):
+            verdict = self._judged(self._dreamer.weights, worlds)
+            found |= {"verdict": verdict.words, "accepted": verdict.accepted}
+        if self._member is not None:
+            self._member.tell(self._observed, self._deciding)
+            found["sharing"] = {**self._member.report, **theirs}
         seconds = time.process_time() - began
         return {"updates": self.updates, "slot": self._slot, "core_seconds": seconds, **found}
 
-    def _propose(self, worlds: Worlds) -> dict[str, Any]:
-        """Let what was learnt decide from now on, if it wins; return the verdict."""
+    @property
+    def _deciding(self) -> Weights:
         present = load(self._folder.path)
         assert isinstance(present, Weights)
-        verdict = judge(self._dreamer.weights, present, worlds, self._rule)
+        return present
+
+    def _judged(self, proposal: Weights, worlds: Worlds) -> Verdict:
+        """Let a proposal decide from now on, if it wins; return the verdict."""
+        verdict = judge(proposal, self._deciding, worlds, self._rule)
         if verdict.accepted:
-            save(self._dreamer.weights, self._folder.path / POLICY_FILE)
+            save(proposal, self._folder.path / POLICY_FILE)
+        return verdict
+
+    def _try_theirs(self, worlds: Worlds) -> dict[str, Any]:
+        """Try another cluster's policy, if there is one to try; one that wins is gone on from."""
+        proposal = self._member.proposal(self._dreamer.weights) if self._member else None
+        if proposal is None:
+            return {}
+        verdict = self._judged(proposal, worlds)
+        if verdict.accepted:
+            self._dreamer.adopt(proposal)
+            self._dreamer.save()
         return {"verdict": verdict.words, "accepted": verdict.accepted}
 
 
-def learn(run: Path, folder: Path, rule: NodeRule) -> None:
+def learn(run: Path, folder: Path, rule: NodeRule, shared: Path | None = None) -> None:
     """Learn whenever there is something to learn from, until nobody tells any more.
 
     Args:
         run: folder of the policy that learns.
         folder: of the scheduler, with its history.
         rule: by which tasks find their node.
+        shared: folder in which clusters tell each other what they learnt; None: this one learns alone.
 
     Raises:
         SchedulerError: it cannot.
     """
     run_folder = RunFolder(run)
     with run_folder.held(), closing(History.of_folder(folder)) as history:
-        dreaming = Dreaming(run_folder, history, rule)
+        member = None if shared is None else FederationMember(shared, folder)
+        dreaming = Dreaming(run_folder, history, rule, member)
         if not dreaming.updates:
             keep(run)
         for _ in told():
@@ -125,12 +152,12 @@ def keep(run: Path) -> None:
 
 def main() -> None:
     """See the module."""
-    run, folder, rule, cores = sys.argv[1:]
+    run, folder, rule, cores, *shared = sys.argv[1:]
     be_nice(only_idle_cores=not int(cores))
     torch.set_num_threads(1)
     log_to_stderr(LogLines())
     try:
-        learn(Path(run), Path(folder), NodeRule(int(rule)))
+        learn(Path(run), Path(folder), NodeRule(int(rule)), *map(Path, shared))
     except (SchedulerError, OSError) as error:
         log.exception("it does not learn")
         print(json.dumps({"error": str(error)}), flush=True)

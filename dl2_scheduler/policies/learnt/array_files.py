@@ -26,16 +26,20 @@ _MOST_WEIGHT = 1e9
 Shape = tuple[int, ...]
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, most: int = MOST_BYTES) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file by name.
 
+    Args:
+        path: of the file.
+        most: bytes of the file, and of all arrays in it.
+
     Raises:
-        ValueError, zipfile.BadZipFile: it is damaged, holds objects instead of numbers, or more than `MOST_BYTES`.
+        ValueError, zipfile.BadZipFile: it is damaged, holds objects instead of numbers, or more than `most` bytes.
         OSError: it cannot be read.
     """
-    with zipfile.ZipFile(BytesIO(read_bytes(path, MOST_BYTES))) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
-            raise ValueError(f"its arrays have more than {size_text(MOST_BYTES)}")
+    with zipfile.ZipFile(BytesIO(read_bytes(path, most))) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > most:
+            raise ValueError(f"its arrays have more than {size_text(most)}")
         found = {}
         for entry in archive.infolist():
             with archive.open(entry) as file:

@@ -14,6 +14,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.kube_health import Health, answering
+from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.metrics import ClusterMetrics, exported
 from tests.dl2_scheduler.played_cluster import document
@@ -83,6 +84,23 @@ def test_where_no_page_can_be_is_said_in_the_same_words(page):
             assert str(refused.value) == f"{option} {where}: {why}; {hint}"
     with pytest.raises(BadInput, match=f"{option} 1:2:3: .*; {hint}"), opened("1:2:3"):
         pass
+
+
+def test_sharing_is_told_where_something_is_shared(serve, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    cluster, shared = serve(), tmp_path / "shared"
+    driving = Driving(None, guard=None, learn=True, metrics="0", share_with=shared)
+    with (
+        closing(History(tmp_path / HISTORY_FILE)) as history,
+        driven(cluster, cluster.desk, history, tmp_path, driving),
+        ClusterClient(tmp_path) as client,
+    ):
+        (told,) = [each.getMessage() for each in caplog.records if "metrics: http" in each.getMessage()]
+        found = scraped(told.removeprefix("metrics: http://").removesuffix("/metrics"))
+        assert {name: value for (name, *_), value in found.items() if name.startswith("dl2_sharing")} == dict.fromkeys(
+            [f"dl2_sharing_{what}" for what in ("clusters", "speeds", "ignored_files", "tried", "accepted")], 0.0
+        )
+        assert client.policies().sharing == f"{shared}: nothing was shared yet"
 
 
 def test_where_metrics_are_is_told_as_everything_else_is(serve, tmp_path, caplog, capsys):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.snapshot import SpeedReport
-from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds, KnownSpeed
 from tests.dl2_scheduler.clusters import job
 from tests.dl2_scheduler.peers import needs_data, table
 
@@ -99,6 +99,46 @@ def test_a_model_that_nobody_reported_is_like_the_others() -> None:
     after = speeds.grid(WIDE)[1:, 1:]
     assert after[1, 1] == pytest.approx(80.0)
     assert after / before == pytest.approx(80.0 / before[1, 1])
+
+
+BORROWED = {"even": {at: KnownSpeed(optimus_speed(*at), 0.1) for at in [(1, 1), (4, 4), (8, 4), (16, 6)]}}
+
+
+def test_what_is_borrowed_tells_of_what_nobody_tried_here_and_ones_own_reports_go_first() -> None:
+    alone, told = FittedSpeeds(), FittedSpeeds()
+    for speeds in (alone, told):
+        speeds.observe([report(1, 1, optimus_speed(1, 1)), report(4, 4, 2 * optimus_speed(4, 4))])
+    told.borrow(BORROWED)
+    truth = optimus_speed(16, 6)
+    assert abs(told.grid(WIDE)[16, 6] / truth - 1) < 0.15 < abs(alone.grid(WIDE)[16, 6] / truth - 1)
+    assert told.grid(WIDE)[4, 4] == pytest.approx(2 * optimus_speed(4, 4), rel=0.15)
+    assert told.reports == alone.reports, "what was borrowed is told to nobody as one's own"
+    told.borrow({})
+    assert np.array_equal(told.grid(WIDE), alone.grid(WIDE))
+
+
+def test_a_borrowed_model_is_known_until_it_is_given_back() -> None:
+    speeds = FittedSpeeds()
+    guess = speeds.grid(WIDE)
+    speeds.borrow(BORROWED)
+    assert speeds.models == ("even",)
+    assert speeds.grid(WIDE)[16, 6] == pytest.approx(optimus_speed(16, 6), rel=0.15)
+    assert np.array_equal(speeds.hopeful(0.0).grid(WIDE), speeds.grid(WIDE))
+    assert speeds.hopeful(1.0).grid(WIDE)[16, 6] > speeds.grid(WIDE)[16, 6], "it is not as sure as what one saw"
+    speeds.borrow({})
+    assert speeds.models == ()
+    assert np.array_equal(speeds.grid(WIDE), guess)
+
+
+def test_what_is_less_sure_counts_less() -> None:
+    far = {at: 3 * speed.samples_per_second for at, speed in BORROWED["even"].items()}
+    found = []
+    for spread in (0.05, 0.5):
+        speeds = FittedSpeeds()
+        speeds.observe([report(*at, optimus_speed(*at)) for at in [(1, 2), (2, 2), (6, 4), (12, 6)]])
+        speeds.borrow({"even": {at: KnownSpeed(speed, spread) for at, speed in far.items()}})
+        found.append(speeds.grid(WIDE)[8, 4])
+    assert found[0] > 1.1 * found[1] > 1.1 * optimus_speed(8, 4)
 
 
 @needs_data
