@@ -9,6 +9,7 @@ forecasts are checked, too, as `benchmarks.forecasts_processes` does. Half an ho
 """
 
 import argparse
+import json
 import os
 import shutil
 import time
@@ -32,6 +33,7 @@ from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.learning.recorded import learn_history
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.client import ClusterClient
+from dl2_scheduler.live.exploration.explorer import EXPLORATION_FILE
 from dl2_scheduler.policies.registry import DL2, make_policy
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.history import Recording
@@ -72,7 +74,9 @@ def main() -> int:
         forecasts += forecast_rows(seed, jobs, seen)
         lived += lived_rows(seed, jobs, found)
         simulations.append(simulated_row(seed, folder, options.jobs))
-        told.append({"seed": seed, **of_learning})
+        explored = json.loads((state / LEARNING / EXPLORATION_FILE).read_text())
+        exploring = 100 * explored["spent"] / explored["lived"]
+        told.append({"seed": seed, **of_learning, "times explored": explored["jobs"], "exploring %": exploring})
     goals = [*_goals(lived, simulations, told), *forecast_goals(forecasts)]
     rows = [*lived, *simulations, *told, *forecasts]
     return finish("live_learning_processes", rows, goals, ("numpy", "grpcio", "torch"))
@@ -289,6 +293,7 @@ def _goals(
     yield at_least("last half: mean completion time", 20, mean_of("last half", drf), "% below DRF")
     yield under("last half: mean completion time", 0, mean_of("last half", planner), "% above the planner")
     yield at_most("times that the guard took it out", 0, sum(row["times taken out"] for row in told), "")
+    yield at_most("exploring, of the cluster", 2, max(row["exploring %"] for row in told), "%")
     above = mean(row["above planner-true %"] for row in simulations)
     yield at_most("simulated at the end: mean completion time", 5, above, "% above planner-true")
 
