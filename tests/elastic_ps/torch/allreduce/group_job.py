@@ -175,6 +175,12 @@ class DirectSession:
     def run(self, handler):
         self.handler = handler
         self.coordinator.listen(self.node, handler.on_directive)
+        threading.Thread(target=self._report, daemon=True).start()
+
+    def _report(self):
+        """Report from time to time, as a session does: where a directive was sent twice, a plan waits for it."""
+        while not self.closed.wait(0.5):
+            self.report_soon()
 
     def acknowledge(self, answer, number=NO_CONFIGURATION, version=0, suspension_ms=0.0):
         request = pb.AcknowledgeRequest(
