@@ -218,16 +218,18 @@ def roll_out(
         guide: see `Clusters.step`.
         watch: see there.
         most_slots: of a lane.
-        most_seconds: of this process's computing, after which no slot begins.
+        most_seconds: of this process's computing, after which no slot begins; but something is decided.
     """
     lanes, began = clusters.lanes, time.process_time()
     parts: list[Slots] = []
     trained = []
-    while not lanes.over.all() and lanes.slot < most_slots and time.process_time() - began < most_seconds:
+    while not lanes.over.all() and lanes.slot < most_slots:
+        if parts and time.process_time() - began >= most_seconds:
+            break
         present = lanes.present
         slots, progress = clusters.step(weights, guide, watch)
         parts += slots
         trained.append((progress.epochs / lanes.epochs * present).sum(axis=1))
-    times = np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish) - lanes.arrival
+    times = np.maximum(np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish) - lanes.arrival, 0.0)
     completion = np.where(lanes.real, times, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
     return Rollout(Slots.joined(parts), np.array(trained).T, completion)

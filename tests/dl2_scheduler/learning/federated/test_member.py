@@ -165,7 +165,7 @@ def test_two_loops_that_share_a_folder_learn_and_a_policy_that_wins_is_gone_on_f
 
     def judged(proposal, present, *_):
         verdicts.append(proposal)
-        return Verdict({"proposal": [1.0], "present": [1.0 if refuses else 2.0]})
+        return Verdict([1.0], [1.0 if refuses else 2.0])
 
     monkeypatch.setattr(f"{IN_PROGRAM}.judge", judged)
     monkeypatch.setattr(f"{IN_PROGRAM}.Dreamer", lambda folder, rule: Dreamer(folder, rule, FAST))
