@@ -64,7 +64,9 @@ class DreamSettings:
     exploration: float = 0.5
     softening: float = 0.1
     most_finished: int = 30_000
-    actor: ActorSettings = field(default_factory=lambda: ActorSettings(replay=8, passes=4, batch=32, young=20))
+    actor: ActorSettings = field(
+        default_factory=lambda: ActorSettings(replay=8, passes=4, batch=32, average=0.998, young=20)
+    )
     critic: CriticSettings = field(default_factory=CriticSettings)
 
 

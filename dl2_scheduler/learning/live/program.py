@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _BEFORE = "before-live"
 _WORLDS = 5  # that are drawn after a slot
 _PROPOSES_EVERY = 3  # updates: judging takes as long as one or two of them
-_YOUNG, _AT_FIRST = 30, 6  # updates, in which a run makes so many after each slot, as there is most to learn; then one
+_YOUNG, _AT_FIRST = 120, 6  # updates, in which a run makes so many after each slot, as there is most to learn; then one
 
 
 class Dreaming:
