@@ -6,9 +6,6 @@ FOLDER is the cluster's, RULE a `NodeRule`. It is told the numbers of slots, and
 {"slot": 3, "error": why it could not}.
 """
 
-import json
-import logging
-import math
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -17,11 +14,9 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.forecasts.forecaster import Forecaster, as_line
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, ForecastRecords
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.side_program import be_nice, told
+from dl2_scheduler.live.side_program import answer_slots, be_nice
 from dl2_scheduler.world_model.bounded_policy import make_bounded_policy
 from elastic_ps.system.printable import LogLines, log_to_stderr
-
-log = logging.getLogger(__name__)
 
 _SECONDS, _PART = 10.0, 0.25  # of computing for the forecasts of a slot, at most: in seconds, and of the slot
 
@@ -33,18 +28,12 @@ def main() -> None:
     folder, rule = Path(sys.argv[1]), NodeRule(int(sys.argv[2]))
     with closing(History.of_folder(folder)) as history, closing(ForecastRecords(folder / FORECASTS_FILE)) as records:
         forecaster = Forecaster(history, rule, records, make_bounded_policy)
-        for line in told():
-            try:
-                slot_seconds = forecaster.observed.slot_seconds
-                found = forecaster.forecast(
-                    _SECONDS if math.isnan(slot_seconds) else min(_SECONDS, _PART * slot_seconds)
-                )
-            except Exception as error:
-                log.exception("slot %s", line)
-                print(json.dumps({"slot": int(line), "error": f"{type(error).__name__}: {error}"}), flush=True)
-                continue
-            if found is not None:
-                print(as_line(found), flush=True)
+
+        def answer(seconds: float) -> str | None:
+            found = forecaster.forecast(seconds)
+            return None if found is None else as_line(found)
+
+        answer_slots(answer, lambda: forecaster.observed.slot_seconds, _SECONDS, _PART)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ What it does or dies of cannot touch the decisions.
 
 import array
 import fcntl
+import json
 import logging
+import math
 import os
 import subprocess
 import termios
@@ -178,6 +180,30 @@ def told(descriptor: int = 0) -> Iterator[str]:
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield lines[-1].decode()
+
+
+def answer_slots(
+    answer: Callable[[float], str | None], slot_seconds: Callable[[], float], most: float, part: float
+) -> None:
+    """Answer, in such a program, each slot's number that is told, by a line, until there are no more.
+
+    Whatever an answer raises is said as {"slot": 3, "error": why}, and the next slot is answered all the same.
+
+    Args:
+        answer: returns the line, None where there is nothing to say, after so many seconds of computing at most.
+        slot_seconds: returns the length of a slot, NaN where it is not known.
+        most: seconds of computing for an answer.
+        part: of a slot that it may take, if that is less.
+    """
+    for line in told():
+        try:
+            length = slot_seconds()
+            found = answer(most if math.isnan(length) else min(most, part * length))
+        except Exception as error:
+            log.exception("slot %s", line)
+            found = json.dumps({"slot": int(line), "error": f"{type(error).__name__}: {error}"})
+        if found is not None:
+            print(found, flush=True)
 
 
 def be_nice(only_idle_cores: bool = False) -> None:

@@ -6,8 +6,6 @@ FOLDER is the cluster's, RULE a `NodeRule`. It is told the numbers of slots, and
 {"slot": 3, "error": why it could not}.
 """
 
-import json
-import logging
 import math
 import sys
 from contextlib import closing
@@ -19,13 +17,11 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.learning.live.exploring import as_line
 from dl2_scheduler.live.exploration.telling import Telling
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.side_program import be_nice, told
+from dl2_scheduler.live.side_program import answer_slots, be_nice
 from dl2_scheduler.world_model.future import only_fitting
 from dl2_scheduler.world_model.observation_value import telling_configurations
 from dl2_scheduler.world_model.observed import ObservedCluster
 from elastic_ps.system.printable import LogLines, log_to_stderr
-
-log = logging.getLogger(__name__)
 
 _SECONDS, _PART = 5.0, 0.1  # of computing after a slot, at most: in seconds, and of the slot
 
@@ -71,16 +67,12 @@ def main() -> None:
     folder, rule = sys.argv[1:]
     with closing(History.of_folder(Path(folder))) as history:
         search = ExplorationSearch(history, NodeRule(int(rule)))
-        for line in told():
-            length = search.slot_seconds
-            try:
-                found = search.found(_SECONDS if math.isnan(length) else min(_SECONDS, _PART * length))
-            except Exception as error:
-                log.exception("slot %s", line)
-                print(json.dumps({"slot": int(line), "error": f"{type(error).__name__}: {error}"}), flush=True)
-                continue
-            if found is not None:
-                print(as_line(found), flush=True)
+
+        def answer(seconds: float) -> str | None:
+            found = search.found(seconds)
+            return None if found is None else as_line(found)
+
+        answer_slots(answer, lambda: search.slot_seconds, _SECONDS, _PART)
 
 
 if __name__ == "__main__":
