@@ -8,6 +8,7 @@ from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION
 from elastic_ps.core.data_order import DataSpec, Place
 from elastic_ps.core.errors import ConfigurationError, ElasticError
+from elastic_ps.core.model import Model
 from elastic_ps.torch.allreduce.exchange import GroupExchange
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica import Replica
@@ -192,9 +193,9 @@ class AllReduceJob(ScriptJob):
             self._core_share.stepped()
 
     def _declare(self, store: ReplicaStore) -> None:
-        node = self.node
+        node, tensors = self.node, store.tensors()
         request = pb.DeclareRequest(
-            tensors=[codec.tensor_to_pb(tensor) for tensor in store.tensors()],
+            tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
             optimizer=store.spec.to_json() if store.spec is not None else "",
             data=codec.data_to_pb(self.spec or DataSpec()),
         )
@@ -203,6 +204,8 @@ class AllReduceJob(ScriptJob):
             log.warning("%s", warning)
         with node.changed:
             node.data = self.spec
+            # All of the job's, as there is one optimizer: the first step may come before the coordinator's Extend.
+            node.model = Model(tuple(tensors), node.model.block_bytes)
 
     def _become_member(self) -> None:
         """Say that a joiner has rehearsed, and return when it is a member."""

@@ -5,13 +5,11 @@ group is built, and its members agree on a version before its first step, so a s
 """
 
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.errors import EXIT_RESTART, JobEnded
-from elastic_ps.core.model import Model
 from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.torch.allreduce.agreement import BEGINS, LACKS
 from elastic_ps.torch.allreduce.group_state import GroupState
@@ -85,7 +83,6 @@ class GroupMembership:
             if state.standing.current is None or state.standing.passes_by(configuration.id):
                 state.inherited = bool(welcome.tensors)
                 state.held = LACKS if state.inherited else BEGINS
-                self._take_tensors(welcome.tensors)
                 state.generation += 1
                 if welcome.HasField("configuration"):
                     state.standing = replace(state.standing, current=configuration, prepared=None, clock=None)
@@ -146,14 +143,8 @@ class GroupMembership:
     def _on_extend(self, extend: pb.Extend) -> None:
         with self._state.changed:
             self._state.data = codec.data_from_pb(extend.data)
-            self._take_tensors(extend.tensors)
         self._acknowledge(pb.EXTENDED, self._state.standing.config_id)
 
     def _on_stop(self, stop: pb.Stop) -> None:
         status = EXIT_RESTART if stop.restart else 1 if stop.failed else 0
         self._state.end(JobEnded(stop.reason, status))
-
-    def _take_tensors(self, tensors: Iterable[pb.Tensor]) -> None:
-        """Take over the job's tensors. Call under the lock."""
-        found = tuple(codec.tensor_from_pb(tensor) for tensor in tensors)
-        self._state.model = Model(found, self._state.model.block_bytes)

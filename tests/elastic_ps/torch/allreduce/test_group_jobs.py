@@ -1,5 +1,6 @@
 """Jobs without servers train as one process does, with every sample once, whatever comes, goes or dies."""
 
+import threading
 from unittest.mock import patch
 
 import pytest
@@ -10,10 +11,12 @@ from coordinator.core.plans.plan import Phase  # noqa: E402
 from coordinator.ctl.exactly_once_audit import audit  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
 from elastic_ps.torch.allreduce.group import WorkerGroup  # noqa: E402
+from elastic_ps.torch.allreduce.membership import GroupMembership  # noqa: E402
 from tests.elastic_ps.torch.allreduce.group_job import (  # noqa: E402
     BATCH,
     CHIEF,
     SAMPLES,
+    WAIT,
     Coordinator,
     Killed,
     Worker,
@@ -70,6 +73,24 @@ def test_a_job_repeats_itself_to_the_bit():
         finished(coordinator, workers, 1)
         weights.append(workers[0].model.state_dict())
     assert all(torch.equal(values, weights[1][name]) for name, values in weights[0].items())
+
+
+def test_steps_that_come_before_the_declaration_is_told_are_in_the_ledger():
+    stepped, held_back = threading.Event(), []
+    on_extend = GroupMembership._on_extend
+
+    def late(membership, extend):
+        held_back.append(stepped.wait(WAIT))
+        on_extend(membership, extend)
+
+    def at(worker, where):
+        if where == "stepped" and worker.node.held == 2:
+            stepped.set()
+
+    with patch.object(GroupMembership, "_on_extend", late):
+        coordinator, workers = started(2, 1, at=at)
+        finished(coordinator, workers, 1)
+    assert held_back == [True, True]
 
 
 def test_workers_join_and_leave_while_it_trains():
