@@ -6,15 +6,13 @@ Numbers are mean completion times in slots, over the sequences. The folder has `
 the testbed's speeds; docs/reference/baselines.md says what the rules are and why ours differ.
 """
 
-import argparse
 import json
-import os
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.support.published_data import data_parser, parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish, under
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
@@ -26,7 +24,6 @@ from dl2_scheduler.sim.speeds import interpolated, read_points
 
 SIZES = (24, 48, 96)
 ALL = 10  # sequences of a size
-FOLDER = Path(os.environ.get("DL2_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 LP, HARD = "LP bound", "hard bound"
 NAMES = (*sorted(POLICY_NAMES, key=lambda name: not name.startswith("published-")), LP, HARD)
 _MOST = 17  # the published Optimus looks one step beyond a job's 16
@@ -43,12 +40,9 @@ Times = list[float]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=FOLDER)
+    parser = data_parser(__doc__)
     parser.add_argument("--sequences", type=int, default=ALL, help="how many of each size")
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.error(f"no folder {arguments.data}: give --data, or set DL2_SHARED_DATA")
+    arguments = parsed(parser)
     speeds = interpolated(read_points(arguments.data / "dl2_testbed_speed.txt"), _MOST, _MOST)
     rows: dict[str, dict[str, Any]] = {name: {"policy": name} for name in NAMES}
     for size in SIZES:

@@ -8,8 +8,6 @@ The table world is of the testbed's measured speeds: the folder has `dl2_testbed
 what the worlds are.
 """
 
-import argparse
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.support.published_data import data_parser, parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish, under
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
@@ -28,7 +27,6 @@ from dl2_scheduler.policies.chic.network import Floats
 from dl2_scheduler.sim.events.worlds import MOST_SERVERS, formula, table
 from dl2_scheduler.sim.speeds import interpolated, read_points
 
-FOLDER = Path(os.environ.get("DL2_SHARED_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PAIRS = "roll-out, pairs"
 USUAL, SMALL = 1.8, (1.8, 2.7)
 COLLAPSE = 5.0  # percent over the median seed
@@ -38,13 +36,10 @@ Judged = Mapping[tuple[str, float], Floats]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = data_parser(__doc__)
     parser.add_argument("--out", type=Path, default=Path("build/chic"))
-    parser.add_argument("--data", type=Path, default=FOLDER)
     parser.add_argument("--seeds", type=int, default=ChicScale().seeds)
-    arguments = parser.parse_args()
-    if not (arguments.data / "dl2_testbed_speed.txt").exists():
-        parser.error(f"no dl2_testbed_speed.txt in {arguments.data}: give --data, or set DL2_SHARED_DATA")
+    arguments = parsed(parser)
     measured = interpolated(read_points(arguments.data / "dl2_testbed_speed.txt"), MOST_SERVERS, MOST_SERVERS)
     rows: list[dict[str, Any]] = []
     seconds: list[float] = []

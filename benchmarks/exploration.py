@@ -8,7 +8,6 @@ costs what was measured. Numbers are mean completion times in slots. DRF uses no
 where nothing is gained by it.
 """
 
-import argparse
 import json
 import shutil
 import sys
@@ -19,7 +18,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.baselines import FOLDER, published_jobs
+from benchmarks.baselines import published_jobs
+from benchmarks.support.published_data import data_parser, parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
@@ -90,13 +90,10 @@ class LivedSequence:
 
 def main() -> int:
     """Play the sequences, print, write build/bench/exploration.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = data_parser(__doc__)
     parser.add_argument("--sequences", type=int, default=10)
     parser.add_argument("--explore", type=float, default=2.0, help="per cent of the cluster (default 2)")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published sequences and speeds")
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.error(f"no folder {arguments.data}: give --data, or set DL2_SHARED_DATA")
+    arguments = parsed(parser)
     speeds = interpolated(read_points(arguments.data / "dl2_testbed_speed.txt"), 16, 16)
     document = json.loads((arguments.data / "peer_24_nodes.json").read_text())
     sequences = [published_jobs(each) for each in document["sequences"][: arguments.sequences]]

@@ -8,7 +8,6 @@ first three days do not count, in which the forecaster gets to know the cluster;
 have come true.
 """
 
-import argparse
 import json
 import logging
 import shutil
@@ -21,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.baselines import FOLDER
+from benchmarks.support.published_data import data_parser, parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish, under
 from dl2_scheduler.cluster.forecast import ExpectedTime
 from dl2_scheduler.cluster.free_resources import NodeRule
@@ -179,12 +178,11 @@ class ForecastDays:
 
 def main() -> int:
     """Run, print, write build/bench/forecasts.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = data_parser(__doc__)
     parser.add_argument("--days", type=int, default=20, help="that count (default 20)")
     parser.add_argument("--policies", nargs="+", default=["drf", "planner"], help="one run each (default drf planner)")
     parser.add_argument("--seed", type=int, default=0, help="of what comes; 100 and more were tuned with")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the speeds")
-    options = parser.parse_args()
+    options = parsed(parser)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     speeds = interpolated(read_points(options.data / "dl2_testbed_speed.txt"), 16, 16)
     rows: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.baselines import FOLDER
+from benchmarks.support.published_data import DATA
 from benchmarks.support.report import as_program, at_least, finish
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Job
@@ -100,7 +100,7 @@ def main() -> int:
     parser.add_argument("--policies", default=POLICIES, help=f"joined by commas (default {POLICIES})")
     parser.add_argument("--only", default="", help="scenes with this in their names")
     parser.add_argument("--sequences", type=int, default=10, help="of each scene (default 10)")
-    parser.add_argument("--speeds", type=Path, default=FOLDER / "dl2_testbed_speed.txt", help="table of speeds")
+    parser.add_argument("--speeds", type=Path, default=DATA / "dl2_testbed_speed.txt", help="table of speeds")
     parser.add_argument("--measured-cost", action="store_true", help="scaling costs what our runtime needs for it")
     arguments = parser.parse_args()
     scenes = [scene for scene in SCENES if arguments.only in scene.name]

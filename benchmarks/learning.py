@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.baselines import FOLDER, SIZES, published_jobs
+from benchmarks.baselines import SIZES, published_jobs
+from benchmarks.support.published_data import data_parser, parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.speeds import Speeds
@@ -79,19 +80,10 @@ def runs_parser(about: str | None, out: str) -> argparse.ArgumentParser:
         about: the benchmark, for --help.
         out: where its runs are written, unless the options say otherwise.
     """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = data_parser(about)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path(out), help="where runs are written")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published sequences and speeds")
     return parser
-
-
-def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Return the options, once the published sequences are there; end the program where they are not."""
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.error(f"no folder {arguments.data}: give --data, or set DL2_SHARED_DATA")
-    return arguments
 
 
 def main() -> int:

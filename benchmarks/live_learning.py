@@ -25,8 +25,9 @@ from typing import Any
 import torch
 
 from benchmarks.baselines import published_jobs
-from benchmarks.learning import parsed, runs_parser
+from benchmarks.learning import runs_parser
 from benchmarks.support.changed_worlds import CHANGES, ChangingWorld, changed_goals, lived_change
+from benchmarks.support.published_data import parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from benchmarks.support.served_simulation import RUN, SLOT, LivePolicyJudge, Sequences, ServedSimulation
 from dl2_scheduler.cluster.free_resources import NodeRule

@@ -1,6 +1,6 @@
 """Several clusters that learn: what a late one gains from what others know, and two that share from their first slot.
 
-    python -m benchmarks.live_sharing [--seeds 0,1,2] [--nodes 12] [--jobs 30] [--data FOLDER]
+    python -m benchmarks.live_sharing [--seeds 0 1 2] [--nodes 12] [--jobs 30] [--data FOLDER]
 
 Clusters are simulated, at the speeds that the paper's testbed had; their policies, histories, dreams and judge are
 those of `dl2 serve --learn --share-with`, in one process and without the guard. All begin as an imitation of DRF. For
@@ -8,7 +8,6 @@ each seed there are two sequences of jobs, one of which an elder cluster has liv
 with the other. Numbers are mean completion times in slots.
 """
 
-import argparse
 import json
 import logging
 import shutil
@@ -22,8 +21,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.baselines import FOLDER
 from benchmarks.live_learning import IMITATION
+from benchmarks.support.published_data import data_parser, parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish
 from benchmarks.support.served_simulation import SLOT, Sequences
 from dl2_scheduler.cluster.free_resources import NodeRule
@@ -189,24 +188,17 @@ class SeedOfClusters:
 
 def main() -> int:
     """Let clusters live, print, write build/bench/live_sharing.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", default="0,1,2", help="separated by commas (default 0,1,2)")
+    parser = data_parser(__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--nodes", type=int, default=12, help="of each cluster, with 8 cores and 8 GPUs (default 12)")
     parser.add_argument("--jobs", type=int, default=30, help="of each sequence (default 30)")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published speeds")
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.error(f"no folder {arguments.data}: give --data, or set DL2_SHARED_DATA")
+    arguments = parsed(parser)
     torch.set_num_threads(1)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(message)s")
     began = time.monotonic()
     speeds = interpolated(read_points(arguments.data / "dl2_testbed_speed.txt"), 16, 16)
     nodes = parse_cluster(f"{arguments.nodes}x8cpu,8gpu")
-    rows = [
-        row
-        for seed in map(int, arguments.seeds.split(","))
-        for row in SeedOfClusters(seed, nodes, arguments.jobs, speeds).rows()
-    ]
+    rows = [row for seed in arguments.seeds for row in SeedOfClusters(seed, nodes, arguments.jobs, speeds).rows()]
     print(json.dumps({"seconds": time.monotonic() - began}), file=sys.stderr)
     return finish("live_sharing", rows, list(_goals(rows)), ("numpy", "numba", "torch"))
 

@@ -9,16 +9,14 @@ fast or slow, and types again by themselves; or what each type is like belongs t
 elder tells is wrong. Beside them is the planner that knows the true speeds. Numbers are mean completion times in slots.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
-from benchmarks.baselines import FOLDER
+from benchmarks.support.published_data import data_parser, parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish
 from benchmarks.support.served_simulation import SLOT
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
@@ -115,15 +113,12 @@ def rows_of(seed: int, nodes: int, jobs: int, speeds: Speeds) -> Iterator[dict[s
 
 def main() -> int:
     """Let clusters live, print, write build/bench/live_sharing_speeds.json."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = data_parser(__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="how many (default 10)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--nodes", type=int, default=24, help="of each cluster, with 8 cores and 8 GPUs (default 24)")
     parser.add_argument("--jobs", type=int, default=60, help="of each sequence (default 60)")
-    parser.add_argument("--data", type=Path, default=FOLDER, help="folder of the published speeds")
-    given = parser.parse_args()
-    if not given.data.is_dir():
-        parser.error(f"no folder {given.data}: give --data, or set DL2_SHARED_DATA")
+    given = parsed(parser)
     speeds = interpolated(read_points(given.data / "dl2_testbed_speed.txt"), 16, 16)
     seeds = range(given.first, given.first + given.seeds)
     rows = [row for seed in seeds for row in rows_of(seed, given.nodes, given.jobs, speeds)]

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.learning import TestbedJudge, parsed, runs_parser
+from benchmarks.learning import TestbedJudge, runs_parser
+from benchmarks.support.published_data import parsed
 from benchmarks.support.report import as_program, at_most, finish
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.paper.bootstrap import PaperNetwork, untrained
