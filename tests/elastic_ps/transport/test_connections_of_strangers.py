@@ -27,7 +27,7 @@ def header(magic=b"ELPS", protocol=PROTOCOL_VERSION, kind=int(Kind.PUSH), meta=0
     ("data", "message"),
     [
         (header(magic=b"HTTP"), "begins with b'HTTP', not b'ELPS': another program, or another version of this one"),
-        (header(protocol=9), "protocol 9, this node 4"),
+        (header(protocol=9), f"protocol 9, this node {PROTOCOL_VERSION}"),
         (header(kind=99), "unknown kind 99"),
         (header(kind=0), "unknown kind 0"),
         (header(meta=MAX_META_BYTES + 1), "16777217 bytes of meta"),
