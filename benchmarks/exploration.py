@@ -21,13 +21,12 @@ from typing import Any
 from benchmarks.baselines import published_jobs
 from benchmarks.support.published_data import data_parser, parsed
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
+from benchmarks.support.searches import Searches
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.learning.live.exploring_program import ExplorationSearch
 from dl2_scheduler.live.exploration.explorer import Explorer
-from dl2_scheduler.live.exploration.telling import Telling
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop, SlotObserver
@@ -48,27 +47,6 @@ POLICIES: dict[str, Callable[[], AllocationPolicy]] = {
     PLANNER: lambda: Planner(FittedSpeeds(EXPLORING)),
     DRF: Drf,
 }
-
-
-class Searches:
-    """See `SlotObserver`: it searches in this process, so that no slot has to pass.
-
-    Args:
-        history: of the cluster.
-
-    Attributes:
-        telling: what was found after the last slot.
-    """
-
-    def __init__(self, history: History):
-        self._search, self.telling = ExplorationSearch(history, NodeRule.SPREAD), Telling()
-
-    def before(self, slot: int) -> None:
-        """See `SlotObserver.before`."""
-
-    def after(self, slot: int) -> None:
-        """See `SlotObserver.after`."""
-        self.telling = self._search.found() or self.telling
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Live learning: from a policy that imitates DRF, by the live loop with its history, its learner and its guard.
+"""Live learning: from a policy that imitates DRF, by the live loop with history, learner, guard and exploration.
 
-    python -m benchmarks.live_learning [--seeds 0 1 2] [--sequences 3] [--change nodes mix slow] [--out FOLDER]
+    python -m benchmarks.live_learning [--seeds 0 1 2] [--sequences 3] [--explore 2] [--change nodes mix slow]
 
 Jobs arrive, sequence after sequence of 60, on 24 nodes. Only the cluster is simulated: no slot has to pass, and the
 loop waits for the learner's dreams of each slot instead. The report says how many seconds of a core they took, which is
@@ -59,6 +59,7 @@ def main() -> int:
     """Learn, judge, print, write build/bench/live_learning.json, or live_learning_changes.json, after each seed."""
     parser = runs_parser(__doc__, "build/bench/live_learning")
     parser.add_argument("--sequences", type=int, default=3, help="of 60 jobs, to learn from (default 3)")
+    parser.add_argument("--explore", type=float, default=2.0, help="per cent of the cluster (default 2)")
     parser.add_argument("--change", nargs="+", default=[], choices=CHANGES, help="let the world change so")
     arguments = parsed(parser)
     torch.set_num_threads(1)
@@ -85,6 +86,7 @@ class _Seed:
 
     def __init__(self, seed: int, arguments: argparse.Namespace):
         self._seed, self._changes, self._count = seed, arguments.change, arguments.sequences
+        self._explore: float = arguments.explore / 100
         self._folder: Path = arguments.out / f"seed-{seed}"
         self._speeds = interpolated(read_points(arguments.data / "dl2_testbed_speed.txt"), 16, 16)
         document = json.loads((arguments.data / "peer_24_nodes.json").read_text())
@@ -121,7 +123,7 @@ class _Seed:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(self._folder, folder)
             (episode,) = changed.lessons.episodes(_FIRST_EPISODE + BEFORE_CHANGE, 1)
-            found = list(lived_change(how, changed, folder, cluster.slot, episode.jobs))
+            found = list(lived_change(how, changed, folder, cluster.slot, episode.jobs, self._explore))
             rows += [{"seed": self._seed, **row} for row in found]
             goals += changed_goals(self._seed, found)
         return rows, goals
@@ -134,12 +136,13 @@ class _Seed:
         bootstrap(Drf(), self._lessons, self._speeds, IMITATION, folder, lambda *_: None)
         sequences = [episode.jobs for episode in self._lessons.episodes(_FIRST_EPISODE, count)]
         cluster = Sequences(sequences, NODES, self._speeds)
-        return ServedSimulation(cluster, self._folder), sequences, cluster
+        return ServedSimulation(cluster, self._folder, self._explore), sequences, cluster
 
     def _row(self, live: ServedSimulation, judge: LivePolicyJudge, drf: float) -> Row:
         found = judge.slots(live.run_folder)
         row = {"seed": self._seed, "slots lived": live.lived, "published sequences": found, "DRF": drf}
         row |= {"below DRF %": _below(found, drf), "accepted": live.accepted}
+        row["explored %"] = 100 * live.explored
         row["core seconds a slot"] = live.core_seconds / max(live.lived, 1)
         print(row, file=sys.stderr, flush=True)
         return row
@@ -162,6 +165,7 @@ class _Seed:
                 print(f"{name}: nothing was measured after {slots} slots: give more --sequences", file=sys.stderr)
         below = mean(row["below DRF %"] for row in lived[:2])
         yield at_least(f"{name}: the first two sequences, as they were lived", LIVED_BELOW_DRF, below, "% below DRF")
+        yield at_most(f"{name}: of the cluster, that exploring took", 100 * self._explore, 100 * live.explored, "%")
         yield at_least(f"{name}: comparisons by the guard", 1, live.comparisons, "")
         yield at_most(f"{name}: times that the guard fell back", 0, int(bool(live.fallen)), "")
 

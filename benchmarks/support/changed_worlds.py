@@ -61,7 +61,7 @@ class ChangingWorld:
 
 
 def lived_change(
-    how: str, world: ChangingWorld, folder: Path, slot: int, jobs: Sequence[Job]
+    how: str, world: ChangingWorld, folder: Path, slot: int, jobs: Sequence[Job], explore: float
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each slot that it has been lived in a changed world, from none on.
 
@@ -71,13 +71,14 @@ def lived_change(
         folder: of the cluster, with what it has learnt and seen before.
         slot: in which the world changes.
         jobs: that come from then on.
+        explore: part of the cluster that may explore.
     """
     judge = world.judge()
     planner = mean(
         float(run(each, Planner(TrueSpeeds(world.speeds)), NodeRule.SPREAD).mean()) for each in judge.clusters()
     )
     drf = mean(float(run(each, Drf(), NodeRule.SPREAD).mean()) for each in judge.clusters())
-    live = ServedSimulation(Sequences([jobs], world.nodes, world.speeds, slot), folder)
+    live = ServedSimulation(Sequences([jobs], world.nodes, world.speeds, slot), folder, explore)
 
     def row(slots: float) -> dict[str, Any]:
         found = {"change": how, "slots since": live.lived, "judged": slots, "planner that knows": planner, "DRF": drf}

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.support.searches import Searches
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
@@ -15,6 +16,7 @@ from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.live.process import Learner
 from dl2_scheduler.learning.rollout import Clusters, Episode, roll_out
+from dl2_scheduler.live.exploration.explorer import Explorer
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop
@@ -133,17 +135,19 @@ class ServedSimulation:
     Args:
         cluster: that lives.
         folder: of the cluster, with the run that decides and learns in `RUN`.
+        explore: part of the cluster that may explore.
 
     Attributes:
         lived: slots with jobs so far.
         accepted: proposals that were, so far.
         core_seconds: of the dreams so far.
         fallen: why the guard has fallen back; "": it has not.
+        explored: part of the cluster that exploring took, of all that was lived.
     """
 
-    def __init__(self, cluster: Sequences, folder: Path):
-        self._cluster, self._folder = cluster, folder
-        self.lived, self.accepted, self.core_seconds, self.fallen = 0, 0, 0.0, ""
+    def __init__(self, cluster: Sequences, folder: Path, explore: float):
+        self._cluster, self._folder, self._explore = cluster, folder, explore
+        self.lived, self.accepted, self.core_seconds, self.fallen, self.explored = 0, 0, 0.0, "", 0.0
         self._summaries: set[str] = set()
 
     @property
@@ -169,7 +173,12 @@ class ServedSimulation:
             closing(Guard(policies, GuardSettings(), self._folder, NodeRule.SPREAD)) as guard,
         ):
             now = lambda: self._cluster.slot * SLOT  # noqa: E731
-            loop = SlotLoop(self._cluster, policies, NodeRule.SPREAD, history, observers=(learner, guard), now=now)
+            searches = Searches(history)
+            explorer = Explorer(self._explore, self._folder, lambda: searches.telling) if self._explore else None
+            observers = (learner, guard, searches) if explorer else (learner, guard)
+            loop = SlotLoop(
+                self._cluster, policies, NodeRule.SPREAD, history, observers=observers, now=now, explorer=explorer
+            )
             while not self._cluster.done:
                 outcome = loop.slot()
                 if not outcome.jobs:
@@ -179,6 +188,7 @@ class ServedSimulation:
                     self._wait(learner, outcome.slot)
                 self._summaries |= {guard.summary} - {""}
                 self.fallen = self.fallen or policies.trouble
+                self.explored = explorer.budget.part_spent if explorer else 0.0
                 yield
 
     def _wait(self, learner: Learner, slot: int) -> None:
