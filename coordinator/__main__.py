@@ -19,6 +19,7 @@ from coordinator import options as program_options
 from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.ending import anew, restored
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
+from coordinator.core.checkpoints.mode_fit import check_mode
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import State
@@ -97,6 +98,7 @@ def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]
 
     Raises:
         CheckpointError, StorageError: there is none, or it cannot be read.
+        ConfigurationError: it is of a job of the other mode, and does not fit this one's.
     """
 
     def search() -> tuple[str, Manifest]:
@@ -104,6 +106,7 @@ def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]
         return checkpoint_choice.find(CheckpointSearch(job.identity, (), folder, "", options.restore, job.damaged))
 
     url, saved = storage.patiently(search, _STORAGE_SECONDS)
+    check_mode(url, saved, options.servers == 0)
     log.info("the job starts from %s, version %d", url, saved.version)
     return url, saved
 

@@ -135,11 +135,14 @@ def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
         assert job.configuration is not None
         configuration = job.configuration
         yield Extend(job.model.tensors, configuration.assignment, job.optimizers, job.data, configuration.followers)
-    if node.role is not Role.SERVER or node.id not in job.members:
+    if node.id not in job.members:
         return
     saving = state.saving
-    if saving is not None and saving.clock is not None and not saving.writing and node.id not in saving.saved:
+    is_saver = saving is not None and node.id in job.holders - saving.saved.keys()
+    if saving is not None and is_saver and saving.clock is not None and not saving.writing:
         yield SaveBlocks(saving.clock, saving.url)
+    if node.role is not Role.SERVER:
+        return
     for trial in state.trials:
         if node.id not in trial.answers:
             yield TryOptimizer(trial.optimizer, trial.dtypes)

@@ -173,6 +173,15 @@ class DurableJob:
         return self.goal.servers == 0
 
     @property
+    def holders(self) -> frozenset[NodeId]:
+        """The members of the configuration in force that have the parameters: its servers, else its workers."""
+        if self.configuration is None:
+            return frozenset()
+        return frozenset(
+            member.id for member in (self.configuration.workers if self.all_reduces else self.configuration.servers)
+        )
+
+    @property
     def members(self) -> Mapping[NodeId, Member]:
         """The members of the configuration in force, by name."""
         return self.configuration.members if self.configuration else {}

@@ -7,6 +7,9 @@ from typing import Any
 
 from elastic_ps.core.errors import ConfigurationError
 
+OWN_RULE = "script."
+"""With this the names of optimizers begin that only the script runs, see `OptimizerSpec.scripts_own`."""
+
 
 @dataclass(frozen=True)
 class OptimizerSpec:
@@ -14,7 +17,7 @@ class OptimizerSpec:
 
     Attributes:
         name: of a rule that the servers have (`elastic_ps.optimizers`), or "module:Class" for one that the server
-            loads from a module it was started with (`--optimizer-module`).
+            loads from a module it was started with (`--optimizer-module`). "script.Class": see `scripts_own`.
         args: the constants of the rule (momentum, beta1, epsilon ...), JSON values.
         keys: by key as in `Tensor.key`, what differs from 1 of {"lr_mult": x, "wd_mult": y}, and "group", the number
             of the key's parameter group, where it is not 0.
@@ -26,6 +29,21 @@ class OptimizerSpec:
     name: str
     args: dict[str, Any] = field(default_factory=dict)
     keys: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @staticmethod
+    def scripts_own(class_name: str) -> "OptimizerSpec":
+        """Return what stands for an optimizer that no server can run: the script does, in a job without servers."""
+        return OptimizerSpec(OWN_RULE + class_name)
+
+    @property
+    def is_scripts_own(self) -> bool:
+        """Return whether only the script can run it."""
+        return self.name.startswith(OWN_RULE)
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class, as the script knows it, of one that only the script can run."""
+        return self.name.removeprefix(OWN_RULE)
 
     def to_json(self) -> str:
         """Encode it as canonical text: equal specs give equal text."""

@@ -244,9 +244,6 @@ _OF_SERVERS = {
     "migration": "leave it out: no blocks move",
     "wrap_server": "leave it out",
     "optimizer_module": "leave it out: the script's own optimizer runs in each worker",
-    "checkpoint_interval": "leave it out: no checkpoints are written yet; save state_dict() in the script",
-    "restore": "leave it out: no checkpoints are read yet; load state_dict() in the script",
-    "checkpoint": "leave it out: no checkpoints are written yet; save state_dict() in the script",
 }
 """Options that mean nothing to a job without servers, and what to do instead."""
 

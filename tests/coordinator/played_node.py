@@ -268,10 +268,14 @@ class PlayedNode:
         self.answer(na.Tried, trial.optimizer, self.world.refused_optimizers.get(self.id, ""))
 
     def on_saveblocks(self, save) -> None:
-        blocks = self.current.blocks_of[self.id]
+        blocks = self.own_part() if self.role is Role.WORKER else self.current.blocks_of[self.id]
         entry = {"file": f"{self.id}.bin", "version": self.version if self.world.data.is_sync else 3}
         detail = json.dumps({"blocks": {str(block): entry for block in blocks}, "applied": self.applied(blocks)})
         self.answer(na.Saved, save.clock, detail)
+
+    def own_part(self):
+        """The blocks that a worker of a job without servers saves."""
+        return range(self.current.ranks[self.id], len(self.world.state.job.model.blocks), len(self.current.ranks))
 
     def applied(self, blocks) -> dict:
         """What a server says that its blocks have taken: all that was given."""

@@ -66,13 +66,6 @@ def collapse(context: StepContext, why: str) -> None:
     """Go back to the last checkpoint, or end the job, as no plan can mend what is lost."""
     if context.job.ended or context.job.loading:
         return
-    if context.job.all_reduces and context.job.model.blocks:
-        end(
-            context,
-            JobPhase.FAILED,
-            f"{why}, and a job without servers has no checkpoints yet: save state_dict() in it",
-        )
-        return
     drop_work(context, why)
     context.log(f"{why}: the job goes back to its last checkpoint", warning=True)
     if (

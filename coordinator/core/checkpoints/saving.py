@@ -1,4 +1,4 @@
-"""The coordinator has all servers save a checkpoint, or run a script's command, and waits for them."""
+"""The coordinator has the holders of all parameters save a checkpoint, servers run a script's command, and waits."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,23 +21,22 @@ from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.configuration import Configuration, NodeId
 
 SAVE_SECONDS = 1800.0
-"""Seconds that servers have to write their blocks. Then the job goes on without the checkpoint."""
-
-
-NO_CHECKPOINTS = "a job without servers has no checkpoints yet: save and load state_dict() in the script"
+"""Seconds that holders have to write their blocks. Then the job goes on without the checkpoint."""
 
 
 def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
     """Begin a checkpoint for an operator, or have the operator wait for the one that is being written."""
     root = (event.url or context.state.settings.checkpoint).rstrip("/")
     saving = context.state.saving
-    if context.job.all_reduces:
-        context.refuse(event.to, NO_CHECKPOINTS)
-    elif not root:
+    if not root:
         context.refuse(event.to, "the job has no folder for checkpoints: give one (`elasticctl checkpoint --url URL`)")
     elif context.job.phase is not JobPhase.RUNNING or not context.job.model.blocks:
         context.refuse(
             event.to, f"there is nothing to save yet: the job is {context.job.phase} and holds no parameters"
+        )
+    elif context.job.all_reduces and context.job.finished:
+        context.refuse(
+            event.to, "there is nothing more to save: workers have finished, and what they hold goes with them"
         )
     elif saving is None:
         context.live(saving=PendingCheckpoint((event.to,), root))
@@ -90,9 +89,8 @@ def set_clock(context: StepContext) -> bool:
 
 
 def _awaited(context: StepContext, saving: PendingCheckpoint) -> list[NodeId]:
-    """Return the servers that have not saved their blocks yet."""
-    configuration = context.job.configuration
-    return sorted({server.id for server in configuration.servers} - saving.saved.keys()) if configuration else []
+    """Return the nodes that have not saved their blocks yet."""
+    return sorted(context.job.holders - saving.saved.keys())
 
 
 def _clock(context: StepContext, saving: PendingCheckpoint) -> int:
@@ -102,7 +100,7 @@ def _clock(context: StepContext, saving: PendingCheckpoint) -> int:
 
 
 def on_late(context: StepContext, event: Late) -> None:
-    """Set a later version to save, as a server is past the one that it was to save."""
+    """Set a later version to save, as a node is past the one that it was to save."""
     saving = context.state.saving
     if saving is None or saving.clock is None or saving.writing or event.version <= saving.clock:
         return
@@ -110,7 +108,7 @@ def on_late(context: StepContext, event: Late) -> None:
 
 
 def on_saved(context: StepContext, event: Saved) -> None:
-    """Note that a server has written its blocks."""
+    """Note that a node has written its blocks."""
     saving = context.state.saving
     if saving is None or saving.clock != event.version or saving.writing:
         return
@@ -128,7 +126,7 @@ def on_saved(context: StepContext, event: Saved) -> None:
 
 
 def write(context: StepContext) -> bool:
-    """Write the manifest, which makes the checkpoint valid, once all servers have saved."""
+    """Write the manifest, which makes the checkpoint valid, once all that hold blocks have saved."""
     saving, configuration = context.state.saving, context.job.configuration
     if saving is None or saving.clock is None or saving.writing or configuration is None:
         return False
@@ -138,7 +136,7 @@ def write(context: StepContext) -> bool:
     blocks = {int(block): entry for server in told for block, entry in server["blocks"].items()}
     lost = sorted(set(range(len(context.job.model.blocks))) - blocks.keys())
     if lost:
-        _fail(context, saving, f"no server has saved blocks {lost[:10]}")
+        _fail(context, saving, f"nobody has saved blocks {lost[:10]}")
         return True
     job = context.job
     book: Book | None = None

@@ -38,14 +38,59 @@ def test_a_death_is_a_plan_of_the_survivors():
     assert world.state.job.configuration.workers[0].id == "w1"
 
 
-def test_it_has_no_checkpoints_and_fails_when_all_workers_have_died():
+def test_its_workers_save_a_checkpoint_together():
+    world = World(3, 0)
+    world.ask(ev.CheckpointAsked, "/ckpt")
+    written = world.saved()
+    files = {entry["file"] for entry in written.manifest.blocks.values()}
+    assert files == {"w0.bin", "w1.bin", "w2.bin"}
+    assert world.state.job.checkpoints == (written.url,)
+    assert world.state.saving is None
+
+
+def test_a_death_while_it_is_saved_begins_the_checkpoint_anew_with_the_survivors():
+    world = World(3, 0)
+    world.ask(ev.CheckpointAsked, "/ckpt")
+    first = world.state.saving
+    assert first.clock is not None
+    world.kill(world.node("w1"), -9)
+    written = world.saved()
+    assert {entry["file"] for entry in written.manifest.blocks.values()} == {"w0.bin", "w2.bin"}
+    world.settle()
+
+
+def test_when_all_workers_have_died_it_goes_back_to_its_checkpoint():
     world = World(2, 0)
-    assert text(world.ask(ev.CheckpointAsked, "")).startswith("a job without servers has no checkpoints yet")
+    world.ask(ev.CheckpointAsked, "/ckpt")
+    written = world.saved()
+    for name in ("w0", "w1"):
+        world.kill(world.node(name), -9)
+    world.launcher()
+    assert world.state.job.loading
+    world.post(ev.CheckpointFound(world.now, written.url, written.manifest))
+    world.settle()
+    job = world.state.job
+    assert (job.phase, job.term) == (JobPhase.RUNNING, 2)
+    assert [(void.term, void.version) for void in job.voids] == [(2, written.manifest.version)]
+    starts = [plan for plan in world.state.history if plan.kind is PlanKind.START]
+    assert starts[-1].restore == written.url
+
+
+def test_without_a_checkpoint_it_fails_when_all_workers_have_died():
+    world = World(2, 0)
     for name in ("w0", "w1"):
         world.kill(world.node(name), -9)
     world.settle()
     assert world.state.job.phase is JobPhase.FAILED
-    assert world.state.job.reason.endswith("a job without servers has no checkpoints yet: save state_dict() in it")
+    assert world.state.job.reason.endswith(
+        "start jobs with --checkpoint URL --checkpoint-interval SECONDS to survive this"
+    )
+
+
+def test_nothing_is_saved_once_workers_have_finished():
+    world = World(2, 0)
+    world.report(world.node("w0"), finished=True)
+    assert text(world.ask(ev.CheckpointAsked, "/ckpt")).startswith("there is nothing more to save")
 
 
 def test_who_is_of_the_other_mode_is_refused():

@@ -225,8 +225,6 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
             "--servers is for jobs with servers, and one of --mode all-reduce has",
         ),
         ("--mode all-reduce --replicas 1 train.py", "--replicas is for jobs with servers"),
-        ("--mode all-reduce --restore x train.py", "load state_dict() in the script"),
-        ("--mode all-reduce --checkpoint-interval 9 train.py", "save state_dict() in the script"),
         ("--mode ring train.py", "--mode"),
         ("--mode all-reduce --role server --coordinator h:1 --token-file token", "one of --mode all-reduce has none"),
         ("--role cook --coordinator h:1 --token-file token", "--role"),
