@@ -17,6 +17,7 @@ from elastic_ps.node.standing import Standing
 from elastic_ps.server.background_work import BackgroundWork
 from elastic_ps.server.checkpoints.restoring import Restorer
 from elastic_ps.server.checkpoints.saving import Saver
+from elastic_ps.server.checkpoints.server_blocks import ServerBlocks
 from elastic_ps.server.commands import CommandRunner
 from elastic_ps.server.connections import EXCHANGE, FOLLOW, Connections, Peer
 from elastic_ps.server.copying.update_records import RECORDED_VERSIONS
@@ -64,7 +65,7 @@ class ServerNode:
         self.worker_frames = WorkerFrames(self.state, self.plan_steps.switch)
         self.state.tell = self.worker_frames.tell
         self._saver = Saver(self.state, self._spawn, lambda: self._ended.is_set())
-        self._restorer = Restorer(self.state, self.plan_steps, self._spawn, lambda: self._ended.is_set())
+        self._restorer = Restorer(ServerBlocks(self.state, self.plan_steps), self._spawn, lambda: self._ended.is_set())
         self._trials = OptimizerTrials(control, modules, self._spawn)
         self._control = control
         self._records: WeakSet[Image] = WeakSet()  # of the old owners' connections

@@ -8,14 +8,14 @@ coordinator's manifest, written last, alone makes a checkpoint valid.
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import CheckpointError
 from elastic_ps.core.model import runs
-from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.core.segments import Array
 from elastic_ps.server.blocks.checkpoint_snapshot import CopiedBlocks
 
 
@@ -39,23 +39,34 @@ class BlockFileWriter:
         itemsize = copied.parts[0][1].itemsize
         start = 0
         blocks = zip(copied.versions, copied.counts, copied.extents, strict=True)
-        for number, (version, count, extent) in enumerate(blocks):
+        for number, (version, count, extent) in enumerate(blocks, start=copied.segment[0]):
             low, high = start // itemsize, (start + extent) // itemsize
-            data = b"".join(array[low:high].tobytes() for _, array in copied.parts)
-            self._file.write(data)
-            self._blocks[str(copied.segment[0] + number)] = {
-                "version": version,
-                "file": self._name,
-                "offset": self._offset,
-                "value_bytes": extent,
-                "states": [[name, array.dtype.name, (high - low) * array.itemsize] for name, array in copied.parts[1:]],
-                "count": count,
-                "crc32": zlib.crc32(data),
-            }
-            self._offset += len(data)
+            self.write_block(number, version, count, [(name, array[low:high]) for name, array in copied.parts])
             start += extent
         for origin, numbers in copied.applied.items():
             self._applied[origin] |= dict(enumerate(numbers, start=copied.segment[0]))
+
+    def write_block(self, block: int, version: int, count: int, parts: Sequence[tuple[str, Array]]) -> None:
+        """Append one block.
+
+        Args:
+            block: its id.
+            version: that it is saved at.
+            count: how many updates its optimizer has made.
+            parts: name, array: the values, with their padding, then the states.
+        """
+        data = b"".join(array.tobytes() for _, array in parts)
+        self._file.write(data)
+        self._blocks[str(block)] = {
+            "version": version,
+            "file": self._name,
+            "offset": self._offset,
+            "value_bytes": parts[0][1].nbytes,
+            "states": [[name, array.dtype.name, array.nbytes] for name, array in parts[1:]],
+            "count": count,
+            "crc32": zlib.crc32(data),
+        }
+        self._offset += len(data)
 
     def contents(self) -> str:
         """Return the JSON of its blocks, for SAVED."""
@@ -75,7 +86,7 @@ def _stretches(last: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
 
 
 class BlockManifest:
-    """A `BlockManifest` is the manifest of a checkpoint, as a server reads it.
+    """A `BlockManifest` is the manifest of a checkpoint, as who fills blocks from it reads it.
 
     Args:
         text: the content of the file.
@@ -96,34 +107,33 @@ class BlockManifest:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"its manifest cannot be read: {error!r}") from error
 
-    def entries(self, store: ServerBlockStore, blocks: Sequence[int]) -> dict[str, list[tuple[int, "SavedBlock"]]]:
+    @property
+    def version(self) -> int:
+        """The version of every block; in a job that is async or ssp only a number."""
+        return self._version
+
+    def entries(self, blocks: Iterable[int]) -> dict[str, list[tuple[int, "SavedBlock"]]]:
         """Return where blocks lie, by file, in the order in which they lie there.
 
         Raises:
-            CheckpointError: a block is missing, or was saved with another optimizer.
+            CheckpointError: a block is missing, or what the manifest says of it is damaged.
         """
         found: dict[str, list[tuple[int, SavedBlock]]] = {}
         for block in blocks:
             if str(block) not in self._blocks:
                 raise CheckpointError(f"it lacks block {block}: it is not of this model")
-            name, entry = self._entry(store, block)
+            name, entry = self._entry(block)
             found.setdefault(name, []).append((block, entry))
         return {name: sorted(entries, key=lambda item: item[1].offset) for name, entries in found.items()}
 
-    def _entry(self, store: ServerBlockStore, block: int) -> tuple[str, "SavedBlock"]:
+    def _entry(self, block: int) -> tuple[str, "SavedBlock"]:
         known = self._blocks[str(block)]
-        wanted = [[name, array.dtype.name, array.nbytes] for name, array in store.states((block, 1)).items()]
         try:
-            if known["states"] != wanted or known["value_bytes"] != int(store.extents[block]):
-                raise CheckpointError(
-                    f"block {block} of key {store.tensor(block).name} was saved with other state ({known['states']}) "
-                    f"than its optimizer has ({wanted}): restore with the optimizer, block size and model that the job "
-                    "had"
-                )
-            length = known["value_bytes"] + sum(size for _, _, size in known["states"])
+            states = tuple((str(name), str(dtype), int(size)) for name, dtype, size in known["states"])
             version = int(known.get("version", self._version))  # not in those of before async: all had the manifest's
-            entry = SavedBlock(int(known["offset"]), length, int(known["crc32"]), version, int(known["count"]))
-            return str(known["file"]), entry
+            return str(known["file"]), SavedBlock(
+                int(known["offset"]), int(known["value_bytes"]), states, int(known["crc32"]), version, int(known["count"])
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"what its manifest says of block {block} cannot be read: {error!r}") from error
 
@@ -137,23 +147,52 @@ class BlockManifest:
         }
 
 
+StateExtent = tuple[str, str, int]
+"""A `StateExtent` is a state array of a block: its name, dtype, and bytes."""
+
+
 @dataclass(frozen=True)
 class SavedBlock:
     """A `SavedBlock` says where a block lies in its file, and what it is there.
 
     Attributes:
         offset: where its first byte lies.
-        length: bytes of values and state.
-        crc32: of these.
+        value_bytes: bytes of its values, with their padding; its states lie behind them.
+        states: in their order.
+        crc32: of all its bytes.
         version: the block's version.
         count: how many updates its optimizer has made.
     """
 
     offset: int
-    length: int
+    value_bytes: int
+    states: tuple[StateExtent, ...]
     crc32: int
     version: int
     count: int
+
+    @property
+    def length(self) -> int:
+        """The bytes of values and states."""
+        return self.value_bytes + sum(size for _, _, size in self.states)
+
+    def check_layout(self, block: int, key: str, value_bytes: int, states: Sequence[StateExtent]) -> None:
+        """Check that it was saved as it is to be held.
+
+        Args:
+            block: its id.
+            key: name of its tensor.
+            value_bytes: bytes of its values, with their padding.
+            states: that its optimizer has.
+
+        Raises:
+            CheckpointError: it was not.
+        """
+        if self.states != tuple(states) or self.value_bytes != value_bytes:
+            raise CheckpointError(
+                f"block {block} of key {key} was saved with other state ({_text(self.states)}) than its optimizer has "
+                f"({_text(states)}): restore with the optimizer, block size and model that the job had"
+            )
 
     def check(self, block: int, file: str, data: bytes) -> None:
         """Check that `data` is what was saved.
@@ -170,3 +209,8 @@ class SavedBlock:
             raise CheckpointError(f"block {block} in {file} is damaged: {len(data)} bytes of {self.length} are there")
         if zlib.crc32(data) != self.crc32:
             raise CheckpointError(f"block {block} in {file} is damaged: its checksum differs")
+
+
+def _text(states: Sequence[StateExtent]) -> str:
+    """Return what states a block has, for people."""
+    return ", ".join(f"{name} of {size} bytes, {dtype}" for name, dtype, size in states) or "none"

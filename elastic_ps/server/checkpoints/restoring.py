@@ -1,20 +1,16 @@
-"""A `Restorer` reads a server's blocks out of a checkpoint, in a thread of its own: a storage takes its time."""
+"""A `Restorer` reads blocks out of a checkpoint, in a thread of its own: a storage takes its time."""
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
-
-import numpy as np
+from typing import Any, Protocol
 
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.errors import CheckpointError, StorageError
 from elastic_ps.server.checkpoints.files import BlockManifest, SavedBlock
-from elastic_ps.server.migration.plan_steps import PlanSteps
-from elastic_ps.server.phases import BlockStatus
-from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.system import storage
 from protos import elastic_pb2 as pb
 
@@ -32,29 +28,52 @@ class _GivenUp(CheckpointError):
     """The plan that the blocks were for is no more."""
 
 
+class BlockHolder(Protocol):
+    """A `BlockHolder` is the node whose blocks are filled. Everything but `prepared` is called under `changed`."""
+
+    @property
+    def changed(self) -> threading.Condition:
+        """The node's lock."""
+
+    def holds(self, number: ConfigId) -> bool:
+        """Return whether a configuration is prepared here."""
+
+    def missing(self) -> Sequence[int]:
+        """Return the blocks that it has to hold, and whose bytes it lacks."""
+
+    def check(self, block: int, entry: SavedBlock) -> None:
+        """Refuse what it cannot hold. Raises CheckpointError."""
+
+    def fill(self, block: int, entry: SavedBlock, data: bytes, manifest: BlockManifest) -> None:
+        """Take a block's bytes, which are whole."""
+
+    def prepared(self, number: ConfigId) -> None:
+        """Answer that the configuration's blocks are all here."""
+
+    def failed(self, number: ConfigId, kind: "pb.Answer", detail: str) -> None:
+        """Answer that they cannot be read."""
+
+
 class Restorer:
     """A `Restorer` fills the blocks of a prepared start from a checkpoint, and answers PREPARED, UNREADABLE or UNREAD.
 
     Args:
-        state: the server's.
-        migration: the same server's.
+        holder: whose blocks.
         spawn: starts a named thread.
-        ended: whether this server's part in the job is over.
+        ended: whether the node's part in the job is over.
         patience: see `PATIENCE_SECONDS`.
         stuck: see `STUCK_SECONDS`.
     """
 
     def __init__(
         self,
-        state: ServerState,
-        plan_steps: PlanSteps,
+        holder: BlockHolder,
         spawn: Callable[[str, Callable[[], None]], object],
         ended: Callable[[], bool],
         patience: float = PATIENCE_SECONDS,
         stuck: float = STUCK_SECONDS,
     ):
-        self._state = state
-        self._plan_steps = plan_steps
+        self._holder = holder
         self._spawn = spawn
         self._ended = ended
         self._patience = patience
@@ -63,11 +82,11 @@ class Restorer:
         self._moved = 0.0  # when the last block came, monotonic
 
     def restore(self, number: ConfigId, manifest_url: str) -> None:
-        """Fill the blocks that the prepared configuration gives this server; once, however often it is asked for."""
-        with self._state.changed:
-            empty = self._state.store.held(BlockStatus.EMPTY).tolist()
-            if not empty or not self._state.standing.holds(number):
-                self._plan_steps.prepared(number)
+        """Fill the blocks that the prepared configuration gives the node; once, however often it is asked for."""
+        with self._holder.changed:
+            empty = self._holder.missing()
+            if not empty or not self._holder.holds(number):
+                self._holder.prepared(number)
             elif self._begun == number:
                 self._check_progress(number, manifest_url)
             else:
@@ -89,25 +108,27 @@ class Restorer:
             kind = pb.UNREADABLE if isinstance(error, CheckpointError) else pb.UNREAD
             self._fail(number, kind, f"it cannot be read: {error}" if kind == pb.UNREAD else str(error))
             return
-        self._plan_steps.prepared(number)
+        self._holder.prepared(number)
 
     def _fail(self, number: ConfigId, kind: "pb.Answer", detail: str) -> None:
         log.error("the checkpoint of plan %s cannot be loaded: %s", number, detail)
-        with self._state.changed:
+        with self._holder.changed:
             if not self._is_over(number):
-                self._plan_steps.forget(number)
-                self._state.control.acknowledge(kind, number, detail=detail)
+                self._holder.failed(number, kind, detail)
 
     def _load(self, number: ConfigId, manifest_url: str, blocks: Sequence[int]) -> None:
-        state = self._state
+        holder = self._holder
 
         def over() -> bool:
-            with state.changed:
+            with holder.changed:
                 return self._is_over(number)
 
         manifest = BlockManifest(storage.patiently(lambda: storage.read(manifest_url), self._patience, over))
-        with state.changed:
-            entries = manifest.entries(state.store, blocks)
+        entries = manifest.entries(blocks)
+        with holder.changed:
+            for found in entries.values():
+                for block, entry in found:
+                    holder.check(block, entry)
         folder = manifest_url.rpartition("/")[0]
         for name, found in entries.items():
             reader = _Reader(f"{folder}/{name}")
@@ -118,17 +139,14 @@ class Restorer:
             reader.close()
 
     def _fill(self, number: ConfigId, block: int, entry: SavedBlock, data: bytes, manifest: BlockManifest) -> None:
-        state = self._state
-        with state.changed:
+        with self._holder.changed:
             if self._is_over(number):
                 raise _GivenUp(f"the plan {number} is over")
-            image = np.frombuffer(data, dtype=np.uint8)
-            state.store.load((block, 1), image, entry.version, [entry.count], manifest.applied(block))
-            state.store.status[block] = BlockStatus.PRIMARY
+            self._holder.fill(block, entry, data, manifest)
             self._moved = time.monotonic()
 
     def _is_over(self, number: ConfigId) -> bool:
-        return self._ended() or self._begun != number or not self._state.standing.holds(number)
+        return self._ended() or self._begun != number or not self._holder.holds(number)
 
 
 class _Reader:

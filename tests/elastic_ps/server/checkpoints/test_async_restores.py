@@ -84,7 +84,7 @@ def restored(file: tuple[bytes, str], applied: dict) -> Desk:
     desk = Desk(data=SMALL, filled=False)
     store, blocks = desk.state.store, list(range(len(desk.model.blocks)))
     manifest = BlockManifest(json.dumps({"version": 0, **json.loads(text), "applied": applied}).encode())
-    for block, entry in manifest.entries(store, blocks)["s.bin"]:
+    for block, entry in manifest.entries(blocks)["s.bin"]:
         image = data[entry.offset : entry.offset + entry.length]
         entry.check(block, "s.bin", image)
         store.load((block, 1), np.frombuffer(image, np.uint8), entry.version, [entry.count], manifest.applied(block))
