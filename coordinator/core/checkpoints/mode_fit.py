@@ -1,4 +1,4 @@
-"""A checkpoint may be of a job with servers or without: this module says which of them a job of either kind restores."""
+"""A checkpoint is of a job with servers or without: this module says which of them a job of either kind restores."""
 
 from coordinator.core.checkpoints.manifest import Manifest
 from elastic_ps.core.errors import ConfigurationError

@@ -132,7 +132,12 @@ class BlockManifest:
             states = tuple((str(name), str(dtype), int(size)) for name, dtype, size in known["states"])
             version = int(known.get("version", self._version))  # not in those of before async: all had the manifest's
             return str(known["file"]), SavedBlock(
-                int(known["offset"]), int(known["value_bytes"]), states, int(known["crc32"]), version, int(known["count"])
+                int(known["offset"]),
+                int(known["value_bytes"]),
+                states,
+                int(known["crc32"]),
+                version,
+                int(known["count"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"what its manifest says of block {block} cannot be read: {error!r}") from error

@@ -117,6 +117,7 @@ class GroupExchange:
                 if rank in found.states:
                     node.held = install(taken, replica, node)
                     self._last = None
+                    node.saver.reached()
         if node.held != found.version:
             raise ProtocolError(f"version {node.held} after an agreement on {found.version}")
         # What the agreement has brought about is not settled yet: its giver may die before it has given to all.
@@ -204,6 +205,7 @@ class GroupExchange:
         node.ledger.settle(record.version)
         node.ledger.append(record.entry)
         node.held = record.version + 1
+        node.saver.reached()
 
     def _group(self, generation: int) -> WorkerGroup:
         """Return the group in force.

@@ -32,6 +32,7 @@ class GroupState(MemberState):
         fresh: a configuration has come into force, and its members have not agreed on a version yet.
         ledger: what was applied here.
         model: the job's tensors.
+        awaits_blocks: a checkpoint is being read, from which the job starts.
     """
 
     def __init__(self, session: Session, rendezvous: Rendezvous):
@@ -41,6 +42,7 @@ class GroupState(MemberState):
         self.fresh = False
         self.ledger = WorkersLedger()
         self.model = Model()
+        self.awaits_blocks = False
         self._groups: dict[ConfigId, WorkerGroup] = {}
         self._building: set[ConfigId] = set()
 
@@ -49,8 +51,13 @@ class GroupState(MemberState):
         """See `MemberState.version`."""
         return max(0, self.held)
 
-    def group_is_built(self) -> None:
-        """Take note that a group is built. Called under the lock."""
+    def preparation_advanced(self) -> None:
+        """Take note that a group is built, or that a checkpoint is read. Called under the lock."""
+        raise NotImplementedError
+
+    @property
+    def restored_version(self) -> int | None:
+        """The version of what was read from a checkpoint; None: nothing was, or it is in the model by now."""
         raise NotImplementedError
 
     @property
@@ -83,7 +90,7 @@ class GroupState(MemberState):
                 self._groups[configuration.id] = group
             else:
                 group.close()
-            self.group_is_built()
+            self.preparation_advanced()
             self.changed.notify_all()
 
     def _not_built(self, number: ConfigId, why: str) -> None:

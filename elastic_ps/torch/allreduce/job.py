@@ -1,14 +1,17 @@
 """An `AllReduceJob` is a worker's part in a job without servers."""
 
+import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION
 from elastic_ps.core.data_order import DataSpec, Place
-from elastic_ps.core.errors import ConfigurationError, ElasticError
+from elastic_ps.core.errors import CheckpointError, ConfigurationError, ElasticError
 from elastic_ps.core.model import Model
+from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks
 from elastic_ps.torch.allreduce.exchange import GroupExchange
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica import Replica
@@ -81,7 +84,7 @@ class AllReduceJob(ScriptJob):
     def epoch(self) -> int:
         """See `ScriptJob.epoch`: the chief tells those who have no version yet."""
         node = self.node
-        if self._exchange is None and node.inherited:
+        if self._exchange is None and node.inherited and node.held < 0:
             return node.rendezvous.epoch_at(node.configuration.workers[0])
         return super().epoch
 
@@ -127,7 +130,7 @@ class AllReduceJob(ScriptJob):
         with exits():
             self._declare(self._store)
             self._become_member()
-            self._exchange = GroupExchange(self.node, self._make_replica(self._store))
+            self._exchange = GroupExchange(self.node, self._begun_replica(self._store, self._make_replica))
             self._exchange.settle()
         self.rehearsed = True
 
@@ -202,10 +205,30 @@ class AllReduceJob(ScriptJob):
         reply = node.ask_coordinator(lambda: node.session.declare(request))
         for warning in reply.warnings:
             log.warning("%s", warning)
+        model = Model(tuple(map(codec.tensor_from_pb, reply.tensors)), node.model.block_bytes)
+        _check_declared(store, model, reply.optimizers)
         with node.changed:
             node.data = self.spec
             # All of the job's, as there is one optimizer: the first step may come before the coordinator's Extend.
-            node.model = Model(tuple(tensors), node.model.block_bytes)
+            node.model = model
+
+    def _begun_replica(self, store: ReplicaStore, make: Callable[[ReplicaStore], Replica]) -> Replica:
+        """Return the script's replica, with the values and states of the checkpoint that the job starts from, if any.
+
+        Raises:
+            ConfigurationError: the checkpoint is of another optimizer or model.
+        """
+        node, replica = self.node, make(store)
+        assert store.spec is not None
+        blocks = ReplicaBlocks(replica, node.model, store.spec)
+        if read := node.read_blocks.taken():
+            try:
+                blocks.install(read)
+            except CheckpointError as error:
+                raise ConfigurationError(str(error)) from error
+            node.ledger.begin(f"workers.{node.standing.config_id.term}", ())
+        node.saver.begin(blocks)
+        return replica
 
     def _become_member(self) -> None:
         """Say that a joiner has rehearsed, and return when it is a member."""
@@ -220,3 +243,34 @@ class AllReduceJob(ScriptJob):
                     node.is_member or (node.standing.prepared is not None and node.standing.prepared.id != told)
                 )
             )
+
+
+def _check_declared(store: ReplicaStore, model: Model, optimizers: Sequence[str]) -> None:
+    """Refuse a script of another model or optimizer than the job's: each worker runs its script's own.
+
+    Args:
+        store: the script's.
+        model: the job's.
+        optimizers: the job's, JSON by store.
+    """
+    if lacking := [tensor.name for tensor in model.tensors if tensor.key not in store.arrays]:
+        raise ConfigurationError(
+            f"the job has {lacking[0]}, which this script's model lacks: give all workers the same script, and restore "
+            "with the model that was saved"
+        )
+    known = json.loads(optimizers[0]) if optimizers and optimizers[0] else None
+    assert store.spec is not None
+    own = json.loads(store.spec.to_json())
+    if known != own:
+        raise ConfigurationError(
+            f"the job's optimizer is {_described(known)}, and this script's {_described(own)}: every worker runs its "
+            "script's own, so make it as the job's, or as that of the job that was saved"
+        )
+
+
+def _described(spec: dict[str, Any] | None) -> str:
+    if spec is None:
+        return "none"
+    flags = ", ".join(f"{name}={value}" for name, value in sorted(spec["args"].items()))
+    groups = f" in {1 + int(max(key.get('group', 0) for key in spec['keys'].values()))} groups" if spec["keys"] else ""
+    return f"{spec['name']}({flags}){groups}"

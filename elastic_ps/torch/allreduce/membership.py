@@ -10,6 +10,7 @@ from dataclasses import replace
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.errors import EXIT_RESTART, JobEnded
+from elastic_ps.core.model import Model
 from elastic_ps.node.standing import ArmAnswer
 from elastic_ps.torch.allreduce.agreement import BEGINS, LACKS
 from elastic_ps.torch.allreduce.group_state import GroupState
@@ -35,9 +36,14 @@ class GroupMembership:
         getattr(self, f"_on_{kind}", lambda _message: None)(getattr(directive, kind or "stop"))
 
     def answer_prepared(self) -> None:
-        """Answer PREPARED once the prepared configuration's group is built. Call under the lock."""
+        """Answer PREPARED once the prepared configuration's group is built, and a checkpoint read that it starts from.
+
+        Call under the lock.
+        """
         prepared = self._state.standing.prepared
-        if prepared is not None and prepared.id == self._preparing and self._state.has_group(prepared.id):
+        if prepared is None or prepared.id != self._preparing or self._state.awaits_blocks:
+            return
+        if self._state.has_group(prepared.id):
             self._preparing = NO_CONFIGURATION
             self._acknowledge(pb.PREPARED, prepared.id)
 
@@ -82,7 +88,10 @@ class GroupMembership:
             configuration = codec.configuration_from_pb(welcome.configuration)
             if state.standing.current is None or state.standing.passes_by(configuration.id):
                 state.inherited = bool(welcome.tensors)
-                state.held = LACKS if state.inherited else BEGINS
+                if state.inherited:
+                    state.model = Model(tuple(map(codec.tensor_from_pb, welcome.tensors)), state.model.block_bytes)
+                restored = state.restored_version
+                state.held = restored if restored is not None else LACKS if state.inherited else BEGINS
                 state.generation += 1
                 if welcome.HasField("configuration"):
                     state.standing = replace(state.standing, current=configuration, prepared=None, clock=None)

@@ -1,7 +1,10 @@
 """A `GroupNode` is a worker of a job without servers, as a node of its job."""
 
 import logging
+import threading
+from collections.abc import Callable
 
+from elastic_ps.control import codec
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model
@@ -9,6 +12,9 @@ from elastic_ps.node.peer_watch import Awaited, PeerView
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
+from elastic_ps.server.checkpoints.restoring import Restorer
+from elastic_ps.torch.allreduce.checkpoints.restoring import GroupBlocks
+from elastic_ps.torch.allreduce.checkpoints.saving import GroupSaver
 from elastic_ps.torch.allreduce.group import Rendezvous
 from elastic_ps.torch.allreduce.group_state import GroupState
 from elastic_ps.torch.allreduce.membership import GroupMembership
@@ -28,11 +34,16 @@ class GroupNode(GroupState):
 
     Attributes:
         membership: answers directives and switches configurations.
+        saver: writes its part of checkpoints.
+        read_blocks: what was read of a checkpoint.
     """
 
     def __init__(self, session: Session, rendezvous: Rendezvous):
         super().__init__(session, rendezvous)
         self.membership = GroupMembership(self)
+        self.saver = GroupSaver(self)
+        self.read_blocks = GroupBlocks(self)
+        self._restorer = Restorer(self.read_blocks, _spawn, lambda: self.ended is not None)
 
     @staticmethod
     def of(settings: NodeSettings) -> "GroupNode":
@@ -62,15 +73,29 @@ class GroupNode(GroupState):
         self.session.close()
         self.close_groups()
 
-    def group_is_built(self) -> None:
-        """See `GroupState.group_is_built`."""
+    def preparation_advanced(self) -> None:
+        """See `GroupState.preparation_advanced`."""
         self.membership.answer_prepared()
+
+    @property
+    def restored_version(self) -> int | None:
+        """See `GroupState.restored_version`."""
+        return self.read_blocks.version
 
     # ---- control plane (session threads) -----------------------------------------------------------------------------
 
     def on_directive(self, directive: pb.Directive) -> None:
         """See `Handler`."""
+        kind, prepare = directive.WhichOneof("kind"), directive.prepare
+        if kind == "save":
+            self.saver.save(directive.save.clock, directive.save.url)
+            return
+        restores = kind == "prepare" and bool(prepare.restore)
+        if restores:
+            self.awaits_blocks = True
         self.membership.direct(directive)
+        if restores:
+            self._restorer.restore(codec.configuration_from_pb(prepare.configuration).id, prepare.restore)
 
     def position(self) -> tuple[Standing, int]:
         """See `Handler`."""
@@ -88,6 +113,7 @@ class GroupNode(GroupState):
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
         """See `Handler`."""
         self.ledger.kept(reply.ledger_kept)
+        self.saver.stored(reply.ledger_kept)
         self.progress.reported(request)
 
     def on_expelled(self, reason: str) -> None:
@@ -99,3 +125,7 @@ class GroupNode(GroupState):
         with self.changed:
             lacking = self.lacking() if self.ended is None else {}
         return PeerView(awaited=[Awaited(peer, what) for peer, what in lacking.items()])
+
+
+def _spawn(name: str, body: Callable[[], None]) -> None:
+    threading.Thread(target=body, name=name, daemon=True).start()

@@ -1,11 +1,13 @@
 """An `AllReduceOptimizer` is an `elastic.Optimizer` whose own optimizer makes the updates, at every worker alike."""
 
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.torch import rules
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
@@ -32,7 +34,12 @@ class AllReduceOptimizer(Optimizer):
             raise ConfigurationError(f"--mode all-reduce has no {what} yet: leave it out, or train with servers")
 
     def _translate(self) -> OptimizerSpec:
-        return OptimizerSpec(type(self.wrapped).__name__)
+        """Return the servers' name for it, where they know it: they restore what is saved here then."""
+        kind = type(self.wrapped)
+        if "elastic_rule" not in vars(kind):
+            with suppress(ConfigurationError):
+                return rules.translate(self.wrapped, self._keys)
+        return OptimizerSpec.scripts_own(kind.__name__)
 
     def _open_store(self, job: ScriptJob) -> ReplicaStore:
         assert isinstance(job, AllReduceJob)

@@ -70,15 +70,22 @@ def _tensor(place: dict[str, Any], payload: torch.Tensor) -> torch.Tensor:
     return raw.view(dtype).reshape(shape)
 
 
+def check_state(name: str, value: Any) -> None:
+    """Refuse what an optimizer may keep, and no other worker could be given.
+
+    Raises:
+        ConfigurationError: it is neither a tensor nor a number.
+    """
+    if value is not None and not isinstance(value, torch.Tensor | bool | int | float):
+        raise ConfigurationError(
+            f"the optimizer's state has {name}, a {type(value).__name__}: --mode all-reduce gives joining workers "
+            "states that are tensors and numbers; take an optimizer of torch.optim, or train with servers"
+        )
+
+
 def _packed(name: str, value: Any, parts: list[torch.Tensor]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return _place(value, parts)
-    if value is None or isinstance(value, bool | int | float):
-        return [value]
-    raise ConfigurationError(
-        f"the optimizer's state has {name}, a {type(value).__name__}: --mode all-reduce gives joining workers states "
-        "that are tensors and numbers; take an optimizer of torch.optim, or train with servers"
-    )
+    check_state(name, value)
+    return _place(value, parts) if isinstance(value, torch.Tensor) else [value]
 
 
 def _unpacked(value: Any, payload: torch.Tensor) -> Any:

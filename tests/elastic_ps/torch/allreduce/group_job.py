@@ -22,11 +22,13 @@ from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, Role
 from elastic_ps.core.data_order import DataSpec, indices, permutation
 from elastic_ps.core.errors import ConfigurationError, Refused
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch.allreduce.group import Rendezvous
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica import Replica
 from elastic_ps.torch.arrays import ModelArray
+from elastic_ps.torch.rules import translate
 from protos import elastic_pb2 as pb
 
 TOKEN = b"t" * 16
@@ -182,13 +184,14 @@ class DirectSession:
         while not self.closed.wait(0.5):
             self.report_soon()
 
-    def acknowledge(self, answer, number=NO_CONFIGURATION, version=0, suspension_ms=0.0):
+    def acknowledge(self, answer, number=NO_CONFIGURATION, version=0, suspension_ms=0.0, detail=""):
         request = pb.AcknowledgeRequest(
             caller=pb.Caller(node=self.node),
             answer=answer,
             configuration=codec.config_id_to_pb(number),
             version=version,
             suspension_ms=suspension_ms,
+            detail=detail,
         )
         self._post(answer_from_pb(request, time.time()))
 
@@ -306,7 +309,9 @@ class Worker:
         store = job.open_store(
             lambda store: Replica(self.optimizer, list(self.model.parameters()), store.arrays, ()), lambda: None
         )
-        store.broadcast([f"s:{key}" for key in keys], arrays, [])
+        names = {parameter: f"s:{name}" for name, parameter in self.model.named_parameters()}
+        store.set_optimizer(translate(self.optimizer, names), lambda _: Hyper())
+        store.broadcast(list(names.values()), arrays, [])
         job.rehearse(SPEC)
         store.pushpull(keys, [], [])
         job.perform()

@@ -1,0 +1,212 @@
+"""`ReplicaBlocks` are a replica in the blocks of the job's model, laid out as servers keep them.
+
+So a job with servers restores what one without has saved, and the other way round. What servers have no rule for is
+saved as PyTorch saves it, with the first block of its tensor.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from elastic_ps.core.errors import CheckpointError, ConfigurationError
+from elastic_ps.core.model import Block, Model, Tensor
+from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.core.segments import Array
+from elastic_ps.optimizers import make_rule
+from elastic_ps.server.checkpoints.files import SavedBlock, StateExtent
+from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.state_bytes import check_state
+from elastic_ps.torch.states import State, from_torch, to_torch
+
+OWN_STATE = "torch.save"
+"""Name of the state of a tensor whose optimizer servers have no rule for: a file of `torch.save`, as bytes."""
+
+
+@dataclass(frozen=True)
+class CopiedBlock:
+    """A `CopiedBlock` is a block as it was at one version, which stays as it is.
+
+    Attributes:
+        block: its id.
+        count: how many updates its optimizer has made.
+        parts: name ("" for the values), array, each padded as servers keep it.
+        own: state of an optimizer that servers have no rule for; None: none, or another block of the tensor has it.
+    """
+
+    block: int
+    count: int
+    parts: list[tuple[str, Array]]
+    own: dict[str, Any] | None = None
+
+    def written(self) -> list[tuple[str, Array]]:
+        """Return the parts as they are written."""
+        if self.own is None:
+            return self.parts
+        file = io.BytesIO()
+        torch.save(self.own, file)
+        return [*self.parts, (OWN_STATE, np.frombuffer(file.getvalue(), dtype=np.uint8))]
+
+
+@dataclass(frozen=True)
+class ReadBlock:
+    """A `ReadBlock` is a block as it lay in a checkpoint.
+
+    Attributes:
+        entry: what the manifest says of it.
+        data: its bytes.
+    """
+
+    entry: SavedBlock
+    data: bytes
+
+    def values(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return the bytes of the values, without padding."""
+        return np.frombuffer(self.data, np.uint8, nbytes)
+
+    def state(self, name: str) -> NDArray[Any]:
+        """Return a state array, with its padding."""
+        start = self.entry.value_bytes
+        for found, dtype, size in self.entry.states:
+            if found == name:
+                return np.frombuffer(self.data[start : start + size], dtype)
+            start += size
+        raise KeyError(name)
+
+
+class ReplicaBlocks:
+    """`ReplicaBlocks` copies blocks out of a replica, and fills one from blocks.
+
+    Args:
+        replica: this worker's.
+        model: the job's, of the same tensors.
+        spec: of the replica's optimizer, as the job knows it.
+    """
+
+    def __init__(self, replica: Replica, model: Model, spec: OptimizerSpec):
+        self.model = model
+        self._replica = replica
+        self._rule = None if spec.is_scripts_own else make_rule(spec)
+        updated = set(replica.parameters)
+        self._keys = {array.tensor: key for key, array in replica.arrays.items() if array.tensor in updated}
+        self._parameters = {key: parameter for parameter, key in self._keys.items()}
+
+    def part(self, rank: int, size: int) -> list[int]:
+        """Return the blocks that one of `size` members saves, so that each saves about as many bytes."""
+        whole = max(1, self.model.slab_bytes)
+        return [block.id for block in self.model.blocks if block.position * size // whole == rank]
+
+    def copy(self, blocks: Sequence[int]) -> list[CopiedBlock]:
+        """Copy blocks as they are now.
+
+        Raises:
+            ConfigurationError: the optimizer keeps what cannot be saved.
+        """
+        states = from_torch(self._replica.optimizer, self._keys) if self._rule is not None else {}
+        return [found for numbers in self.model.by_tensor(blocks) for found in self._copied(numbers, states)]
+
+    def install(self, read: Mapping[int, ReadBlock]) -> None:
+        """Make the replica hold what a checkpoint has.
+
+        Args:
+            read: all blocks of the model.
+
+        Raises:
+            CheckpointError: they are of another optimizer or model; nothing has been changed.
+        """
+        for block in self.model.blocks:
+            if block.id not in read:
+                raise CheckpointError(f"the checkpoint lacks key {self._tensor(block).name}: it is of another model")
+            self._check(block, read[block.id].entry)
+        states: dict[str, State] = {}
+        self._replica.optimizer.state.clear()
+        for index, tensor in enumerate(self.model.tensors):
+            found = [(self.model.blocks[number], read[number]) for number in self.model.blocks_of[index]]
+            values = np.concatenate([block.values(own.nbytes) for own, block in found])
+            self._replica.arrays[tensor.key].write(values.view(tensor.dtype).reshape(tensor.shape))
+            states[tensor.key] = {"count": found[0][1].entry.count} | {
+                name: _joined(name, tensor, found) for name, _ in self._layout(tensor)
+            }
+            if found[0][1].entry.states and self._rule is None and tensor.key in self._parameters:
+                own = torch.load(io.BytesIO(found[0][1].state(OWN_STATE).tobytes()), weights_only=True)
+                self._replica.optimizer.state[self._parameters[tensor.key]] = own
+        if self._rule is not None:
+            to_torch(self._replica.optimizer, states, self._keys)
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _tensor(self, block: Block) -> Tensor:
+        return self.model.tensors[block.tensor]
+
+    def _layout(self, tensor: Tensor) -> Sequence[tuple[str, np.dtype[Any]]]:
+        """Return names and dtypes of the states that servers keep of a tensor, whether it is updated or not."""
+        if self._rule is None or tensor.auxiliary:
+            return ()
+        try:
+            return self._rule.states(np.dtype(tensor.dtype))
+        except ConfigurationError:  # integers are never updated
+            return ()
+
+    def _check(self, block: Block, entry: SavedBlock) -> None:
+        tensor = self._tensor(block)
+        elements = block.extent // np.dtype(tensor.dtype).itemsize
+        states: Sequence[StateExtent] = [
+            (name, dtype.name, elements * dtype.itemsize) for name, dtype in self._layout(tensor)
+        ]
+        if self._rule is None:  # its file has no fixed length
+            states = [state for state in entry.states if state[0] == OWN_STATE]
+        entry.check_layout(block.id, tensor.name, block.extent, states)
+
+    def _copied(self, numbers: Sequence[int], states: Mapping[str, State]) -> list[CopiedBlock]:
+        """Return copies of blocks of one tensor; `states` are those of all, by key."""
+        tensor = self._tensor(self.model.blocks[numbers[0]])
+        values = self._replica.arrays[tensor.key].read().reshape(-1)
+        state = states.get(tensor.key, {"count": 0})
+        arrays = [("", values, values.dtype)]
+        arrays += [
+            (name, np.reshape(state[name], -1) if name in state else None, kind) for name, kind in self._layout(tensor)
+        ]
+        copies = []
+        for number in numbers:
+            block = self.model.blocks[number]
+            parts = [(name, _padded(array, kind, block, values.itemsize)) for name, array, kind in arrays]
+            own = self._own_state(tensor.key) if block.offset == 0 else None
+            copies.append(CopiedBlock(number, int(state["count"]), parts, own))
+        return copies
+
+    def _own_state(self, key: str) -> dict[str, Any] | None:
+        """Return a copy of a parameter's state, of an optimizer that servers have no rule for; None: it has none."""
+        parameter = self._parameters.get(key)
+        state = self._replica.optimizer.state.get(parameter) if self._rule is None and parameter is not None else None
+        if not state:
+            return None
+        for name, value in state.items():
+            check_state(name, value)
+        return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+
+
+def _padded(array: Array | None, dtype: np.dtype[Any], block: Block, itemsize: int) -> Array:
+    """Return a copy of a block's part of an array, with the padding that servers keep; `array` None: zeros.
+
+    Args:
+        array: flat, with one element for each of the tensor's.
+        dtype: of its elements.
+        block: the block.
+        itemsize: of the values, in bytes.
+    """
+    padded = np.zeros(block.extent // itemsize, dtype=dtype)
+    if array is not None:
+        low = block.offset // itemsize
+        padded[: block.nbytes // itemsize] = array[low : low + block.nbytes // itemsize]
+    return padded
+
+
+def _joined(name: str, tensor: Tensor, found: Sequence[tuple[Block, ReadBlock]]) -> Array:
+    """Return a state of a whole tensor, of its blocks."""
+    itemsize = np.dtype(tensor.dtype).itemsize
+    parts = [read.state(name)[: block.nbytes // itemsize] for block, read in found]
+    return np.concatenate(parts).reshape(tensor.shape)
