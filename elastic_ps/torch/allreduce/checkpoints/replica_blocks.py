@@ -166,10 +166,9 @@ class ReplicaBlocks:
         tensor = self._tensor(self.model.blocks[numbers[0]])
         values = self._replica.arrays[tensor.key].read().reshape(-1)
         state = states.get(tensor.key, {"count": 0})
-        arrays = [("", values, values.dtype)]
-        arrays += [
-            (name, np.reshape(state[name], -1) if name in state else None, kind) for name, kind in self._layout(tensor)
-        ]
+        arrays: list[tuple[str, Array | None, np.dtype[Any]]] = [("", values, values.dtype)]
+        for name, dtype in self._layout(tensor):
+            arrays.append((name, np.reshape(state[name], -1) if name in state else None, dtype))
         copies = []
         for number in numbers:
             block = self.model.blocks[number]
@@ -209,4 +208,5 @@ def _joined(name: str, tensor: Tensor, found: Sequence[tuple[Block, ReadBlock]])
     """Return a state of a whole tensor, of its blocks."""
     itemsize = np.dtype(tensor.dtype).itemsize
     parts = [read.state(name)[: block.nbytes // itemsize] for block, read in found]
-    return np.concatenate(parts).reshape(tensor.shape)
+    whole: Array = np.concatenate(parts)
+    return whole.reshape(tensor.shape)

@@ -17,6 +17,8 @@ from coordinator.core.job import DurableJob
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.protocol import step
 from coordinator.core.state import CoordinatorSettings, State
+from coordinator.ctl.exactly_once_audit import audit
+from coordinator.server import checkpoint_choice, checkpoint_storage
 from coordinator.server.wire import answer_from_pb, directive_to_pb, reply_to_pb
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION, Role
@@ -78,8 +80,9 @@ def trained_alone(epochs, make=adam):
 class Coordinator:
     """The core of a coordinator, whose effects go to the workers of this process."""
 
-    def __init__(self, workers):
-        self.state = State(CoordinatorSettings(settle=0.0, join_timeout=WAIT), DurableJob(ScaleGoal(workers, 0)))
+    def __init__(self, workers, checkpoint=""):
+        settings = CoordinatorSettings(settle=0.0, join_timeout=WAIT, checkpoint=checkpoint)
+        self.state = State(settings, DurableJob(ScaleGoal(workers, 0), "job", SEED))
         self.ledger = {}  # by name and number, as the coordinator's file keeps entries
         self.changed = threading.Condition(threading.RLock())
         self._inboxes = {}
@@ -104,6 +107,12 @@ class Coordinator:
                 elif isinstance(effect, ef.Reply | ef.Refuse) and effect.to in self._answers:
                     self._answers[effect.to].put(effect)
             self.changed.notify_all()
+        for effect in effects:
+            if isinstance(effect, ef.WriteManifest):
+                nbytes = checkpoint_storage.write(effect.url, effect.manifest)
+                self.post(ev.ManifestWritten(time.time(), effect.url, nbytes))
+            elif isinstance(effect, ef.FindCheckpoint):
+                self.post(ev.CheckpointFound(time.time(), *checkpoint_choice.find(effect.search)))
 
     def ask(self, make):
         answers = queue.Queue()
@@ -151,6 +160,11 @@ class Coordinator:
     def settled_on(self, count):
         """Wait until a plan is committed by which so many workers train."""
         self.until(lambda state: state.job.plan is None and len(self.workers()) == count)
+
+    def checkpoint(self):
+        """Have a checkpoint written; return its URL and version."""
+        reply = self.ask(lambda to: ev.CheckpointAsked(time.time(), to, ""))
+        return reply.url, reply.version
 
     def scale(self, workers):
         self.ask(lambda to: ev.ScaleAsked(time.time(), to, workers))
@@ -347,4 +361,22 @@ def entries_of(coordinator):
         found.append(pb.LedgerEntry())
         found[-1].CopyFrom(entry)
         found[-1].server = name
+        runs = tuple(zip(entry.runs[::2], entry.runs[1::2], strict=True))
+        voids = coordinator.state.job.voids
+        found[-1].voided = not all(void.kept(entry.term, entry.version, runs) for void in voids)
     return found
+
+
+def finished(coordinator, workers, epochs):
+    """Wait for the end; prove that all weights are one process's, and that every sample was used once."""
+    for worker in workers:
+        worker.wait()
+    coordinator.close()
+    expected = trained_alone(epochs)
+    first = workers[0].model.state_dict()
+    for worker in workers:
+        for name, values in worker.model.state_dict().items():
+            assert torch.equal(values, first[name]), (worker.id, name)
+            torch.testing.assert_close(values, expected[name], rtol=1e-9, atol=1e-12)
+    proof = audit(entries_of(coordinator), SAMPLES, BATCH, epochs)
+    assert proof.exactly_once, proof.problems

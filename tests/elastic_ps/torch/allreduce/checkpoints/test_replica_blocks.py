@@ -1,0 +1,154 @@
+"""A replica is saved as servers keep it: they restore it, and it restores what they have saved."""
+
+import io
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from elastic_ps.core.errors import CheckpointError, ConfigurationError  # noqa: E402
+from elastic_ps.core.model import Model, Tensor  # noqa: E402
+from elastic_ps.core.optimizer import OptimizerSpec  # noqa: E402
+from elastic_ps.server.blocks.block_store import ServerBlockStore  # noqa: E402
+from elastic_ps.server.checkpoints.files import BlockFileWriter, BlockManifest  # noqa: E402
+from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReadBlock, ReplicaBlocks  # noqa: E402
+from elastic_ps.torch.allreduce.replica import Replica  # noqa: E402
+from elastic_ps.torch.model import parameter_keys, statistics, tensors_of  # noqa: E402
+from elastic_ps.torch.rules import translate  # noqa: E402
+
+BLOCK_BYTES = 128  # so that a weight is several blocks, and the last of them has padding
+
+KNOWN = {
+    "SGD": lambda groups: torch.optim.SGD(groups, lr=0.1),
+    "momentum": lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True),
+    "AdamW": lambda groups: torch.optim.AdamW(groups, lr=0.1, amsgrad=True),
+    "Adagrad": lambda groups: torch.optim.Adagrad(groups, lr=0.1),
+    "Adadelta": lambda groups: torch.optim.Adadelta(groups, lr=0.1),
+    "Adamax": lambda groups: torch.optim.Adamax(groups, lr=0.1),
+    "RAdam": lambda groups: torch.optim.RAdam(groups, lr=0.1),
+    "RMSprop": lambda groups: torch.optim.RMSprop(groups, lr=0.1, momentum=0.5, centered=True),
+    "Rprop": lambda groups: torch.optim.Rprop(groups, lr=0.1),
+    "ASGD": lambda groups: torch.optim.ASGD(groups, lr=0.1),
+}
+OWN = {"Adafactor": lambda groups: torch.optim.Adafactor(groups, lr=0.1)}
+
+
+def network(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(9, 7), torch.nn.BatchNorm1d(7), torch.nn.Linear(7, 3))
+    model[2].bias.requires_grad_(False)
+    return model
+
+
+def replica_of(model, make):
+    """Return a replica whose optimizer updates what can be, and how the job knows them."""
+    optimizer = make([parameter for parameter in model.parameters() if parameter.requires_grad])
+    arrays, keys = dict(tensors_of(model, ())), parameter_keys(model, optimizer)
+    replica = Replica(optimizer, list(keys), arrays, statistics(model))
+    tensors = tuple(
+        Tensor(0, key, array.shape, array.dtype, auxiliary=key in statistics(model)) for key, array in arrays.items()
+    )
+    known = type(optimizer) is not torch.optim.Adafactor
+    spec = translate(optimizer, keys) if known else OptimizerSpec.scripts_own("Adafactor")
+    return replica, Model(tensors, BLOCK_BYTES), spec
+
+
+def train(model, optimizer, seeds):
+    for seed in seeds:
+        optimizer.zero_grad()
+        model(torch.randn(4, 9, generator=torch.Generator().manual_seed(seed))).square().sum().backward()
+        optimizer.step()
+
+
+def saved(blocks, size=2):
+    """Return all blocks as `size` members write them, and who reads them finds them."""
+    read, written = {}, []
+    for rank in range(size):
+        file = io.BytesIO()
+        writer = BlockFileWriter(file, f"w{rank}.bin")
+        for block in blocks.copy(blocks.part(rank, size)):
+            writer.write_block(block.block, 3, block.count, block.written())
+        told = json.loads(writer.contents())
+        manifest = BlockManifest(json.dumps({"version": 3, "blocks": told["blocks"]}).encode())
+        for name, found in manifest.entries(map(int, told["blocks"])).items():
+            for number, entry in found:
+                data = file.getvalue()[entry.offset : entry.offset + entry.length]
+                entry.check(number, name, data)
+                read[number] = ReadBlock(entry, data)
+        written.append(len(file.getvalue()))
+    return read, written
+
+
+@pytest.mark.parametrize("name", [*KNOWN, *OWN])
+def test_who_restores_it_trains_on_to_the_same_bits(name):
+    model, other = network(1), network(2)
+    make = (KNOWN | OWN)[name]
+    replica, job_model, spec = replica_of(model, make)
+    train(model, replica.optimizer, range(3))
+    read, written = saved(ReplicaBlocks(replica, job_model, spec))
+    assert sorted(read) == list(range(len(job_model.blocks)))
+    assert all(written), "each member writes a part"
+    taken, _, _ = replica_of(other, make)
+    train(other, taken.optimizer, [9])  # what it has is overwritten
+    ReplicaBlocks(taken, job_model, spec).install(read)
+    train(model, replica.optimizer, range(3, 6))
+    train(other, taken.optimizer, range(3, 6))
+    for key, values in model.state_dict().items():
+        assert torch.equal(values, other.state_dict()[key]), key
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_server_holds_what_was_saved(name):
+    model = network(1)
+    replica, job_model, spec = replica_of(model, KNOWN[name])
+    train(model, replica.optimizer, range(3))
+    read, _ = saved(ReplicaBlocks(replica, job_model, spec))
+    store = ServerBlockStore(job_model)
+    store.grow(job_model, (spec.to_json(),))
+    for block in job_model.blocks:
+        states = store.states((block.id, 1))
+        held = [(state, array.dtype.name, array.nbytes) for state, array in states.items()]
+        read[block.id].entry.check_layout(block.id, "", int(store.extents[block.id]), held)
+        if replica.arrays[job_model.tensors[block.tensor].key].tensor is model[0].weight:
+            assert read[block.id].entry.count == {"SGD": 0, "momentum": 1}.get(name, 3)  # which it counts itself
+
+
+def test_a_copy_stays_as_it_was():
+    model = network(1)
+    replica, job_model, spec = replica_of(model, OWN["Adafactor"])
+    train(model, replica.optimizer, range(2))
+    blocks = ReplicaBlocks(replica, job_model, spec)
+    before = [[(name, array.tolist()) for name, array in block.written()] for block in blocks.copy(blocks.part(0, 1))]
+    copied = blocks.copy(blocks.part(0, 1))
+    train(model, replica.optimizer, range(2, 4))
+    assert [[(name, array.tolist()) for name, array in block.written()] for block in copied] == before
+
+
+def test_what_another_optimizer_has_saved_is_refused_and_changes_nothing():
+    model, other = network(1), network(2)
+    replica, job_model, spec = replica_of(model, KNOWN["AdamW"])
+    train(model, replica.optimizer, range(2))
+    read, _ = saved(ReplicaBlocks(replica, job_model, spec))
+    taken, _, sgd = replica_of(other, KNOWN["momentum"])
+    before = {key: values.clone() for key, values in other.state_dict().items()}
+    with pytest.raises(CheckpointError, match=r"was saved with other state \(exp_avg of 128 bytes, float32, .* than"):
+        ReplicaBlocks(taken, job_model, sgd).install(read)
+    assert all(torch.equal(values, before[key]) for key, values in other.state_dict().items())
+
+
+def test_a_model_that_has_more_is_refused():
+    replica, job_model, spec = replica_of(network(1), KNOWN["SGD"])
+    blocks = ReplicaBlocks(replica, job_model, spec)
+    read, _ = saved(blocks)
+    del read[len(read) - 1]
+    with pytest.raises(CheckpointError, match=r"lacks key 2.bias: it is of another model"):
+        blocks.install(read)
+
+
+def test_a_state_that_cannot_be_saved_is_refused_by_name():
+    replica, job_model, spec = replica_of(network(1), OWN["Adafactor"])
+    replica.optimizer.state[replica.parameters[0]] = {"history": ["what?"]}
+    blocks = ReplicaBlocks(replica, job_model, spec)
+    with pytest.raises(ConfigurationError, match="the optimizer's state has history, a list"):
+        blocks.copy(blocks.part(0, 1))

@@ -1,0 +1,71 @@
+"""A job without servers goes back to its checkpoint when all workers have died, and uses every sample once."""
+
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.elastic_ps.torch.allreduce.group_job import Coordinator, Killed, Worker, finished  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ASKED, DEATH = 2, 12
+"""Versions at which a checkpoint is asked for, and at which all workers die."""
+
+
+def test_all_die_and_others_go_on_from_the_checkpoint(tmp_path):
+    coordinator, workers, saved = Coordinator(2, str(tmp_path)), [], []
+
+    def asked():
+        saved.append(coordinator.checkpoint())
+
+    def at(worker, where):
+        if (where, worker.node.held, worker) == ("begun", ASKED, workers[0]):
+            thread.start()
+            coordinator.until(lambda _: all(each.node.saver._order for each in workers))
+        if where == "begun" and worker.node.held == DEATH:
+            coordinator.until(lambda state: state.job.checkpoints)
+            raise Killed
+
+    thread = threading.Thread(target=asked)
+    workers += [Worker(coordinator, 3, at=at, seed=3 + rank) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.wait()
+    thread.join()
+    ((url, version),) = saved
+    assert ASKED < version < DEATH
+    coordinator.until(lambda state: state.job.term == 2 and not state.job.loading)
+    assert coordinator.state.job.restore == url
+    others = [Worker(coordinator, 3, seed=8 + rank).start() for rank in range(2)]
+    for worker in others:
+        worker.wait()
+    assert [worker.parts[0][0] for worker in others] == [version, version]
+    finished(coordinator, others, 3)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_refused_and_the_job_goes_on(tmp_path):
+    (tmp_path / "file").touch()
+    coordinator, refused = Coordinator(1, str(tmp_path / "file")), []
+
+    def asked():
+        try:
+            coordinator.checkpoint()
+        except Exception as error:  # noqa: BLE001  # whatever it was answered
+            refused.append(str(error))
+
+    def at(worker, where):
+        if where == "begun" and worker.node.held == ASKED:
+            thread.start()
+            coordinator.until(lambda _: worker.node.saver._order)
+        if where == "begun" and worker.node.held == DEATH:
+            coordinator.until(lambda state: state.unsaved)
+
+    thread = threading.Thread(target=asked)
+    worker = Worker(coordinator, 2, at=at, seed=3).start()
+    worker.wait()
+    thread.join()
+    assert refused[0].startswith("w0 cannot write to ")
+    finished(coordinator, [worker], 2)
