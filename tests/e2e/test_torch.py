@@ -31,12 +31,15 @@ def train_on(job, steps=30):
     job.until(lambda status: status.version > before + steps, "further steps", STARTS)
 
 
-def finish(job, folder, samples, batch, epochs_in):
-    """End the job at an epoch's end; returns what it has written, proved to be made of every sample exactly once."""
+def finish(job, folder, samples, batch, epochs_in, begin=0):
+    """End the job at an epoch's end; returns what it has written, proved to be made of every sample exactly once.
+
+    Of a job that began from another's checkpoint the epochs from `begin` on are its own.
+    """
     (folder / "finish").touch()
     assert job.wait(120) == 0, job.tail()
     epochs, found = epochs_in()
-    proof = audit(read_archive(job.folder).ledger, samples, batch, epochs)
+    proof = audit(read_archive(job.folder).ledger, samples, batch, epochs, begin=begin)
     assert proof.exactly_once, proof.problems
     return epochs, found
 
@@ -122,6 +125,54 @@ def test_a_script_without_servers_is_trained_as_by_one_process(tmp_path, monkeyp
         scale(job, 1, 0)
         epochs, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
     check_trained_by_one(script, epochs, weights)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_checkpoints_restore_with_servers_and_without(tmp_path, monkeypatch):
+    """All workers of a job without servers die. Then one with servers goes on from its weights, and one without again.
+
+    Each is trained as by one process, states of the optimizer, schedule and all.
+    """
+    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
+    import torch_regression as script
+
+    steps = -(-script.SAMPLES // script.BATCH)
+    without = ("--mode", "all-reduce", *PATIENT)
+
+    def trained(name, version, disturb, **asked):
+        """Train on from a version; return the URL and the version of a checkpoint that was made meanwhile."""
+        folder = tmp_path / name
+        folder.mkdir()
+
+        def written():
+            with np.load(folder / "weights.npz") as found:
+                return int(found["epochs"]), dict(found)
+
+        with jobs.run(folder, jobs.SCRIPTS / "torch_regression.py", folder, name=name, **asked) as job:
+            job.until(lambda status: status.version > version + 10, "training", STARTS)
+            disturb(job)
+            saved = job.client.checkpoint()
+            epochs, weights = finish(job, folder, script.SAMPLES, script.BATCH, written, -(-version // steps))
+        check_trained_by_one(script, epochs, weights)
+        return saved.url, saved.version
+
+    def all_die(job):
+        saved = job.client.checkpoint().version
+        for worker in jobs.member_ids(job.status(), 1):
+            job.kill(worker)
+        job.until(lambda status: any("restore" in plan.cause for plan in job.client.plans()), "a restore", STARTS)
+        job.until(lambda status: status.phase == "running" and status.version > saved, "training after it", STARTS)
+
+    options = ("--checkpoint", str(tmp_path / "saved"), *without)
+    url, version = trained("first", 0, all_die, workers=2, servers=0, options=options)
+    exported = export_weights(url, tmp_path / "model.safetensors")
+    elastic.load(script.network(), exported.path)
+    assert exported.version == version
+    options = ("--checkpoint", str(tmp_path / "served"), "--restore", url, *PATIENT)
+    url, version = trained("second", version, lambda job: None, workers=1, servers=2, options=options)
+    options = ("--checkpoint", str(tmp_path / "third-saved"), "--restore", url, *without)
+    trained("third", version, lambda job: None, workers=2, servers=0, options=options)
 
 
 def check_trained_by_one(script, epochs, weights, bound=None):
