@@ -80,10 +80,11 @@ class GroupSaver:
             order, blocks = self._order, self._blocks
             if order is None or order.begun or blocks is None or state.held < order.clock:
                 return
-            order.begun = True
             if state.held > order.clock:
+                self._order = None  # asked again, it is answered again
                 self._late(order.clock)
                 return
+            order.begun = True
             rank, size = state.configuration.ranks.get(state.session.node, 0), len(state.configuration.workers)
         try:
             copied = blocks.copy(blocks.part(rank, size))
