@@ -45,13 +45,26 @@ class BlockHolder(Protocol):
         """Refuse what it cannot hold. Raises CheckpointError."""
 
     def fill(self, block: int, entry: SavedBlock, data: bytes, manifest: BlockManifest) -> None:
-        """Take a block's bytes, which are whole."""
+        """Take a block's bytes, which are whole.
+
+        Args:
+            block: its id.
+            entry: what the manifest says of it.
+            data: values and states.
+            manifest: of the checkpoint.
+        """
 
     def prepared(self, number: ConfigId) -> None:
         """Answer that the configuration's blocks are all here."""
 
     def failed(self, number: ConfigId, kind: "pb.Answer", detail: str) -> None:
-        """Answer that they cannot be read."""
+        """Answer that they cannot be read.
+
+        Args:
+            number: of the configuration that they are for.
+            kind: UNREADABLE or UNREAD.
+            detail: why, for people.
+        """
 
 
 class Restorer:
