@@ -3,6 +3,7 @@
 import io
 import json
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,12 +11,15 @@ torch = pytest.importorskip("torch")
 from elastic_ps.core.errors import CheckpointError, ConfigurationError  # noqa: E402
 from elastic_ps.core.model import Model, Tensor  # noqa: E402
 from elastic_ps.core.optimizer import OptimizerSpec  # noqa: E402
+from elastic_ps.optimizers.gradient_sum import GradientSum  # noqa: E402
 from elastic_ps.server.blocks.block_store import ServerBlockStore  # noqa: E402
+from elastic_ps.server.blocks.checkpoint_snapshot import CheckpointSnapshot  # noqa: E402
 from elastic_ps.server.checkpoints.files import BlockFileWriter, BlockManifest  # noqa: E402
+from elastic_ps.server.phases import BlockStatus  # noqa: E402
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReadBlock, ReplicaBlocks  # noqa: E402
 from elastic_ps.torch.allreduce.replica import Replica  # noqa: E402
 from elastic_ps.torch.model import parameter_keys, statistics, tensors_of  # noqa: E402
-from elastic_ps.torch.rules import translate  # noqa: E402
+from elastic_ps.torch.rules import hyper, translate  # noqa: E402
 
 BLOCK_BYTES = 128  # so that a weight is several blocks, and the last of them has padding
 
@@ -61,21 +65,28 @@ def train(model, optimizer, seeds):
         optimizer.step()
 
 
+def read_back(file, writer):
+    """Return what was written, as who restores reads it."""
+    told = json.loads(writer.contents())
+    manifest = BlockManifest(json.dumps({"version": 3, "blocks": told["blocks"]}).encode())
+    read = {}
+    for name, found in manifest.entries(map(int, told["blocks"])).items():
+        for number, entry in found:
+            data = file.getvalue()[entry.offset : entry.offset + entry.length]
+            entry.check(number, name, data)
+            read[number] = ReadBlock(entry, data)
+    return read
+
+
 def saved(blocks, size=2):
-    """Return all blocks as `size` members write them, and who reads them finds them."""
+    """Return all blocks as `size` members write them, and how many bytes each has written."""
     read, written = {}, []
     for rank in range(size):
         file = io.BytesIO()
         writer = BlockFileWriter(file, f"w{rank}.bin")
         for block in blocks.copy(blocks.part(rank, size)):
             writer.write_block(block.block, 3, block.count, block.written())
-        told = json.loads(writer.contents())
-        manifest = BlockManifest(json.dumps({"version": 3, "blocks": told["blocks"]}).encode())
-        for name, found in manifest.entries(map(int, told["blocks"])).items():
-            for number, entry in found:
-                data = file.getvalue()[entry.offset : entry.offset + entry.length]
-                entry.check(number, name, data)
-                read[number] = ReadBlock(entry, data)
+        read |= read_back(file, writer)
         written.append(len(file.getvalue()))
     return read, written
 
@@ -98,20 +109,60 @@ def test_who_restores_it_trains_on_to_the_same_bits(name):
         assert torch.equal(values, other.state_dict()[key]), key
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_server_holds_what_was_saved(name):
-    model = network(1)
-    replica, job_model, spec = replica_of(model, KNOWN[name])
-    train(model, replica.optimizer, range(3))
-    read, _ = saved(ReplicaBlocks(replica, job_model, spec))
+def served(read, job_model, spec):
+    """Return a server's blocks, restored as it restores them."""
     store = ServerBlockStore(job_model)
     store.grow(job_model, (spec.to_json(),))
+    store.allocate([block.id for block in job_model.blocks], BlockStatus.EMPTY)
     for block in job_model.blocks:
-        states = store.states((block.id, 1))
+        entry, states = read[block.id].entry, store.states((block.id, 1))
         held = [(state, array.dtype.name, array.nbytes) for state, array in states.items()]
-        read[block.id].entry.check_layout(block.id, "", int(store.extents[block.id]), held)
-        if replica.arrays[job_model.tensors[block.tensor].key].tensor is model[0].weight:
-            assert read[block.id].entry.count == {"SGD": 0, "momentum": 1}.get(name, 3)  # which it counts itself
+        entry.check_layout(block.id, store.tensor(block.id).name, int(store.extents[block.id]), held)
+        store.load((block.id, 1), np.frombuffer(read[block.id].data, np.uint8), entry.version, [entry.count], {})
+        store.status[block.id] = BlockStatus.PRIMARY
+    return store
+
+
+def push(store, model, optimizer, spec):
+    """Update a server's blocks once, by the gradients that the model has."""
+    step = hyper(optimizer, spec)
+    for block in store.model.blocks:
+        tensor = store.tensor(block.id)
+        gradient = None
+        if not tensor.auxiliary and tensor.key[2:] in dict(model.named_parameters()):
+            gradient = dict(model.named_parameters())[tensor.key[2:]].grad
+        if gradient is None:
+            continue
+        padded = np.zeros(block.extent // 4, np.float32)
+        low = block.offset // 4
+        padded[: block.nbytes // 4] = gradient.numpy().reshape(-1)[low : low + block.nbytes // 4]
+        store.update_segment((block.id, 1), GradientSum([padded]), step)
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_servers_go_on_from_it_and_it_goes_on_from_what_they_save(name):
+    """The next two steps are made by a server, and by PyTorch."""
+    model, other = network(1), network(2)
+    replica, job_model, spec = replica_of(model, KNOWN[name])
+    train(model, replica.optimizer, range(3))
+    store = served(saved(ReplicaBlocks(replica, job_model, spec))[0], job_model, spec)
+    for seed in (3, 4):
+        train(model, replica.optimizer, [seed])
+        push(store, model, replica.optimizer, spec)
+    file, snapshot = io.BytesIO(), CheckpointSnapshot(store, 0, "", at_once=True)
+    writer = BlockFileWriter(file, "s0.bin")
+    while (piece := snapshot.next_piece()) is not None:
+        writer.write(piece)
+    taken, _, _ = replica_of(other, KNOWN[name])
+    ReplicaBlocks(taken, job_model, spec).install(read_back(file, writer))
+    updated = {key for key, values in model.named_parameters() if values.requires_grad}
+    for key in updated:
+        torch.testing.assert_close(other.state_dict()[key], model.state_dict()[key], rtol=1e-5, atol=1e-6)
+    for mine, theirs in zip(replica.parameters, taken.parameters, strict=True):
+        expected, found = replica.optimizer.state[mine], taken.optimizer.state[theirs]
+        assert found.keys() == expected.keys()
+        for part, value in expected.items():
+            torch.testing.assert_close(torch.as_tensor(found[part]), torch.as_tensor(value), rtol=1e-5, atol=1e-6)
 
 
 def test_a_copy_stays_as_it_was():
