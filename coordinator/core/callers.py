@@ -179,7 +179,7 @@ class PendingCheckpoint:
         book: as it stood before servers were told; None: a sync job.
         drawn: epoch and batch of each draw that was answered since.
         begun: unix seconds.
-        saved: each server's JSON.
+        saved: JSON of each node that holds blocks.
         tries: clocks set.
         writing: the manifest.
     """

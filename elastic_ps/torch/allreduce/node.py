@@ -90,11 +90,11 @@ class GroupNode(GroupState):
         if kind == "save":
             self.saver.save(directive.save.clock, directive.save.url)
             return
-        restores = kind == "prepare" and bool(prepare.restore)
-        if restores:
-            self.awaits_blocks = True
+        if kind == "prepare":
+            with self.changed:
+                self.awaits_blocks = bool(prepare.restore and self.read_blocks.missing())
         self.membership.direct(directive)
-        if restores:
+        if kind == "prepare" and prepare.restore:
             self._restorer.restore(codec.configuration_from_pb(prepare.configuration).id, prepare.restore)
 
     def position(self) -> tuple[Standing, int]:

@@ -56,6 +56,7 @@ def test_a_death_while_it_is_saved_begins_the_checkpoint_anew_with_the_survivors
     world.kill(world.node("w1"), -9)
     written = world.saved()
     assert {entry["file"] for entry in written.manifest.blocks.values()} == {"w0.bin", "w2.bin"}
+    assert written.manifest.version > first.clock, "what w0 answers to the first order is of other parts"
     world.settle()
 
 

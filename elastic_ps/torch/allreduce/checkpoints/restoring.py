@@ -52,6 +52,8 @@ class GroupBlocks:
         """See `BlockHolder.prepared`."""
         state = self._state
         with state.changed:
+            if self.missing():
+                return  # another configuration is prepared by now: its own Prepare goes on with them
             if self.version is not None:
                 state.held = self.version
             state.awaits_blocks = False

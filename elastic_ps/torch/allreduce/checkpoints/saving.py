@@ -85,7 +85,9 @@ class GroupSaver:
                 self._late(order.clock)
                 return
             order.begun = True
-            rank, size = state.configuration.ranks.get(state.session.node, 0), len(state.configuration.workers)
+            rank, size = state.configuration.ranks.get(state.session.node), len(state.configuration.workers)
+        if rank is None:
+            return  # it has left meanwhile, and its part is others'
         try:
             copied = blocks.copy(blocks.part(rank, size))
         except ConfigurationError as error:
