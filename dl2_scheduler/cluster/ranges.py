@@ -18,8 +18,11 @@ LATEST = 1e11
 MOST_AMOUNT = 1e19
 """Of a resource, in bytes too."""
 
+LEAST_SPEED = 1e-9
+"""Samples a second of a job: one in thirty years."""
+
 MOST_SPEED = 1e12
-"""Samples a second of a job."""
+"""Likewise, at most."""
 
 MOST_WEIGHT = 1e9
 """Of a model in a mix."""
@@ -49,3 +52,16 @@ def check_range(what: str, value: float, most: float, *, zero: bool = True) -> N
     if not (math.isfinite(value) and (value >= 0 if zero else value > 0) and value <= most):
         least = "from 0" if zero else "above 0"
         raise BadInput(f"{what} is {value:g}: give a number {least}, at most {most:g}")
+
+
+def or_not_known(value: float, most: float, least: float = 0.0) -> float:
+    """Return a number that a running job tells of itself; 0, which says that it is not known, where it cannot be.
+
+    What one job tells is written down, and counted with, together with what all others tell.
+
+    Args:
+        value: the number that was told, NaN too.
+        most: the largest that it may be.
+        least: the smallest.
+    """
+    return value if least <= value <= most else 0.0

@@ -27,6 +27,7 @@ from dl2_scheduler.backends.local.runtime import (
     Usage,
 )
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
+from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES, MOST_SPEED, or_not_known
 from elastic_ps.control.codec import data_from_pb
 from elastic_ps.control.token import read_token
 from elastic_ps.core.checkpoint_names import is_of
@@ -268,8 +269,8 @@ def report_of(status: pb.StatusReply) -> JobReport:
         wanted_workers=status.wanted_workers,
         wanted_servers=status.wanted_servers,
         has_trained=status.version > 0,
-        epochs=progress,
-        samples_per_epoch=float(data.samples),
-        samples_per_second=status.rate,
+        epochs=min(progress, MOST_EPOCHS),
+        samples_per_epoch=or_not_known(float(data.samples), MOST_SAMPLES),
+        samples_per_second=or_not_known(status.rate, MOST_SPEED, LEAST_SPEED),
         tasks=tuple(sorted((_task(node) for node in status.nodes if node.pid and node.state != "gone"), key=_order)),
     )

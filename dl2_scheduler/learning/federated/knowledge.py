@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_SPEED
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_arrays, check_models, read_arrays
 from dl2_scheduler.policies.learnt.weights import ARRAYS, Weights, shapes
 from dl2_scheduler.policies.rules.speed_fit import Reports
@@ -31,7 +32,6 @@ _ABOUT, _COUNTS, _MEANS = "about", "counts", "means"  # arrays beside the policy
 _DIGEST = re.compile("[0-9a-f]{32}")
 _MOST_SPEEDS = 50_000
 _MOST_TASKS, _MOST_SLOTS = 10_000, 10**9  # of a role; in which one configuration was measured
-_LEAST_SPEED, _MOST_SPEED = 1e-9, 1e15  # samples a second
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _speeds(types: tuple[str, ...], counts: NDArray[Any], means: NDArray[Any]) -
     most = np.array([len(types) - 1, _MOST_TASKS, _MOST_TASKS, _MOST_SLOTS])
     if ((counts < [0, 1, 1, 1]) | (counts > most)).any():
         raise BadInput("a type, a number of tasks or of slots is impossible")
-    if not ((means >= _LEAST_SPEED) & (means <= _MOST_SPEED)).all():  # NaN neither
+    if not ((means >= LEAST_SPEED) & (means <= MOST_SPEED)).all():  # NaN neither
         raise BadInput("a speed is impossible")
     found: dict[str, dict[tuple[int, int], tuple[int, float]]] = {model: {} for model in types}
     for (number, servers, workers, slots), mean in _rows(counts, means):

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_SPEED
 from dl2_scheduler.cluster.snapshot import SpeedReport
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.rules.latest_reports import LatestReports
@@ -81,8 +82,11 @@ class FittedSpeeds:
                 self._learn(model)
 
     def observe(self, reports: Iterable[SpeedReport]) -> None:
-        """See `SpeedEstimates.observe`; the latest reports of one configuration are averaged."""
-        told = [report for report in reports if report.samples_per_second > 0]
+        """See `SpeedEstimates.observe`; the latest reports of one configuration are averaged.
+
+        Speeds that cannot be, as histories of earlier releases have them, are left out: no fit to them succeeds.
+        """
+        told = [report for report in reports if LEAST_SPEED <= report.samples_per_second <= MOST_SPEED]
         for report in told:
             known = self._reports.setdefault(report.model, {})
             latest = self._latest.setdefault(report.model, LatestReports())

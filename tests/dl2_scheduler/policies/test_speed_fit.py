@@ -48,6 +48,23 @@ def test_any_reports_give_finite_speeds(reports: dict[tuple[int, int], float]) -
     assert (fitted >= 0).all()
 
 
+@pytest.mark.parametrize("lie", [float("nan"), float("inf"), 1e308, 1e-308, -1.0, 0.0])
+def test_a_speed_that_cannot_be_says_nothing(lie: float) -> None:
+    speeds, others = FittedSpeeds(), FittedSpeeds()
+    for each in (speeds, others):
+        each.observe([report(1, 1, 50.0)])
+    speeds.observe([report(2, 2, lie), report(1, 1, lie, "bumpy")])
+    assert speeds.models == ("even",)
+    assert np.array_equal(speeds.grid(WIDE), others.grid(WIDE))
+
+
+def test_speeds_that_are_just_possible_can_be_fitted() -> None:
+    speeds = FittedSpeeds(1.0)
+    speeds.observe([report(1, 1, 1e-9), report(2, 2, 1e12), report(2, 1, 5.0, "bumpy")])
+    assert np.isfinite(speeds.grid(WIDE)).all()
+    assert np.isfinite(speeds.drawn(WIDE, np.random.default_rng(1))).all()
+
+
 def test_what_was_reported_is_nearly_kept() -> None:
     """Although the second of two neighbours is far off any smooth curve."""
     speeds = FittedSpeeds()

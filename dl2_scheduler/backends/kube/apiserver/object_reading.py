@@ -18,6 +18,7 @@ from dl2_scheduler.backends.kube.apiserver.quantities import amounts, pod_reques
 from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constraints_of
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.quantities import amount
+from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES, MOST_SPEED, or_not_known
 from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER
 
 _BY_SCHEDULER = "Scheduler"
@@ -146,9 +147,9 @@ def _reported(status: Object) -> ReportedStatus:
         reason=status.get("reason") or "",
         workers=status.get("workers", 0),
         servers=status.get("servers", 0),
-        epoch=status.get("epoch") or 0.0,
-        samples_per_epoch=status.get("samplesPerEpoch") or 0.0,
-        samples_per_second=status.get("samplesPerSecond") or 0.0,
+        epoch=or_not_known(status.get("epoch") or 0.0, MOST_EPOCHS),
+        samples_per_epoch=or_not_known(status.get("samplesPerEpoch") or 0.0, MOST_SAMPLES),
+        samples_per_second=or_not_known(status.get("samplesPerSecond") or 0.0, MOST_SPEED, LEAST_SPEED),
         ended=unix(status.get("completionTime")),
         plan=f"plan {last.get('id', '')} {last['phase'].lower()}: {last.get('reason') or 'no reason given'}"
         if missed

@@ -94,6 +94,14 @@ def test_a_jobs_bounds_demands_and_progress():
     state.job.check()
 
 
+@pytest.mark.parametrize("speed", [1e308, 1e-308, -1.0])
+def test_a_job_that_tells_what_cannot_be_tells_nothing(speed):
+    lies = {"epoch": 1e300, "samplesPerEpoch": 1e300, "samplesPerSecond": speed}
+    found = seen([node("a")], (), [{**job("one"), "status": {"phase": "Running", "workers": 1, "servers": 1, **lies}}])
+    assert (found.jobs[0].epochs_done, found.jobs[0].job.samples_known, found.reports) == (0.0, False, ())
+    found.jobs[0].job.check()
+
+
 def test_a_job_whose_pods_start_says_so():
     found = seen([node("a")], (), [{**job("one"), "status": {"phase": "Starting"}}])
     assert found.jobs[0].starting

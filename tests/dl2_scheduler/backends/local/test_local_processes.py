@@ -1,11 +1,12 @@
 """Launchers' processes: written down before they begin, recognised, signalled, watched. Real ones, but small."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 import threading
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,9 @@ import pytest
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local import processes
+from dl2_scheduler.backends.local.decide import reported
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of, why_back_of
+from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.runtime import (
     Declined,
     LauncherEnding,
@@ -26,9 +29,12 @@ from dl2_scheduler.backends.local.runtime import (
 )
 from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
+from dl2_scheduler.backends.local.views import state_of
+from dl2_scheduler.cluster.job_document import read_document
 from elastic_ps.launch import decide
 from elastic_ps.launch.restart_budget import RestartBudget
 from protos import elastic_pb2 as pb
+from tests.dl2_scheduler.played_cluster import document
 
 SECONDS = 20.0
 WAITS = "import signal, sys; print('up', flush=True); signal.pause()"
@@ -230,6 +236,19 @@ def test_a_coordinators_words():
     assert (report.trains, report.workers, report.servers, report.wanted_workers) == (True, 2, 1, 3)
     assert (report.epochs, report.samples_per_epoch, report.samples_per_second) == (2.5, 100, 50)
     assert report_of(pb.StatusReply(phase="starting")).epochs == 0.0
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, 1e308, 1e-308, -1.0])
+def test_a_job_that_tells_what_cannot_be_takes_nothing_else_with_it(tmp_path, rate):
+    lie = 1 << 63
+    data = pb.DataSpec(elastic=True, samples=lie, global_batch=10, last="short", loss="sum", exchanges=1)
+    report = report_of(pb.StatusReply(phase="running", epoch=lie, rate=rate, data=data))
+    assert (report.epochs, report.samples_per_epoch, report.samples_per_second) == (1e9, 0.0, 0.0)
+    with closing(JobRecords(tmp_path / "jobs.sqlite", 0.0)) as records:
+        record = records.add(read_document(document()), tmp_path, 0.0)
+        records.change(record.number, **reported(record, report))
+    with closing(JobRecords(tmp_path / "jobs.sqlite", 0.0)) as again:
+        state_of(again.get(record.number), 0.0).job.check()
 
 
 @pytest.mark.parametrize(("phase", "status"), [("finished", 0), ("failed", 1)])
