@@ -79,4 +79,5 @@ def seconds_between(slots: Sequence[RecordedSlot]) -> float:
         if slot.outcome and after.outcome and slot.outcome.began is not None and after.outcome.began is not None
         if after.snapshot.slot == slot.snapshot.slot + 1
     ]
-    return median(spans) if spans else slots[-1].snapshot.slot_seconds
+    passed = [span for span in spans if span > 0]  # a clock may have been set back
+    return median(passed) if passed else slots[-1].snapshot.slot_seconds

@@ -118,8 +118,8 @@ class KubernetesCluster:
     def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
         end = self._began_slot + self._slot_seconds
-        while not self._closing and (left := end - self._clock.now()) > 0:
-            self._clock.wait(left)
+        while not self._closing and self._began_slot <= (now := self._clock.now()) < end:  # a clock may be set back
+            self._clock.wait(end - now)
             if self._idles():
                 break
         return self._measure()

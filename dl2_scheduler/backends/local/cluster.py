@@ -131,8 +131,8 @@ class LocalCluster:
     def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
         end = self._began_slot + self._slot_seconds
-        while not self._closing and (left := end - self._clock.now()) > 0:
-            self._clock.wait(min(left, _PIN_SECONDS) if self._pin() else left)
+        while not self._closing and self._began_slot <= (now := self._clock.now()) < end:  # a clock may be set back
+            self._clock.wait(min(end - now, _PIN_SECONDS) if self._pin() else end - now)
             self._tend()
             if self._idles():
                 break

@@ -13,11 +13,12 @@ MOST_SLOTS = 999_999
 _GROUP = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 
 
-def virtual_nodes(text: str) -> tuple[Node, ...]:
+def virtual_nodes(text: str, option: str = "--slots") -> tuple[Node, ...]:
     """Make nodes with task slots.
 
     Args:
         text: NODESxSLOTS, as in 2x8; groups of unequal nodes are joined by +.
+        option: that it was given by.
 
     Raises:
         BadInput: it is not that.
@@ -26,9 +27,11 @@ def virtual_nodes(text: str) -> tuple[Node, ...]:
     for group in text.split("+"):
         match = _GROUP.fullmatch(group)
         if match is None:
-            raise BadInput(f"--slots {text}: {group!r} is not NODESxSLOTS, as in 2x8, joined by + to others")
+            raise BadInput(
+                f"{option} {text:.100}: {group[:100]!r} is not NODESxSLOTS, as in 2x8, joined by + to others"
+            )
         count, slots = float(match[1]), float(match[2])
         if len(nodes) + count > MOST_NODES or slots > MOST_SLOTS:
-            raise BadInput(f"--slots {text}: give up to {MOST_NODES} nodes, of up to {MOST_SLOTS:,} slots each")
+            raise BadInput(f"{option} {text:.100}: give up to {MOST_NODES} nodes, of up to {MOST_SLOTS:,} slots each")
         nodes += [Node(f"node-{len(nodes) + place}", {SLOTS: slots}) for place in range(int(count))]
     return tuple(nodes)

@@ -85,6 +85,21 @@ def test_slots_follow_each_other_in_time(cluster):
     assert times == [(0.0, SLOT), (SLOT, 2 * SLOT)]
 
 
+@pytest.mark.parametrize("cluster", ["local", "kube"], indirect=True)
+def test_a_clock_that_is_set_back_does_not_stop_the_cluster(cluster, clock):
+    began = clock.now()
+
+    def set_back():
+        clock.time -= 3600.0
+        clock.wake()
+
+    clock.at(began + 5.0, set_back)
+    slot(cluster, a=(1, 1))
+    assert clock.now() == began + 5.0 - 3600.0, "the slot has ended"
+    slot(cluster, a=(1, 1))
+    assert clock.now() == began + 5.0 + SLOT - 3600.0
+
+
 def test_a_suspended_job_keeps_what_it_trained(cluster):
     slot(cluster, a=(2, 2), b=(1, 1))
     _, jobs = slot(cluster, b=(1, 1))

@@ -15,7 +15,7 @@ from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.costs import Cost, mean_delay, scaling_costs
 from dl2_scheduler.replay.measured import MeasuredSpeeds, fit_speeds
 from dl2_scheduler.replay.past import past_jobs
-from dl2_scheduler.replay.predicted import predict
+from dl2_scheduler.replay.predicted import predict, seconds_between
 from dl2_scheduler.replay.scalings import ScalingDelay, Scalings
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 
@@ -209,6 +209,37 @@ def test_what_is_kept_of_a_long_history_is_bounded_and_the_latest():
     assert speeds.means == {("m", *at): pytest.approx(SPEEDS[at]) for at in ((1, 1), (2, 2))}
     assert [wait.seconds for wait in scalings.ends] == pytest.approx([1.5] * 5)
     assert not any((scalings._starting, scalings._joining, scalings._ending)), "nothing is kept of jobs that are gone"
+
+
+def later(slot, seconds, began=True):
+    """The slot, as a clock tells its times that is set forward before it, or in it."""
+    done = [
+        replace(
+            each,
+            since=each.since and each.since + seconds,
+            finished=each.finished and each.finished + seconds,
+        )
+        for each in slot.outcome.jobs
+    ]
+    first = slot.outcome.began + seconds * began
+    return replace(
+        slot, outcome=replace(slot.outcome, jobs=tuple(done), began=first, ended=slot.outcome.ended + seconds)
+    )
+
+
+@pytest.mark.parametrize("seconds", [8 * 3600.0, -8 * 3600.0])
+def test_a_machine_that_slept_or_was_set_in_a_start_does_not_make_starts_long(seconds):
+    slots = Life([ONE], start=25.0).slots()
+    jumped = [*slots[:2], later(slots[2], seconds, began=False), *(later(slot, seconds) for slot in slots[3:])]
+    scalings = Scalings({})
+    for slot in (*slots, *jumped):
+        scalings.observe(slot)
+    assert [wait.seconds for wait in scalings.starts] == [25.0]
+
+
+def test_a_slot_takes_no_time_below_0_where_the_clock_was_set_back():
+    first, second, *_ = Life([ONE]).slots()
+    assert seconds_between([first, later(second, -3600.0)]) == 10.0
 
 
 def test_the_end_is_what_the_speed_does_not_explain():
