@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -44,9 +45,9 @@ def as_line(forecasts: SlotForecasts) -> str:
     return _SLOT.dump_json(forecasts).decode()
 
 
-def of_line(line: str) -> SlotForecasts:
-    """Return the forecasts that a line has."""
-    return _SLOT.validate_json(line)
+def of_message(said: Mapping[str, Any]) -> SlotForecasts:
+    """Return the forecasts that such a line says, as JSON has them."""
+    return _SLOT.validate_python(said)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """This module is the forecaster beside the loop: it tells its program of slots, and keeps what that has said last."""
 
-import json
 import logging
 import sys
 import threading
@@ -10,7 +9,7 @@ from pathlib import Path
 from dl2_scheduler.cluster.forecast import Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import JobId
-from dl2_scheduler.forecasts.forecaster import SlotForecasts, of_line
+from dl2_scheduler.forecasts.forecaster import SlotForecasts, of_message
 from dl2_scheduler.live.side_program import SideProgram
 
 log = logging.getLogger(__name__)
@@ -59,9 +58,9 @@ class ForecastObserver:
 
     def _hear(self) -> None:
         with self._lock:
-            for line in self._side.heard():
-                before, self._error = self._error, json.loads(line).get("error", "")
+            for said in self._side.said():
+                before, self._error = self._error, said.get("error", "")
                 if not self._error:
-                    self._last = of_line(line)
+                    self._last = of_message(said)
                 elif self._error != before:
                     log.error("forecasts: %s", self._error)

@@ -36,8 +36,7 @@ class Guard:
 
     def before(self, slot: int) -> None:
         """See `Beside.before`."""
-        for line in self._side.heard():
-            found = json.loads(line)
+        for found in self._side.said():
             before, self._error = self._error, found.get("error", "")
             if not self._error:
                 self._standing = seen(self._standing, Comparison(**found), self._settings)

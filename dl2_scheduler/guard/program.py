@@ -72,16 +72,19 @@ def main() -> None:
     folder, rule, baseline = sys.argv[1:]
     with closing(History.of_folder(Path(folder))) as history:
         comparing = Comparing(history, NodeRule(int(rule)), baseline)
+        before = ""
         for line in told():
             asked = json.loads(line)
             try:
                 found = comparing.compared(asked["policy"])
             except Exception as error:
-                log.exception("slot %d: %s", asked["slot"], asked["policy"])
-                unusable = isinstance(error, BadInput)
-                why = f"{type(error).__name__}: {error}"
+                why, unusable = f"{type(error).__name__}: {error}", isinstance(error, BadInput)
+                if why != before:  # so that no log fills the disk
+                    log.exception("slot %d: %s", asked["slot"], asked["policy"])
+                before = why
                 print(json.dumps({**asked, "error": why, "unusable": unusable}), flush=True)
                 continue
+            before = ""
             if found is not None:
                 print(json.dumps(asdict(found)), flush=True)
 

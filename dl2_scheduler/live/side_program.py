@@ -15,7 +15,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 log = logging.getLogger(__name__)
 
@@ -24,9 +26,11 @@ _LEAST_NICE = 19  # as Linux has it: the lowest weight
 _CHUNK = 1 << 16
 _MOST_HEARD = 1000
 _PATIENCE = 5.0
+_REAPED = 1.0  # seconds in which a process is gone that was killed
 FROZEN_SECONDS = 120.0
 """In which a program that has lines to read did nothing at all: it is stopped, or stuck."""
 _LONG = 10  # lines that a program has to be told before its end is none of a row
+_RUNNABLE = "R"  # also where others have all cores: one that takes only idle ones may wait for long
 _USER_TIME = 11  # of the fields behind the name in /proc/PID/stat, as proc(5) counts from 3 on
 _MOST_DOUBLINGS = 6  # of the lines between two starts
 
@@ -64,7 +68,7 @@ class SideProgram:
         """Say something; nothing happens where it does not listen."""
         self._end_if_frozen()
         process = self._running()
-        if process is None or process.stdin is None:
+        if process is None or process.stdin is None or self._frozen:
             return
         self._told += 1
         try:
@@ -81,6 +85,18 @@ class SideProgram:
             found.append(self._heard.popleft())
         return found
 
+    def said(self) -> Iterator[dict[str, Any]]:
+        """Yield what it has said since somebody asked last, where it says JSON objects; other lines are logged."""
+        for line in self.heard():
+            try:
+                found = json.loads(line)
+            except (ValueError, RecursionError):
+                found = None
+            if isinstance(found, dict):
+                yield found
+            else:
+                log.warning("%s said what is not understood: %.100r", self._name, line)
+
     def close(self) -> None:
         """End it."""
         if (process := self._process) is None:
@@ -92,20 +108,23 @@ class SideProgram:
             process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            with suppress(subprocess.TimeoutExpired):  # in a system call that hangs
+                process.wait(_REAPED)
 
     def _end_if_frozen(self) -> None:
         """End it where it has not run for long, though there is something to read for it."""
         process, now = self._process, self._now()
-        if process is None or process.stdin is None or process.poll() is not None:
+        if process is None or process.stdin is None or process.poll() is not None or self._frozen:
             return
-        ticks = _ticks(process.pid)
-        if ticks != self._ran[1] or not _unread(process.stdin.fileno()):
+        state, ticks = _seen(process.pid)
+        if state == _RUNNABLE or ticks != self._ran[1] or not _unread(process.stdin.fileno()):
             self._ran = now, ticks
         elif now - self._ran[0] >= FROZEN_SECONDS:
             self._frozen = f"it did nothing for {now - self._ran[0]:.0f} s, though it was told of slots, and was ended"
-            process.kill()
-            process.wait()
+            self.trouble = self._frozen
+            process.kill()  # in a system call that hangs it ends later: nothing is told or started until then
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_REAPED)
 
     def _running(self) -> "subprocess.Popen[str] | None":
         if self._process is not None and (status := self._process.poll()) is not None:
@@ -137,6 +156,7 @@ class SideProgram:
                 stdout=subprocess.PIPE,
                 stderr=output,
                 text=True,
+                errors="replace",
                 start_new_session=True,  # Ctrl-C is the loop's
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
@@ -153,13 +173,13 @@ class SideProgram:
                 self._heard.append(line.rstrip("\n"))
 
 
-def _ticks(pid: int) -> int:
-    """Return the processor time that a process has used, in the kernel's ticks; -1: it is gone."""
+def _seen(pid: int) -> tuple[str, int]:
+    """Return a process's state, and the processor time that it has used, in the kernel's ticks; -1: it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return -1
-    return int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])
+        return "", -1
+    return fields[0], int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])
 
 
 def _unread(descriptor: int) -> int:
@@ -187,7 +207,8 @@ def answer_slots(
 ) -> None:
     """Answer, in such a program, each slot's number that is told, by a line, until there are no more.
 
-    Whatever an answer raises is said as {"slot": 3, "error": why}, and the next slot is answered all the same.
+    Whatever an answer raises is said as {"slot": 3, "error": why}, and the next slot is answered all the same. It is
+    logged once, however often it is raised in a row, so that no log fills the disk.
 
     Args:
         answer: returns the line, None where there is nothing to say, after so many seconds of computing at most.
@@ -195,13 +216,18 @@ def answer_slots(
         most: seconds of computing for an answer.
         part: of a slot that it may take, if that is less.
     """
+    before = ""
     for line in told():
+        why = ""
         try:
             length = slot_seconds()
             found = answer(most if math.isnan(length) else min(most, part * length))
         except Exception as error:
-            log.exception("slot %s", line)
-            found = json.dumps({"slot": int(line), "error": f"{type(error).__name__}: {error}"})
+            why = f"{type(error).__name__}: {error}"
+            if why != before:
+                log.exception("slot %s", line)
+            found = json.dumps({"slot": int(line), "error": why})
+        before = why
         if found is not None:
             print(found, flush=True)
 

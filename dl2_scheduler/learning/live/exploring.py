@@ -1,6 +1,5 @@
 """This module is exploration beside the loop: it tells its program of slots, and keeps what that has found out last."""
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -40,10 +39,10 @@ class ExplorationObserver:
 
     def before(self, slot: int) -> None:
         """See `SlotObserver.before`."""
-        for line in self._side.heard():
-            before, self._error = self._error, json.loads(line).get("error", "")
+        for said in self._side.said():
+            before, self._error = self._error, said.get("error", "")
             if not self._error:
-                self.telling = _TELLING.validate_json(line)
+                self.telling = _TELLING.validate_python(said)
             elif self._error != before:
                 log.error("exploration: slot %d: %s", slot, self._error)
 

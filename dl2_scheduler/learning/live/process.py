@@ -54,8 +54,7 @@ class Learner:
 
     def before(self, slot: int) -> None:
         """See `Beside.before`: new weights decide from now on."""
-        heard = [json.loads(line) for line in self._side.heard()] if self._side else []
-        for said in heard:
+        for said in self._side.said() if self._side else ():
             if "error" in said:
                 self._said = said["error"]
                 log.error("learning: slot %d: %s", slot, self._said)

@@ -1,7 +1,6 @@
 """Fitting the placement policy's model of speeds anew beside the loop: its program. Torch is not imported here."""
 
 import importlib.util
-import json
 import logging
 import os
 import sys
@@ -34,8 +33,7 @@ class Refitter:
 
     def before(self, slot: int) -> None:
         """See `SlotObserver.before`."""
-        for line in self._side.heard():
-            said = json.loads(line)
+        for said in self._side.said():
             if "trouble" in said:
                 self._said = said["trouble"]
                 log.error("refitting: slot %d: %s", slot, self._said)

@@ -1,5 +1,6 @@
 """What is forecast of a simulated cluster's jobs, and what the forecaster learns from what comes true."""
 
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -14,7 +15,7 @@ from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState,
 from dl2_scheduler.forecasts.calibration import RawForecast
 from dl2_scheduler.forecasts.drawn_world import WorldDraws
 from dl2_scheduler.forecasts.ensemble import KnownSpeeds, play_futures, with_known_speeds
-from dl2_scheduler.forecasts.forecaster import Forecaster, as_line, of_line
+from dl2_scheduler.forecasts.forecaster import Forecaster, as_line, of_message
 from dl2_scheduler.forecasts.process import ForecastObserver
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords, MadeForecast
 from dl2_scheduler.live.history import History
@@ -56,7 +57,7 @@ def test_a_job_that_waits_starts_when_the_one_before_it_ends(history, records):
     assert first.end.low < first.end.at < first.end.high
     assert second.start.at == pytest.approx(1e9 + SLOT, abs=SLOT / 4)
     assert second.end.at > second.start.at
-    assert of_line(as_line(found)) == found
+    assert of_message(json.loads(as_line(found))) == found
 
 
 def test_a_job_that_has_waited_for_long_is_about_to_start(history, records):

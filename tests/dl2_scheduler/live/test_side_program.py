@@ -1,5 +1,7 @@
 """Programs beside the loop: told of the latest only, started again, ended with it."""
 
+import json
+import math
 import os
 import signal
 import subprocess
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dl2_scheduler.live import side_program
 from dl2_scheduler.live.side_program import FROZEN_SECONDS, SideProgram, session_niceness, told
 from tests.dl2_scheduler.hearing import listen
 
@@ -128,6 +131,64 @@ def test_a_frozen_program_is_ended_after_a_while_said_once_and_started_again(fro
     assert "it did nothing for 12" in frozen.side.trouble
     frozen.tell(3.0 + FROZEN_SECONDS)
     assert sum("it did nothing" in record.message for record in caplog.records) == 1
+
+
+def test_one_that_does_not_even_die_is_not_waited_for(frozen, monkeypatch):
+    """As in a system call on a disk that hangs: the kernel kills it when that returns."""
+    for patience in ("_REAPED", "_PATIENCE"):
+        monkeypatch.setattr(side_program, patience, 0.0)
+    monkeypatch.setattr(frozen.process, "kill", lambda: None)
+    for at in (1.0, 2.0 + FROZEN_SECONDS, 3.0 + FROZEN_SECONDS):
+        frozen.tell(at)
+    assert frozen.process.poll() is None
+    assert frozen.side._process is frozen.process, "nothing is started beside it"
+    assert "it did nothing for 12" in frozen.side.trouble
+    monkeypatch.undo()
+    frozen.process.kill()
+    frozen.process.wait(SECONDS)
+    frozen.tell(4.0 + FROZEN_SECONDS)
+    frozen.heard.wait()
+    assert frozen.side.heard()[-1] == f"AT {4.0 + FROZEN_SECONDS}"
+
+
+def test_one_that_waits_for_a_core_is_not_frozen(frozen, monkeypatch):
+    """As the learner where others have all of them."""
+    monkeypatch.setattr(side_program, "_seen", lambda pid: ("R", 5))
+    for at in (1.0, 2.0 + FROZEN_SECONDS):
+        frozen.tell(at)
+    assert frozen.process.poll() is None
+    assert frozen.side.trouble == ""
+
+
+def test_what_always_goes_wrong_is_said_each_time_and_logged_once(monkeypatch, capsys, caplog):
+    errors = iter([ValueError("one"), ValueError("one"), None, ValueError("one"), KeyError("two")])
+
+    def answer(seconds):
+        if (error := next(errors)) is not None:
+            raise error
+
+    monkeypatch.setattr(side_program, "told", lambda: iter("12345"))
+    side_program.answer_slots(answer, lambda: math.nan, 1.0, 0.5)
+    said = [json.loads(line)["error"] for line in capsys.readouterr().out.splitlines()]
+    assert said == ["ValueError: one"] * 3 + ["KeyError: 'two'"]
+    assert [record.message for record in caplog.records] == ["slot 1", "slot 4", "slot 5"]
+
+
+def test_closing_has_an_end(frozen, monkeypatch):
+    for patience in ("_REAPED", "_PATIENCE"):
+        monkeypatch.setattr(side_program, patience, 0.0)
+    monkeypatch.setattr(frozen.process, "kill", lambda: None)
+    frozen.side.close()
+    assert frozen.process.poll() is None
+    os.kill(frozen.process.pid, signal.SIGKILL)
+
+
+def test_what_is_not_understood_is_left_out(tmp_path, caplog):
+    side = SideProgram("garbage", [], tmp_path / "log")
+    side._heard.extend(['{"slot": 1}', " ** On entry to DLASCL", "[1]", "", "[" * 100_000, '{"slot": 2}'])
+    assert list(side.said()) == [{"slot": 1}, {"slot": 2}]
+    assert sum("is not understood" in record.message for record in caplog.records) == 4
+    assert max(len(record.message) for record in caplog.records) < 200
 
 
 def test_a_program_that_has_nothing_to_read_is_not_frozen(tmp_path):
