@@ -174,7 +174,12 @@ class Policies:
         """Decide by the fallback, until somebody chooses anew."""
         with self._lock:
             if not self._choice.fallen:
-                self._write(replace(self._choice, fallen=reason))
+                fallen = replace(self._choice, fallen=reason)
+                try:
+                    self._write(fallen)
+                except BadInput as error:
+                    self._choice = fallen
+                    log.error("policy: it would decide again after a restart: %s", error)  # noqa: TRY400  # for operators
                 log.error("policy: %s DECIDES INSTEAD OF %s: %s", self.fallback_name, self._choice.policy, reason)
 
     def decided(self, slot: int, fault: str) -> None:

@@ -171,6 +171,17 @@ def test_a_bad_name_changes_nothing(played, tmp_path):
     assert (tmp_path / POLICY_FILE).read_text() == before
 
 
+def test_a_bad_policy_loses_its_place_where_that_cannot_be_written_down(tmp_path, caplog):
+    policies = Policies(make, "drf", tmp_path)
+    policies.use("one")
+    (tmp_path / POLICY_FILE).with_suffix(".partial").mkdir()
+    policies.fall_back("it was bad")
+    assert (policies.deciding, policies.trouble) == ("drf", "it was bad")
+    assert "it would decide again after a restart" in caplog.text
+    with pytest.raises(BadInput, match="cannot write"):
+        policies.use("one")
+
+
 def test_a_choice_survives_a_restart_unless_another_is_asked_for(tmp_path):
     policies = Policies(make, "drf", tmp_path)
     policies.use("one")
