@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from dl2_scheduler.cluster.forecast import Forecast
@@ -61,6 +62,7 @@ class ForecastObserver:
             for said in self._side.said():
                 before, self._error = self._error, said.get("error", "")
                 if not self._error:
-                    self._last = of_message(said)
+                    with suppress(ValueError):  # people who ask for jobs are answered all the same
+                        self._last = of_message(said)
                 elif self._error != before:
                     log.error("forecasts: %s", self._error)
