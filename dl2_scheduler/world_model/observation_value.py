@@ -75,7 +75,7 @@ def telling_configurations(
         seconds: how long to compute; those that are most hoped for come first.
     """
     deadline = time.monotonic() + seconds
-    candidates = _candidates(present, given, fitted, random) if present.jobs else []
+    candidates = _candidates(present, given, fitted, random, deadline) if present.jobs else []
     if not candidates:
         return []
     value = _PlanValue(present, fitted, rule)
@@ -145,9 +145,9 @@ def _running(present: Snapshot, model: str) -> list[JobState]:
 
 
 def _candidates(
-    present: Snapshot, given: Allocation, fitted: FittedSpeeds, random: np.random.Generator
+    present: Snapshot, given: Allocation, fitted: FittedSpeeds, random: np.random.Generator, deadline: float
 ) -> list[_Candidate]:
-    """Return the most hopeful configurations of each type that has reported and runs."""
+    """Return the most hopeful configurations of each type that has reported and runs, of as many as time suffices."""
     room, found = FreeResources(present), []
     worker, server = (np.array(demands) for demands in room.demands)
     grants = [given.of(state.job.id) for state in present.jobs]
@@ -155,12 +155,15 @@ def _candidates(
     taken = sum(grant.workers * worker[at] + grant.servers * server[at] for at, grant in enumerate(grants))
     free = total - taken
     for model, job in sorted(largest(state.job for state in present.jobs).items()):
+        if time.monotonic() > deadline:
+            break
         reachable = _reachable(present, room, free, model) if model in fitted.models else set()
         if reachable:
             draws = np.stack([fitted.drawn(job, random) for _ in range(_DRAWN)])
             number = next(at for at, state in enumerate(present.jobs) if state.job.model == model)
             shares = _shares(draws[0].shape, worker[number], server[number], total)
-            each = (_candidate(job, at, draws, fitted.grid(job), shares) for at in sorted(reachable))
+            known = best_within(fitted.grid(job), shares)
+            each = (_candidate(job, at, draws, known) for at in sorted(reachable))
             found += sorted(_unsure(each), key=lambda candidate: -candidate.hope)[:_OF_TYPE]
     return found
 
@@ -193,11 +196,21 @@ def _shares(
     return found
 
 
-def _candidate(
-    job: Job, at: Counts, draws: NDArray[np.float64], expected: Grid, shares: NDArray[np.float64]
-) -> _Candidate:
+def best_within(expected: Grid, shares: NDArray[np.float64]) -> Grid:
+    """Return the best speed that is expected of what takes no more than each configuration.
+
+    Args:
+        expected: speeds, (servers, workers).
+        shares: of each, likewise.
+    """
+    order = np.argsort(shares, axis=None)
+    best = np.maximum.accumulate(expected.ravel()[order])
+    found: Grid = best[np.searchsorted(shares.ravel()[order], shares + SLACK, side="right") - 1]
+    return found
+
+
+def _candidate(job: Job, at: Counts, draws: NDArray[np.float64], known: Grid) -> _Candidate:
     """Return a configuration with what is hoped of it: the expected improvement over the best that takes no more."""
     drawn = draws[(slice(None), *at)]
-    known = expected[shares <= shares[at] + SLACK].max()
-    hope = float(np.maximum(drawn - known, 0.0).mean() / max(expected.max(), _LEAST_SPEED))
+    hope = float(np.maximum(drawn - known[at], 0.0).mean() / max(known.max(), _LEAST_SPEED))
     return _Candidate(job, at, drawn, hope)

@@ -8,7 +8,8 @@ import pytest
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, SpeedReport
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
-from dl2_scheduler.world_model.observation_value import telling_configurations
+from dl2_scheduler.world_model import observation_value
+from dl2_scheduler.world_model.observation_value import best_within, telling_configurations
 from tests.dl2_scheduler.clusters import job, nodes, snapshot
 
 
@@ -47,6 +48,18 @@ def test_what_nobody_has_tried_is_worth_trying_and_what_all_have_is_not():
     assert at(telling).isdisjoint({(1, 1), (2, 2), (3, 3)})
     assert all(each.spread > 0.05 and each.gain > 0 for each in telling)
     assert found(seen, speeds(*ALL)) == []
+
+
+def test_the_best_that_takes_no_more():
+    random = np.random.default_rng(2)
+    expected, shares = random.uniform(0, 9, (7, 5)), random.integers(0, 6, (7, 5)) / 3.0
+    assert np.array_equal(best_within(expected, shares), [[expected[shares <= s].max() for s in row] for row in shares])
+
+
+def test_a_search_ends_when_its_time_is_over(monkeypatch):
+    monkeypatch.setattr(observation_value, "_candidate", lambda *_: pytest.fail("there was no time"))
+    seen, given = present((2, 2), (2, 2)), Allocation()
+    assert telling_configurations(seen, given, speeds(*EQUALS), NodeRule.SPREAD, np.random.default_rng(0), -1.0) == []
 
 
 def test_more_jobs_of_a_type_make_it_worth_more():
