@@ -24,6 +24,7 @@ MOST_SCORES = 4000
 _ALIKE, _LEAST_ALIKE = 0.25, 300  # part of the scores that are taken for alike, and how many at least
 _SURENESS = 2.0  # how much it counts beside the reach
 _LEAST_DEVIATION = 0.1  # of the logarithm: what the simulated futures do not know
+_FURTHEST, _MOST_LOGARITHM = 100 * 365 * 86_400.0, 100.0  # seconds, as calendars end; and what has an exponential
 _PRIOR = tuple(2 * NormalDist().inv_cdf((number + 0.5) / 20) for number in range(20))  # until enough have come true
 
 
@@ -74,7 +75,9 @@ class RawForecast:
 
     def with_score(self, score: float) -> float:
         """Return the seconds after which an event would have this score."""
-        return max(0.0, (self.seconds + self.slot_seconds) * math.exp(score * self.scale) - self.slot_seconds)
+        logarithm = min(score * self.scale, _MOST_LOGARITHM)
+        seconds = (self.seconds + self.slot_seconds) * math.exp(logarithm) - self.slot_seconds
+        return min(max(0.0, seconds), _FURTHEST)
 
 
 class Calibration:

@@ -141,8 +141,8 @@ def without_nodes(nodes: Nodes, fewer: Sequence[Node]) -> Nodes:
     for node in fewer:
         alike = [each for each in left if each.capacity == node.capacity]
         if not alike:
-            raise BadInput(f"there are not that many nodes of {dict(node.capacity)}")
+            raise BadInput(f"--nodes: there are not that many nodes of {dict(node.capacity)}: take fewer away")
         left.remove(alike[-1])
     if not left:
-        raise BadInput("no node would be left")
+        raise BadInput("--nodes: no node would be left: take fewer away")
     return tuple(left)

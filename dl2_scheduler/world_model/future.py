@@ -9,6 +9,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule, check_minimum_fits
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
+from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
@@ -109,7 +110,7 @@ def jobs_at(snapshot: Snapshot) -> list[Job]:
         replace(
             state.job,
             arrival=number * between,
-            epochs=state.epochs_done + state.remaining_epochs,
+            epochs=min(state.epochs_done + state.remaining_epochs, MOST_EPOCHS),
             epochs_estimate=state.job.estimate,
         )
         for number, state in enumerate(snapshot.jobs)

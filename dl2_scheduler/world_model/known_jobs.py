@@ -1,7 +1,7 @@
 """This module keeps what a history tells of its jobs: their own speeds, what they needed, and when they came."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from dl2_scheduler.cluster.jobs import Job
@@ -36,7 +36,10 @@ class KnownJob:
         slots = sum(count for count, _ in self.log_speeds.values())
         if not slots:
             return None
-        grid = fitted.grid(self.job)
+        job = self.job
+        for servers, workers in self.log_speeds:  # its maxima may have been lowered since
+            job = replace(job, max_servers=max(job.max_servers, servers), max_workers=max(job.max_workers, workers))
+        grid = fitted.grid(job)
         return sum(count * (mean - math.log(grid[at])) for at, (count, mean) in self.log_speeds.items()) / slots
 
 

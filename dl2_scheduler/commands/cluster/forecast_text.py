@@ -63,4 +63,6 @@ def _clock(at: float, beside: float, with_seconds: bool) -> str:
     """Return a time, with its date where it is another one than that of `beside`."""
     when, other = (datetime.fromtimestamp(each).astimezone() for each in (at, beside))
     text = f"{when:%H:%M:%S}" if with_seconds else f"{when:%H:%M}"
-    return text if when.date() == other.date() else f"{when.day} {when:%b} {text}"
+    if when.date() == other.date():
+        return text
+    return f"{when.day} {when:%b} {text}" if when.year == other.year else f"{when.day} {when:%b %Y} {text}"

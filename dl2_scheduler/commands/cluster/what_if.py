@@ -147,7 +147,8 @@ def summary(later: Mapping[JobId, float], before: Mapping[JobId, Forecast], now:
     if abs(off) < _NOTABLE:
         return "jobs would end as they will now, on average"
     word = "later" if off > 0 else "sooner"
-    return f"jobs would end {in_time(abs(off))} {word} on average: {off / left:+.0%} of what they still take"
+    part = f": {off / left:+.0%} of what they still take" if left > 0 else ""
+    return f"jobs would end {in_time(abs(off))} {word} on average{part}"
 
 
 def in_time(seconds: float) -> str:
@@ -170,6 +171,6 @@ def _changed(text: str | None) -> Callable[[Nodes], Nodes]:
     match = _CHANGE.fullmatch(text)
     if match is None:
         raise BadInput(f"--nodes {text}: give +NODESxSLOTS or -NODESxSLOTS, as in +4x8")
-    asked = virtual_nodes(match[2])
+    asked = virtual_nodes(match[2], "--nodes")
     change = with_nodes if match[1] == "+" else without_nodes
     return lambda nodes: change(nodes, asked)

@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.forecast import ExpectedTime, Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence
-from dl2_scheduler.commands.cluster.what_if import in_time
+from dl2_scheduler.commands.cluster.what_if import in_time, summary
 from dl2_scheduler.forecasts.forecaster import Forecaster
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, ForecastRecords
 from dl2_scheduler.live.client import ClusterClient
@@ -37,6 +37,7 @@ DAY = 86_400.0
         (610.0, 4201.0, "12:10–13:11"),
         (DAY, DAY + 3600.0, "5 Mar 12:00–13:00"),
         (600.0, DAY + 3600.0, "12:10–5 Mar 13:00"),
+        (365 * DAY, 365 * DAY + 3600.0, "4 Mar 2027 12:00–13:00"),
     ],
 )
 def test_times_are_told_by_the_clock(low, high, words):
@@ -49,6 +50,11 @@ def test_what_nobody_knows():
 
 def test_spans_of_time():
     assert [in_time(seconds) for seconds in (4.4, -59.0, 600.0, -7200.0)] == ["4s", "-59s", "10m", "-2.0h"]
+
+
+def test_a_change_where_nothing_is_left_to_do():
+    now = Forecast(NOON, None, ExpectedTime(NOON, NOON, NOON))
+    assert summary({"a": 5.0}, {"a": now}, NOON) == "jobs would end 5s later on average"
 
 
 @pytest.fixture
@@ -193,6 +199,7 @@ def test_what_if(loop):
     [
         ((), "give --policy NAME, or --nodes +4x8, or both"),
         (("--nodes", "4x8"), "give +NODESxSLOTS or -NODESxSLOTS"),
+        (("--nodes", "+9999x8"), "--nodes 9999x8: give up to 1024 nodes"),
         (("--nodes", "-1x8"), "there are not that many nodes"),
         (("--nodes", "-1x4"), "no node would be left"),
         (("--policy", "nonsense"), "unknown policy nonsense"),

@@ -1,6 +1,7 @@
 """Forecasts are corrected by how earlier ones did."""
 
 import math
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -53,6 +54,15 @@ def test_before_any_forecast_has_come_true_the_ensemble_is_believed_half():
     assert expected.at == pytest.approx(1e9 + 600.0)
     assert expected.low == pytest.approx(1e9 + 660.0 * math.exp(-2.56 * raw.scale) - SLOT, abs=30.0)
     assert expected.high == pytest.approx(1e9 + 660.0 * math.exp(2.56 * raw.scale) - SLOT, abs=60.0)
+
+
+def test_after_forecasts_that_were_sure_and_far_off_there_are_dates_still():
+    """One that is not sure is wrong by as many of its own deviations, which are large."""
+    sure = RawForecast(20.0, 0.0, 20.0)
+    calibration = Calibration([(sure, sure.score(1e9))] * 30)
+    found = calibration.expected(RawForecast(40.0, 6.0, 20.0), 1.7e9)
+    assert found.low <= found.at <= found.high
+    assert datetime.fromtimestamp(found.high, UTC).year < 2200
 
 
 def test_near_and_far_forecasts_are_corrected_each_by_their_like():

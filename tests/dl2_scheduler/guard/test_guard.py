@@ -8,6 +8,7 @@ import pytest
 
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES
+from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion
 from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, seen, verdict
@@ -117,6 +118,15 @@ def test_jobs_keep_the_order_in_which_they_came():
         (end,), _ = completion(now, [Oldest()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
         ends.append(end)
     assert ends[0] < ends[1]  # the short one came first, and does not wait for the other
+
+
+def test_a_job_that_tells_more_epochs_than_can_be_is_as_good_as_done():
+    (own, baseline), jobs = completion(
+        present(MOST_EPOCHS), [Oldest(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0
+    )
+    found = Comparison(3, "dl2:run", own, baseline, jobs)
+    assert own < 1.0
+    assert found.above < 0.1
 
 
 def test_futures_have_an_end():
