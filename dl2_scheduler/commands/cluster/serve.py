@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -107,18 +107,24 @@ def serve(
     placed, model = placed_by(placement, move_tasks), model_to_refit(placement) if refit else None
     if share_with is not None and not learn:
         raise BadInput("--share-with shares what is learnt: give --learn too, or leave it out")
-    shared = None if share_with is None else shared_folder(share_with)
+    if learn_cores and not learn:
+        raise BadInput("--learn-cores is what learning takes: give --learn too, or leave it out")
     driving = Driving(
         policy, *placed, caution.limits, caution.guard, learn, pages.metrics, move_tasks, model, learn_cores,
-        explored_part(explore, learn), shared,
+        explored_part(explore, learn),
     )  # fmt: skip
     log_to_stderr(JsonLines() if kube and not sys.stderr.isatty() else LogLines())
     if kube:
         _refuse_options_of_this_machine(slots, isolation)
-        _serve_kube(length, driving, state, namespace or (), context, pages.probes)
+        _serve_kube(length, _sharing(driving, share_with), state, namespace or (), context, pages.probes)
     else:
         _refuse_options_of_kubernetes({"--namespace": namespace, "--context": context, "--probes": pages.probes})
-        _serve_local(slots, length, driving, state, isolation)
+        _serve_local(slots, length, driving, state, isolation, share_with)
+
+
+def _sharing(driving: Driving, folder: Path | None) -> Driving:
+    """Return how a cluster is driven that shares what it learns, whose folder is made when all else is in order."""
+    return driving if folder is None else replace(driving, share_with=shared_folder(folder))
 
 
 def _refuse_options_of_this_machine(slots: str | None, isolation: IsolationMode) -> None:
@@ -131,10 +137,17 @@ def _refuse_options_of_kubernetes(options: Mapping[str, object]) -> None:
         raise BadInput(f"{', '.join(given)}: of a Kubernetes cluster alone: give --kube too, or leave it out")
 
 
-def _serve_local(slots: str | None, length: float, driving: Driving, state: Path, isolation: IsolationMode) -> None:
+def _serve_local(
+    slots: str | None,
+    length: float,
+    driving: Driving,
+    state: Path,
+    isolation: IsolationMode,
+    share_with: Path | None,
+) -> None:
     if slots is None:
         raise BadInput("give --slots, as in 2x8, for a cluster of this machine, or --kube for one of Kubernetes")
-    nodes = virtual_nodes(slots)
+    nodes, driving = virtual_nodes(slots), _sharing(driving, share_with)
     clock = SystemClock()
     slots_in_all = sum(node.capacity[SLOTS] for node in nodes)
     cores = frozenset(os.sched_getaffinity(0))

@@ -171,11 +171,19 @@ def test_an_option_of_kubernetes_alone_is_told(tmp_path, option):
         (("--slots", "2x8", "--refit"), "--refit: spread has no model of speeds to fit anew"),
         (("--slots", "2x8", "--move-tasks", "1"), "spread knows no speeds by which a move could be costed"),
         (("--slots", "2x8", "--move-tasks", "-1"), "--move-tasks is -1: give how many tasks"),
+        (("--slots", "2x8", "--learn-cores", "1"), "--learn-cores is what learning takes: give --learn too"),
+        (("--slots", "2x8", "--share-with", "{shared}"), "--share-with shares what is learnt: give --learn too"),
+        (("--slots", "2x8", "--learn", "--share-with", "{shared}", "--explore", "51"), "--explore is 51: give the"),
+        (("--slots", "2y8", "--learn", "--share-with", "{shared}"), "--slots 2y8: '2y8' is not NODESxSLOTS"),
+        (("--learn", "--share-with", "{shared}"), "give --slots, as in 2x8"),
+        (("--slots", "2x8", "--learn", "--share-with", "{shared}", "--probes", "9"), "--probes: of a Kubernetes"),
     ],
 )
-def test_what_a_placement_policy_cannot_do_is_refused_before_anything_begins(tmp_path, options, told):
-    folder = tmp_path / "state"
-    result = CliRunner().invoke(app, ["serve", *options, "--folder", str(folder)])
+def test_what_cannot_be_served_so_is_refused_before_anything_begins(tmp_path, options, told):
+    folder, shared = tmp_path / "state", tmp_path / "shared"
+    given = [option.format(shared=shared) for option in options]
+    result = CliRunner().invoke(app, ["serve", *given, "--folder", str(folder)])
     assert result.exit_code == 2
     assert told in result.output
     assert not folder.exists()
+    assert not shared.exists()
