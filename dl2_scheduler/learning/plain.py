@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.policies.learnt.array_files import write_whole
 from elastic_ps.system.bounded_files import MIB, read_bytes
 
 _MOST_BYTES = 2048 * MIB
@@ -31,10 +32,11 @@ def write_plain(state: Mapping[str, Any], path: Path) -> None:
 
     Raises:
         TypeError: there is something else in it.
+        OSError: it cannot be written.
     """
-    partial = path.with_suffix(".partial")
-    torch.save(_plain(state), partial)
-    partial.replace(path)
+    whole = BytesIO()  # of a full disk torch tells in an error that does not say so, and leaves half a file
+    torch.save(_plain(state), whole)
+    write_whole(path, whole.getbuffer(), path.with_suffix(".partial"))
 
 
 def read_plain(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Files of arrays (.npz), read so that nothing in them is taken on trust: compiled code looks at no bounds."""
 
+import os
 import zipfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -57,11 +58,27 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     Raises:
         OSError: it cannot be written; it names the file.
     """
-    partial = path.with_suffix(".partial.npz")
     whole = BytesIO()  # of a file that cannot be written to its end, the archive would complain once more
     np.savez(whole, **arrays)
+    write_whole(path, whole.getbuffer(), path.with_suffix(".partial.npz"))
+
+
+def write_whole(path: Path, data: bytes | memoryview, partial: Path) -> None:
+    """Write a file whole or not at all, also where the machine loses power meanwhile.
+
+    Args:
+        path: of the file, which is made or replaced.
+        data: what it holds.
+        partial: beside it, where it is written first.
+
+    Raises:
+        OSError: it cannot be written; it names the file.
+    """
     try:
-        partial.write_bytes(whole.getbuffer())
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # else the name may be on the disk before the bytes are
         partial.replace(path)
     except OSError as error:
         with suppress(OSError):

@@ -1,16 +1,18 @@
 """Files of arrays: written whole or not at all, and an error names the file."""
 
 import errno
+import os
 import resource
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.learning.plain import read_plain, write_plain
 from dl2_scheduler.policies.learnt.array_files import check_arrays, read_arrays, write_arrays
 from tests.paths import ROOT
 
@@ -26,16 +28,35 @@ except OSError as error:
 """
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_file_takes_anothers_place_when_it_lies_on_the_disk(tmp_path, monkeypatch, fails):
+    path, synced = tmp_path / "file", []
+    path.write_bytes(b"before")
+
+    def fsync(descriptor):
+        synced.append((os.fstat(descriptor).st_size, path.read_bytes()))
+        if fails:
+            raise OSError(errno.EIO, "the disk fails")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match="the disk fails") if fails else nullcontext():
+        write_plain({"updates": 7}, path)
+    assert synced == [(synced[0][0], b"before")]
+    assert synced[0][0] > 100
+    assert (path.read_bytes() == b"before") == fails
+    assert fails or read_plain(path) == {"updates": 7}
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_file_that_cannot_be_written_stays_as_it_was_and_is_named(tmp_path, monkeypatch):
     path = tmp_path / "some.npz"
     write_arrays(path, {"one": np.ones(2)})
 
-    def full(file, content):
-        with file.open("wb") as opened:
-            opened.write(content[:10])
+    def full(descriptor):
+        os.ftruncate(descriptor, 10)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left on device") as raised:
         write_arrays(path, {"one": np.zeros(2)})
     assert raised.value.filename == str(path)
