@@ -132,6 +132,7 @@ class History:
     def __init__(self, path: Path, most_slots: int = MOST_SLOTS):
         self._lock = threading.Lock()
         self._path, self._most_slots = path, most_slots
+        self._left_out = -1  # the last slot that could not be read
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
@@ -212,7 +213,9 @@ class History:
                 try:
                     found = read_slot(row)
                 except (ValueError, zlib.error, RecursionError) as error:
-                    log.warning("%s: slot %d is left out, it cannot be read: %s", self._path, after, error)
+                    if after > self._left_out:  # who looks slot by slot sees the last ones again and again
+                        log.warning("%s: slot %d is left out, it cannot be read: %s", self._path, after, error)
+                        self._left_out = after
                     continue
                 yield found
             if len(rows) < _PAGE:

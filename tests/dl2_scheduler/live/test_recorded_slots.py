@@ -137,6 +137,7 @@ def test_a_slot_that_cannot_be_read_is_left_out_and_told(tmp_path, caplog):
     with sqlite3.connect(tmp_path / HISTORY_FILE) as database:
         database.execute("UPDATE slots SET decision = x'00' WHERE slot = 3")
     database.close()
-    assert [slot.snapshot.slot for slot in history.slots()] == [4]
-    assert "slot 3 is left out, it cannot be read" in caplog.text
+    for _ in range(2):
+        assert [slot.snapshot.slot for slot in history.slots()] == [4]
+    assert caplog.text.count("slot 3 is left out, it cannot be read") == 1
     history.close()
