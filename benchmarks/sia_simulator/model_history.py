@@ -35,7 +35,8 @@ class ModelHistory:
 
     Attributes:
         totals: work that each job had done when it ended, by the speeds that were fitted to it.
-        noise: of a job that has ended, the one that was seen most often; None until there is one.
+        noise: of the job that ended last of those that were seen in more than 16 rounds, until there is one of the job
+            that was seen most often; None before any has ended.
         fits: speedup function of each GPU type, from the job that has run on most GPUs of it.
         depths: on how many GPUs that was.
         starts: number of starts and restarts.
