@@ -3,7 +3,8 @@
 Where all jobs gain alike from a share s of the machine, as s^p, the sum of completion times is least if the k-th
 largest job weighs (k^c - (k-1)^c)^(1/c), with c = 1/(1-p), and the shares make the weighted sum of speeds as large as
 it can be (Berg, Vesilo and Harchol-Balter, "heSRPT: Parallel Scheduling to Minimize Mean Slowdown", 2020). Here speeds
-are those of each job, GPUs have types, and a change costs a restart.
+are those of each job, GPUs have types, and a change costs a restart: so a configuration counts by the work that is done
+in it until a horizon, the restart included.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,6 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 Floats = NDArray[np.float64]
 _TINY = 1e-9
-_LEAST_HORIZON = 60.0  # seconds; a round of the simulator
 _SOLVER_SECONDS = 2.0
 
 
@@ -25,13 +25,21 @@ class ChoiceSettings:
 
     Attributes:
         preference: for short jobs, the exponent c; 1 has all jobs weigh the same.
-        horizon: seconds over which a restart has to pay at most.
-        caution: factor on what a restart costs: a change of one job mostly brings others.
+        horizon: seconds over which a restart has to pay at least.
+        restarts: so many restarts of the job are its horizon, where that is longer.
     """
 
     preference: float = 2.0
     horizon: float = 1200.0
-    caution: float = 1.5
+    restarts: float = 8.0
+
+    def horizon_of(self, restart: float) -> float:
+        """Return the seconds over which a restart has to pay: longer for those that take longer.
+
+        Args:
+            restart: seconds that it takes.
+        """
+        return max(self.horizon, self.restarts * restart)
 
 
 @dataclass(frozen=True)
@@ -39,18 +47,19 @@ class JobOutlook:
     """An outlook says what is known of a job when configurations are chosen.
 
     Attributes:
-        speeds: work a second in each configuration, 0 where it cannot run; (configurations,).
-        single: work a second on one GPU of the type that suits it best.
+        speeds: work a second in each configuration, on the average until the horizon or the job's end, where a change
+            does none while it restarts; 0 where it cannot run; (configurations,).
         remaining: work left, as estimated.
-        restart: seconds that a change takes.
+        alone: seconds that it would take for that on one GPU of the type that suits it best.
+        suspension: the part of the horizon that a restart would cost, were it suspended now.
         current: number of the configuration that it has, or None.
         pinned: whether it has to keep it.
     """
 
     speeds: Floats
-    single: float
     remaining: float
-    restart: float
+    alone: float
+    suspension: float = 0.0
     current: int | None = None
     pinned: bool = False
 
@@ -70,37 +79,28 @@ class ConfigurationSet:
     capacity: NDArray[np.int64]
 
 
-def rank_weights(remaining: Floats, preference: float) -> Floats:
+def rank_weights(alone: Floats, preference: float) -> Floats:
     """Return what a job's speed counts; the largest job has 1, shorter ones more.
 
     Args:
-        remaining: seconds that each job would take alone on one GPU; (jobs,).
+        alone: seconds that each job would take on one GPU; (jobs,).
         preference: the exponent c.
     """
-    ranks = np.empty(len(remaining))
-    ranks[np.argsort(-remaining, kind="stable")] = np.arange(1, len(remaining) + 1)
+    ranks = np.empty(len(alone))
+    ranks[np.argsort(-alone, kind="stable")] = np.arange(1, len(alone) + 1)
     return np.asarray((ranks**preference - (ranks - 1) ** preference) ** (1 / preference))
 
 
-def worth(job: JobOutlook, weight: float, settings: ChoiceSettings) -> tuple[Floats, float]:
+def worth(job: JobOutlook, weight: float) -> tuple[Floats, float]:
     """Return what each configuration is worth to a job, and what none is worth; a suspended job restarts later.
 
     Args:
         job: whose configurations they are.
         weight: of its speed.
-        settings: for the cost of a restart.
     """
-    cost = np.full(len(job.speeds), job.restart * settings.caution)
-    if job.current is not None:
-        cost[job.current] = 0.0
-    runs = job.speeds > 0
-    seconds = cost + job.remaining / np.where(runs, job.speeds, 1.0)
-    horizon = np.clip(seconds, _LEAST_HORIZON, settings.horizon)
-    relative = weight * job.speeds / max(job.single, _TINY)
-    worths = np.where(runs, relative * np.maximum(1 - cost / horizon, 1e-3), 0.0)
-    if job.current is None:
-        return worths, 0.0
-    return worths, float(-relative[job.current] * job.restart * settings.caution / horizon[job.current])
+    worths = weight * job.speeds * job.alone / max(job.remaining, _TINY)
+    none = 0.0 if job.current is None else -float(worths[job.current]) * job.suspension
+    return worths, none
 
 
 def choose(jobs: Sequence[JobOutlook], configurations: ConfigurationSet, settings: ChoiceSettings) -> list[int | None]:
@@ -118,8 +118,8 @@ def choose(jobs: Sequence[JobOutlook], configurations: ConfigurationSet, setting
     """
     if not jobs:
         return []
-    weights = rank_weights(np.array([job.remaining / max(job.single, _TINY) for job in jobs]), settings.preference)
-    found = [worth(job, weight, settings) for job, weight in zip(jobs, weights, strict=True)]
+    weights = rank_weights(np.array([job.alone for job in jobs]), settings.preference)
+    found = [worth(job, weight) for job, weight in zip(jobs, weights, strict=True)]
     gains = np.array([worths - none for worths, none in found])
     lower, upper = np.zeros(gains.shape), np.array([job.speeds > 0 for job in jobs], dtype=float)
     for number, job in enumerate(jobs):

@@ -1,8 +1,8 @@
 """A policy for the simulator of Sia's authors that learns how long jobs of a model are, from those that have ended.
 
-It sees what Sia sees: the speedup functions as they are fitted to each job, names (a job's model is in its name), the
-seconds that a restart of a model is said to take, GPU seconds used and wasted, and the largest count that a job may
-have. It does not see how much work a job has or has left.
+It sees what Sia sees: the speedup functions as they are fitted to each job (with their parameters), names (a job's
+model is in its name), the seconds that a restart of a model is said to take, GPU seconds used and wasted, and the
+largest count that a job may have. It does not see how much work a job has or has left.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.sia_simulator.choice import ChoiceSettings, ConfigurationSet, Floats, JobOutlook, choose, pack
-from benchmarks.sia_simulator.model_history import ModelHistory
+from benchmarks.sia_simulator.course import WorkCourse
+from benchmarks.sia_simulator.model_history import ModelHistory, noise_of
 
 GPU = "nvidia.com/gpu"
 
@@ -28,6 +29,8 @@ class JobProgress:
         """Seconds that the restart has taken which has not ended yet."""
         self.depths: dict[str, int] = {}
         """Most GPUs of each type that it has run on."""
+        self.noise: list[tuple[float, float, float]] = []
+        """Work done, squared norm and variance of the gradient, once a round."""
 
 
 class LengthAwareChoice:
@@ -74,9 +77,7 @@ class LengthAwareChoice:
             nodes: of each GPU type: number and `NodeInfo`.
             before: (GPU type, node ids) that each job had until now.
         """
-        self._end(jobs)
-        states = [self._state(name, job, before.get(name)) for name, job in jobs.items()]
-        chosen = choose(states, self._configurations, self._settings)
+        chosen = choose(self.outlooks(jobs, before), self._configurations, self._settings)
         placed: dict[str, Any] = dict.fromkeys(jobs, (None, ()))
         for gpu_type, of_type in nodes.items():
             needs = {
@@ -89,77 +90,106 @@ class LengthAwareChoice:
                 placed[name] = gpu_type, where
         return placed
 
+    def outlooks(self, jobs: Mapping[str, Any], before: Mapping[str, Any]) -> list[JobOutlook]:
+        """Look at the jobs, once a round, and return what is known of each.
+
+        Args:
+            jobs: name and `JobInfo` of each job that has come and not ended.
+            before: (GPU type, node ids) that each job had until now.
+        """
+        self._end(jobs)
+        return [self._outlook(name, job, before.get(name)) for name, job in jobs.items()]
+
     def _end(self, jobs: Mapping[str, Any]) -> None:
         """Learn from the jobs that have ended since the last round: in the middle of it, on the average."""
         for name in [name for name in self._jobs if name not in jobs]:
             progress = self._jobs.pop(name)
-            self._models[model_of(name)].totals.append(progress.done + 30 * progress.speed)
+            self._models[model_of(name)].saw_end(progress.done + 30 * progress.speed, progress.noise)
 
-    def _state(self, name: str, job: Any, before: Any) -> JobOutlook:
+    def _outlook(self, name: str, job: Any, before: Any) -> JobOutlook:
         history = self._models.setdefault(model_of(name), ModelHistory())
         progress = self._jobs.setdefault(name, JobProgress())
         gpu_type, where = before or (None, ())
         current = self._number(gpu_type, len(where))
         if current is not None:
-            seconds = (job.used_gpu_seconds - progress.used) / len(where)
-            progress.restarting += (job.wasted_gpu_seconds - progress.wasted) / len(where)
-            if seconds > 0:
-                progress.depths[gpu_type] = max(progress.depths.get(gpu_type, 0), len(where))
-                history.saw_restart(progress.restarting)
-                progress.restarting = 0.0
-        speeds = self._speeds(job, history, progress)
-        if current is not None:
-            progress.speed = float(speeds[current])
-            progress.done += seconds * progress.speed
+            self._went_on(job, history, progress, gpu_type, len(where))
         progress.used, progress.wasted = job.used_gpu_seconds, job.wasted_gpu_seconds
-        single = float(speeds[self._configurations.gpus == 1].max())
+        course = self._course(job, history, progress)
+        remaining = course.total - progress.done
+        restart = history.restart(self._told_restart(name))
+        horizon = self._settings.horizon_of(restart)
+        delays = np.full(len(self._all), restart)
+        if current is not None:
+            delays[current] = 0.0
+        allowed = self._configurations.gpus <= max(1, *job.max_replicas.values())
+        seconds = course.seconds_left(progress.done)
         return JobOutlook(
-            speeds=np.where(self._configurations.gpus <= max(1, *job.max_replicas.values()), speeds, 0.0),
-            single=single,
-            remaining=history.remaining(progress.done, single),
-            restart=history.restart(self._told_restart(name)),
+            speeds=np.where(allowed, course.mean_speeds(progress.done, delays, horizon), 0.0),
+            remaining=remaining,
+            alone=float(seconds[self._configurations.gpus == 1].min()),
+            suspension=min(1.0, restart / horizon),
             current=current,
             pinned=job.scaling_underway,
         )
+
+    def _went_on(self, job: Any, history: ModelHistory, progress: JobProgress, gpu_type: Any, gpus: int) -> None:
+        """Count what a job did since the last round, and keep what it showed."""
+        seconds = (job.used_gpu_seconds - progress.used) / gpus
+        progress.restarting += (job.wasted_gpu_seconds - progress.wasted) / gpus
+        speedup = job.speedup_fn[gpu_type]
+        if seconds <= 0 or speedup is None:
+            return
+        progress.depths[gpu_type] = max(progress.depths.get(gpu_type, 0), gpus)
+        history.saw_restart(progress.restarting)
+        progress.restarting = 0.0
+        history.saw_fit(gpu_type, progress.depths[gpu_type], speedup)
+        nodes = next(nodes for of, nodes, count in self._all if (of, count) == (gpu_type, gpus))
+        progress.speed = float(speedup.get_goodput(np.array([float(nodes)]), np.array([float(gpus)]))[0])
+        progress.noise.append((progress.done, *noise_of(speedup)))
+        progress.done += seconds * progress.speed
 
     def _number(self, gpu_type: str | None, gpus: int) -> int | None:
         """Return the number of a configuration, None of none."""
         return next((n for n, c in enumerate(self._all) if (c[0], c[2]) == (gpu_type, gpus)), None) if gpus else None
 
-    def _speeds(self, job: Any, history: ModelHistory, progress: JobProgress) -> Floats:
-        """Return a job's speed in each configuration: as fitted to it where it has run, beyond as others showed."""
-        fitted = {
-            name: np.asarray(job.speedup_fn[name].get_goodput(*self._counts[name]), dtype=float)
-            for name in self._types
-            if job.speedup_fn[name] is not None
-        }
-        for name, speeds in fitted.items():
-            history.saw_speeds(name, progress.depths.get(name, 0), speeds)
-        all_speeds = np.zeros(len(self._all))
-        for name in self._types:
-            of_type = self._configurations.types == self._types.index(name)
-            if name in fitted:
-                deepest = int(np.searchsorted(self._counts[name][1], max(1, progress.depths.get(name, 1))))
-                all_speeds[of_type] = history.beyond(name, fitted[name], deepest)
-            else:
-                all_speeds[of_type] = self._projected(job, history, fitted, name)
-        return all_speeds
+    def _course(self, job: Any, history: ModelHistory, progress: JobProgress) -> WorkCourse:
+        """Return a job's speeds over its work: as its model's have been, or as they are now where none has ended."""
+        known = {name: history.speeds(name, self._counts[name]) for name in self._types}
+        if history.noise is not None and any(speeds is not None for speeds in known.values()):
+            points, speeds = history.noise.parts, self._filled(job, known)
+        else:
+            now = {name: self._speeds_now(job, name) for name in self._types}
+            points, speeds = np.zeros(1), self._filled(job, now)
+        single = float(speeds[-1, self._configurations.gpus == 1].max())
+        total = progress.done + history.remaining(progress.done, single)
+        return WorkCourse(total, points * total, speeds)
 
-    def _projected(self, job: Any, history: ModelHistory, fitted: Mapping[str, Floats], gpu_type: str) -> Floats:
-        """Return the speeds of a type that the job has not run on.
+    def _speeds_now(self, job: Any, gpu_type: str) -> Floats | None:
+        """Return a job's speeds on a GPU type as they are fitted to it; (1, configurations of the type)."""
+        speedup = job.speedup_fn[gpu_type]
+        return None if speedup is None else np.asarray(speedup.get_goodput(*self._counts[gpu_type]), dtype=float)[None]
 
-        They are those of other jobs of its model, in proportion to its own on a type that it has run on; until others
-        have shown some, what the simulator tells every policy of one GPU.
+    def _filled(self, job: Any, known: Mapping[str, Floats | None]) -> Floats:
+        """Return the speeds on all types, (points, configurations), where those of some types are not known.
+
+        They are those of another type, in the ratio that the simulator tells every policy of one GPU; before anything
+        is known, as many times what it tells of one GPU.
+
+        Args:
+            job: what the simulator tells of it.
+            known: speeds on each type, (points, configurations of the type), or None.
         """
-        gpus, table = self._counts[gpu_type][1], history.tables.get(gpu_type)
-        if not fitted:
-            return table if table is not None else job.cluster_throughputs[gpu_type] * gpus
-        known, speeds = next(iter(fitted.items()))
-        if table is not None and known in history.tables:
-            return table * (speeds[0] / history.tables[known][0])
-        return np.asarray(
-            job.cluster_throughput_ratios[gpu_type][known] * np.interp(gpus, self._counts[known][1], speeds)
-        )
+        other = next((name for name in self._types if known[name] is not None), None)
+        columns = []
+        for name in self._types:
+            speeds, gpus = known[name], self._counts[name][1]
+            if speeds is None and other is None:
+                speeds = (job.cluster_throughputs[name] * gpus)[None]
+            elif speeds is None:
+                ratio, at = job.cluster_throughput_ratios[name][other], self._counts[other][1]
+                speeds = ratio * np.array([np.interp(gpus, at, each) for each in known[other]])
+            columns.append(speeds)
+        return np.hstack(columns)
 
 
 def model_of(name: str) -> str:

@@ -13,17 +13,16 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from benchmarks.sia_simulator.choice import ChoiceSettings
-from benchmarks.sia_simulator.length_aware import LengthAwareChoice
+from benchmarks.sia_simulator.policy_classes import length_aware_policy, length_aware_sia
 from benchmarks.sia_simulator.shortcuts import take_shortcuts
 
-POLICIES = "sia", "gavel", "length-aware"
-ROUND = {"sia": 60, "gavel": 360, "length-aware": 60}
+POLICIES = "sia", "gavel", "length-aware", "length-aware-sia"
+ROUND = {"sia": 60, "gavel": 360, "length-aware": 60, "length-aware-sia": 60}
 """Seconds from one decision to the next, as the authors run Sia and Gavel."""
 SIA_OPTIONS = {
     "p_fairness": -0.5,
@@ -136,28 +135,8 @@ def make_policy(arguments: argparse.Namespace, sia: Any, config: Any) -> Any:
     if arguments.policy == "sia":
         return sia.SiaPolicy(**SIA_OPTIONS)
     settings = ChoiceSettings(**{field.name: getattr(arguments, field.name) for field in fields(ChoiceSettings)})
-    return length_aware_policy(sia.SiaPolicy, lambda name: sia.get_restart_penalty(name), settings)(**SIA_OPTIONS)
-
-
-def length_aware_policy(base: type, told_restart: Callable[[str], float], settings: ChoiceSettings) -> type:
-    """Return our policy as a class of the simulator's: it gives a policy what its class is told of.
-
-    Args:
-        base: the simulator's class `SiaPolicy`.
-        told_restart: seconds that a job of this name is said to take to restart.
-        settings: of the choice.
-    """
-
-    class LengthAwarePolicy(base):  # type: ignore[misc, valid-type]
-        def populate_valid_configs(self, *arguments: Any) -> None:
-            super().populate_valid_configs(*arguments)
-            configurations = [(name, int(nodes), int(gpus)) for name, nodes, gpus in self.idx_to_config_map.values()]
-            self._choice = LengthAwareChoice(configurations, self.cluster_total_gpus, told_restart, settings)
-
-        def optimize(self, jobs: Any, nodes: Any, base_allocations: Any) -> dict[str, Any]:
-            return self._choice.optimize(jobs, nodes, base_allocations)
-
-    return LengthAwarePolicy
+    make = length_aware_policy if arguments.policy == "length-aware" else length_aware_sia
+    return make(sia.SiaPolicy, lambda name: sia.get_restart_penalty(name), settings)(**SIA_OPTIONS)
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ MODULES = {
     "psutil": "psutil",
 }
 """What the simulator imports, and what pip installs for it under Python 3.10."""
-DECIDING = "choice.py", "length_aware.py", "model_history.py"
-"""What our decisions hang on."""
+DECIDING = "choice.py", "course.py", "length_aware.py", "model_history.py", "policy_classes.py"
+"""What decisions hang on that know lengths."""
 _CHECK = """
 import importlib, sys
 for name in sys.argv[1:]:
@@ -213,8 +213,8 @@ class Simulator:
 
     def _key(self, run: Run) -> str:
         """Return letters that differ where another result is to be expected: by the workload, and by our code."""
-        ours = DECIDING if run.policy == "length-aware" else ()
-        code = [(Path(__file__).parent / name).read_bytes() for name in ours]
+        deciding = DECIDING if run.policy.startswith("length-aware") else ()
+        code = [(Path(__file__).parent / name).read_bytes() for name in deciding]
         return settings_key(self.workload(run).read_bytes(), run, code)
 
     def _missing_modules(self) -> list[str]:

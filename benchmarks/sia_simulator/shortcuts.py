@@ -95,7 +95,7 @@ def _remembered_optimum(optimize: Callable[..., Any]) -> Callable[..., Any]:
     def remembered(self: Any, *arguments: Any, **named: Any) -> Any:
         key = (
             self._perf_params,
-            self._grad_params,
+            tuple(map(_key, self._grad_params)),
             self._init_batch_size,
             tuple(map(_key, arguments)),
             tuple((name, _key(value)) for name, value in sorted(named.items())),
