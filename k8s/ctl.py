@@ -128,10 +128,12 @@ def scale(
     counts = {
         name: spec.get(name, {}).get("replicas", spec.get(name, {}).get("min", 1)) for name in ("workers", "servers")
     }
+    counts |= {"servers": 0} if spec.get("mode") == "all-reduce" else {}
     if as_json:
         say(json.dumps({"job": job, **counts}, indent=2))
     else:
-        say(f"{job}: it is to have {counts['workers']} workers and {counts['servers']} servers")
+        beside = f" and {counts['servers']} servers" if counts["servers"] else ""
+        say(f"{job}: it is to have {counts['workers']} workers{beside}")
 
 
 @app.command()

@@ -113,6 +113,8 @@ class FreeResources:
     Attributes:
         grants: what was given, in order: (job's index, workers, servers).
         least: workers and servers of each job's first grant: its minimum.
+        bundles: workers and servers by which a policy that grants both roles together lets each job grow: one of each,
+            or one worker, where the job has no servers.
     """
 
     def __init__(self, snapshot: Snapshot, rule: NodeRule = NodeRule.SPREAD):
@@ -124,6 +126,7 @@ class FreeResources:
         self.used = np.zeros(len(self.free))
         self.grants: list[tuple[int, int, int]] = []
         self.least = [(state.job.min_workers, state.job.min_servers) for state in snapshot.jobs]
+        self.bundles = [(1, int(state.job.has_servers)) for state in snapshot.jobs]
         self._last = NOWHERE
         self.demands = (
             list(vectors([state.job.worker for state in snapshot.jobs], names)),
@@ -190,10 +193,11 @@ class FreeResources:
         return True
 
     def give_on(self, job: int, node: int) -> None:
-        """Give a job one worker and one server on this node, where they are known to fit."""
-        for role in (0, 1):
+        """Give a job one of its `bundles` on this node, where it is known to fit."""
+        workers, servers = self.bundles[job]
+        for role in [0] * workers + [1] * servers:
             self._put(job, role, node)
-        self.grants.append((job, 1, 1))
+        self.grants.append((job, workers, servers))
 
     def _give_one(self, job: int, role: int) -> bool:
         node = pick_node(self.free, self.used, self.demands[role][job], int(self.rule), self._last)

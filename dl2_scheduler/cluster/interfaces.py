@@ -25,7 +25,8 @@ class AllocationPolicy(Protocol):
     """An `AllocationPolicy` gives each job its workers and servers.
 
     Contract: never over what the room has, nor over a job's maxima; a job gets its minimum of both roles, or more, or
-    nothing; the same calls in the same order give the same answers.
+    nothing (a job without servers has minimum and maximum 0 of them); the same calls in the same order give the same
+    answers.
     """
 
     def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:

@@ -17,6 +17,8 @@
       servers:
         max: 2
 
+A job of `mode: all-reduce` has no servers: its workers sum their gradients themselves.
+
 A field that nothing implements is unknown here, and an unknown field is refused. One that Kubernetes alone acts on is
 taken, and `ElasticJob.notes` says so.
 """
@@ -36,6 +38,7 @@ from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.template import SLOTS, Amount, Container, DocumentPart, KubernetesOnly, Template, Text
 from dl2_scheduler.cluster.yamltext import read_yaml
 from elastic_ps.core.configuration import MOST_REPLICAS
+from elastic_ps.core.job_mode import JobMode
 
 API_VERSION = "dl2.scheduler/v1alpha1"
 KIND = "ElasticJob"
@@ -103,6 +106,20 @@ class RoleSpec(DocumentPart):
         return resources.requests.get(SLOTS, 1.0) if resources else 1.0
 
 
+_USUAL_SERVERS = RoleSpec()
+
+_NO_SERVERS = RoleSpec.model_construct(replicas=None, min=0, max=0, template=None)
+"""Of a job of mode all-reduce; no document can say it otherwise."""
+
+_NOT_WITHOUT_SERVERS = {
+    "servers": "are for jobs with servers, and mode all-reduce has none: leave them out, or leave mode out",
+    "blockReplicas": "is for jobs with servers, and mode all-reduce has none: leave it out",
+    "checkpoint": "is for jobs with servers, and mode all-reduce has none: leave it out, as clusters do not save such "
+    "jobs yet, and save state_dict() in the script",
+}
+"""Fields that mean nothing in mode all-reduce, and what to do instead; the CRD says the same."""
+
+
 class Checkpoint(DocumentPart):
     """A `Checkpoint` says when the job saves itself, and where.
 
@@ -168,8 +185,9 @@ class Spec(DocumentPart):
         model_type: the type by which policies know jobs that are alike.
         epochs: the epochs that it trains; None: only where its owner says how many tasks it has.
         scaling: who says how many tasks it has.
+        mode: who updates the parameters: servers, or each worker by gradients that all of them have summed.
         workers: the workers of the job; their container has the command.
-        servers: the servers of the job.
+        servers_given: the servers of the job, as the document has them; see `servers`.
         block_replicas: servers that keep a copy of each block; `replicas` of a role are its tasks.
         checkpoint: None: none from time to time.
         suspend: the job shall not run for now.
@@ -183,8 +201,9 @@ class Spec(DocumentPart):
     model_type: Text | None = None
     epochs: Annotated[float | None, Field(gt=0, le=MOST_EPOCHS, allow_inf_nan=False)] = None
     scaling: Annotated[Scaling, Field(strict=False)] = Scaling.SCHEDULER
+    mode: Annotated[JobMode, Field(strict=False)] = JobMode.PARAMETER_SERVERS
     workers: RoleSpec
-    servers: RoleSpec = RoleSpec()
+    servers_given: Annotated[RoleSpec | None, Field(alias="servers")] = None
     block_replicas: Annotated[int, Field(ge=0, le=MOST_REPLICAS)] = 0
     checkpoint: Checkpoint | None = None
     suspend: bool = False
@@ -202,12 +221,31 @@ class Spec(DocumentPart):
             raise ValueError("a job needs modelType, or an image to name its type by")
         if self.epochs is None and self.scaling is Scaling.SCHEDULER:
             raise ValueError("epochs is missing: give it, so that policies know what remains, or scaling: Manual")
+        if self.all_reduces:
+            self._check_serverless()
+            return self
         server = self.servers.container
         if server.command or server.args or server.working_dir:
             raise ValueError("servers run elastic_ps.server: leave command, args and workingDir of their template out")
         if self.block_replicas and self.servers.max < 2:
             raise ValueError("blockReplicas needs a second server: give servers a max from 2 on")
         return self
+
+    def _check_serverless(self) -> None:
+        given = {"servers": self.servers_given, "blockReplicas": self.block_replicas, "checkpoint": self.checkpoint}
+        for name, why in _NOT_WITHOUT_SERVERS.items():
+            if given[name]:
+                raise ValueError(f"{name} {why}")
+
+    @property
+    def servers(self) -> RoleSpec:
+        """The servers of the job, as given or as they are by default; a job of mode all-reduce has none."""
+        return _NO_SERVERS if self.all_reduces else self.servers_given or _USUAL_SERVERS
+
+    @property
+    def all_reduces(self) -> bool:
+        """Return whether the job has no servers."""
+        return self.mode is JobMode.ALL_REDUCE
 
 
 class Metadata(DocumentPart):
@@ -239,6 +277,10 @@ class ElasticJob(DocumentPart):
         """Type of the job."""
         return self.spec.model_type or self.spec.workers.container.image or ""
 
+    def words(self, workers: int, servers: int) -> str:
+        """Return counts of the job for people: of its servers only where it has some."""
+        return f"{workers} workers" if self.spec.all_reduces else f"{workers} workers and {servers} servers"
+
     @property
     def notes(self) -> list[str]:
         """A sentence for each field given that only Kubernetes acts on."""
@@ -257,7 +299,7 @@ class ElasticJob(DocumentPart):
         spec = self.spec
         if spec.epochs is None:
             raise BadInput(f"{self.metadata.name} has no spec.epochs, which a policy needs: submit it again with them")
-        return Job(
+        job = Job(
             id=self.metadata.name,
             arrival=arrival,
             model=self.model,
@@ -270,6 +312,7 @@ class ElasticJob(DocumentPart):
             min_workers=spec.workers.min,
             min_servers=spec.servers.min,
         )
+        return job.without_servers() if spec.all_reduces else job
 
 
 def read_document(text: str) -> ElasticJob:

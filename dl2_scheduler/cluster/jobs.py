@@ -1,7 +1,7 @@
 """This module describes jobs and nodes as their owners do."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.ranges import LATEST, MOST_AMOUNT, MOST_EPOCHS, MOST_SAMPLES, check_range
@@ -43,9 +43,9 @@ class Job:
         epochs: the epochs that it needs.
         samples_per_epoch: the samples of its dataset.
         worker: what one worker takes.
-        server: what one parameter server takes.
+        server: what one parameter server takes; nothing, where the job has none.
         max_workers: the most workers that it can use.
-        max_servers: the most servers that it can use.
+        max_servers: the most servers that it can use; 0: it never has any, its workers all-reduce (DL2, section 7).
         min_workers: the fewest workers that it runs with, if at all.
         min_servers: the fewest servers, likewise.
         epochs_estimate: the epochs that its owner said it needs; None: those that it needs.
@@ -65,6 +65,15 @@ class Job:
     min_servers: int = 1
     epochs_estimate: float | None = None
     partition: int = 0
+
+    @property
+    def has_servers(self) -> bool:
+        """Return whether parameter servers train it; otherwise its workers all-reduce, and it runs with 0 servers."""
+        return self.max_servers != 0
+
+    def without_servers(self) -> "Job":
+        """Return the same job with workers that all-reduce in place of servers."""
+        return replace(self, server={}, max_servers=0, min_servers=0)
 
     @property
     def estimate(self) -> float:
@@ -87,19 +96,25 @@ class Job:
         check_range("epochs_estimate", self.estimate, MOST_EPOCHS, zero=False)
         check_range("arrival", self.arrival, LATEST)
         check_range("partition", self.partition, MOST_PARTITIONS)
-        for role, least, most in (
-            ("workers", self.min_workers, self.max_workers),
-            ("servers", self.min_servers, self.max_servers),
-        ):
-            if not 1 <= most <= MOST_TASKS:
-                raise BadInput(f"max_{role} is {most}: give 1 to {MOST_TASKS}")
-            if not 1 <= least <= most:
-                raise BadInput(f"min_{role} is {least}: give a number from 1 to max_{role}, {most}")
-        for name, demand in (("worker", self.worker), ("server", self.server)):
-            for resource, amount in demand.items():
-                check_range(f"{name}: the amount of {resource}", amount, MOST_AMOUNT)
-            if not any(demand.values()):
-                raise BadInput(f"{name} takes nothing: name at least one resource, as in {{'cpu': 2}}")
+        _check_role("worker", self.worker, self.min_workers, self.max_workers)
+        if self.has_servers:
+            _check_role("server", self.server, self.min_servers, self.max_servers)
+        elif self.min_servers or any(self.server.values()):
+            raise BadInput(
+                f"max_servers is 0: give 1 to {MOST_TASKS}; or, where the job has no servers, min_servers 0 and server "
+                f"{{}} too (they are {self.min_servers} and {dict(self.server)})"
+            )
+
+
+def _check_role(role: str, demand: Resources, least: int, most: int) -> None:
+    if not 1 <= most <= MOST_TASKS:
+        raise BadInput(f"max_{role}s is {most}: give 1 to {MOST_TASKS}")
+    if not 1 <= least <= most:
+        raise BadInput(f"min_{role}s is {least}: give a number from 1 to max_{role}s, {most}")
+    for resource, amount in demand.items():
+        check_range(f"{role}: the amount of {resource}", amount, MOST_AMOUNT)
+    if not any(demand.values()):
+        raise BadInput(f"{role} takes nothing: name at least one resource, as in {{'cpu': 2}}")
 
 
 def resource_names(nodes: Sequence[Node]) -> tuple[str, ...]:

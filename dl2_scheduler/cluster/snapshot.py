@@ -19,7 +19,7 @@ class JobState:
         job: as submitted.
         epochs_done: where its training stands, as it last told: a job that goes back to a checkpoint (a server was
             lost, its launcher was killed) has less than before, and does the rest again.
-        slots_run: slots in which it had workers and servers.
+        slots_run: slots in which it ran: it had workers, and servers if it is a job with servers.
         workers: the workers of the slot before.
         servers: the servers of the slot before.
         starting: its processes have been started and do not train yet, so that it has no counts.
@@ -79,7 +79,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Grant:
-    """A `Grant` is what a job gets for a slot; (0, 0): it waits.
+    """A `Grant` is what a job gets for a slot; (0, 0): it waits. A job without servers runs with workers alone.
 
     Attributes:
         workers: how many.
@@ -93,6 +93,11 @@ class Grant:
     servers: int
     reason: str = ""
     instead: tuple[int, int] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Return whether the job runs: every job needs workers, and most need servers, which they then have, too."""
+        return self.workers > 0
 
     @property
     def decided(self) -> tuple[int, int]:

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.learning.experience import Experience, ScalingKind, scaling
 from dl2_scheduler.learning.networks import ProgressEnsemble, RemainingTime
@@ -69,14 +70,15 @@ class Critic:
         self._progress_optimizer = torch.optim.Adam(self._progress.parameters(), lr=rate)
         self._remaining_optimizer = torch.optim.Adam(self._remaining.parameters(), lr=rate)
         self._top = np.ones(len(models))
-        self._seen = np.zeros(len(models), dtype=bool)
-        self._grids: dict[tuple[int, int, bool], Floats] = {}
+        self._seen = np.zeros((2, len(models)), dtype=bool)  # train without servers, and with
+        self._grids: dict[tuple[int, int, bool, bool], Floats] = {}
         self.ready = False
 
     def state(self) -> dict[str, Any]:
         """Return all that the next update depends on."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return {**parts, "top": self._top, "seen": self._seen, "ready": self.ready}
+        without, seen = self._seen
+        return {**parts, "top": self._top, "seen": seen, "seen_without_servers": without, "ready": self.ready}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from there. Raises what `plain.restored` expects."""
@@ -84,9 +86,11 @@ class Critic:
         self._remaining.load_state_dict(state["remaining"])
         load_adam(self._progress_optimizer, state["progress_optimizer"])
         load_adam(self._remaining_optimizer, state["remaining_optimizer"])
-        self._top, self._seen = numbers(state["top"], np.float64), numbers(state["seen"], np.bool_)
-        if not len(self._top) == len(self._seen) == len(self.models) or not (self._top > 0).all():
+        self._top, seen = numbers(state["top"], np.float64), numbers(state["seen"], np.bool_)
+        without = numbers(state.get("seen_without_servers", np.zeros_like(seen)), np.bool_)  # earlier releases had none
+        if not len(self._top) == len(seen) == len(without) == len(self.models) or not (self._top > 0).all():
             raise ValueError("top speeds of other types")
+        self._seen = np.stack([without, seen])
         self.ready = bool(state["ready"])
         self._grids.clear()
 
@@ -116,7 +120,8 @@ class Critic:
         model, change, servers, workers = keys.T
         self._top = np.ones(len(self.models))
         np.maximum.at(self._top, model, speeds)
-        self._seen = np.bincount(model, minlength=len(self.models)) > 0
+        self._seen = np.zeros((2, len(self.models)), dtype=bool)
+        self._seen[(servers > 0).astype(int), model] = True
         wanted = torch.from_numpy(np.log(np.maximum(speeds / self._top[model], _LEAST_SPEED))).float()
         inputs = self._progress.inputs(model, change, servers, workers)
         likely = counts / counts.sum()  # a speed that was seen once may be an exception
@@ -163,7 +168,7 @@ class Critic:
             slot_seconds: length of a slot.
             optimistic: see `values`.
         """
-        if self._knows(state.job.model):
+        if self._knows(state.job):
             work = state.remaining_epochs * state.job.samples_per_epoch / slot_seconds
             part = self._speeds(state, optimistic) / work  # of the work that this slot does
         else:
@@ -171,7 +176,8 @@ class Critic:
         with np.errstate(divide="ignore"):
             after = np.where(part >= 1, 1 / part, 1 + remaining * (1 - part))
         value = self._discounted(1 + remaining) - self._discounted(after)
-        value[0], value[:, 0] = 0.0, 0.0
+        value[:, 0] = 0.0
+        value[: int(state.job.has_servers)] = 0.0
         return value
 
     def _discounted(self, slots: float | Floats) -> Floats:
@@ -183,19 +189,25 @@ class Critic:
         """Return the samples a second by (servers, workers), of the slot that begins."""
         job = state.job
         most = max(job.max_servers, job.max_workers)
-        return self._of_job(state, self._model_grids(self.models.index(job.model), most, optimistic))
+        grids = self._model_grids(self.models.index(job.model), most, optimistic, job.has_servers)
+        return self._of_job(state, grids)
 
-    def _knows(self, model: str) -> bool:
-        """Return whether a type was seen to train; if none was, none is more of a stranger than the others."""
-        return model in self.models and (bool(self._seen[self.models.index(model)]) or not self._seen.any())
+    def _knows(self, job: Job) -> bool:
+        """Return whether a job's type was seen to train, with servers or without, as it does.
+
+        If none was, none is more of a stranger than the others.
+        """
+        seen = self._seen[int(job.has_servers)]
+        return job.model in self.models and (bool(seen[self.models.index(job.model)]) or not self._seen.any())
 
     def _hoped(self, state: JobState) -> Floats:
         """Return the speeds of a type that was never seen to train.
 
         They are the same part of its top speed as those of types that were, by (servers, workers).
         """
-        most = max(state.job.max_servers, state.job.max_workers)
-        known = [self._model_grids(int(model), most, False) / self._top[model] for model in self._seen.nonzero()[0]]
+        job = state.job
+        most, seen = max(job.max_servers, job.max_workers), self._seen[int(job.has_servers)].nonzero()[0].tolist()
+        known = [self._model_grids(model, most, False, job.has_servers) / self._top[model] for model in seen]
         mean = np.mean(known, axis=0) if known else np.ones((len(ScalingKind), most + 1, most + 1))
         return self._of_job(state, mean / mean.max())
 
@@ -208,19 +220,27 @@ class Critic:
             found[state.servers, state.workers] = grids[ScalingKind.NONE, state.servers, state.workers]
         return found
 
-    def _model_grids(self, model: int, most: int, optimistic: bool) -> Floats:
-        """Return the grids of one type, by (`ScalingKind`, servers, workers), up to `most` of each role."""
-        key = model, most, optimistic
+    def _model_grids(self, model: int, most: int, optimistic: bool, has_servers: bool) -> Floats:
+        """Return the grids of one type, by (`ScalingKind`, servers, workers), up to `most` of each role.
+
+        Args:
+            model: number of the type.
+            most: tasks of a role.
+            optimistic: see `values`.
+            has_servers: of jobs with servers; False: of those without.
+        """
+        key = model, most, optimistic, has_servers
         if key not in self._grids:
-            shape = len(ScalingKind), most, most
+            rows = slice(1, None) if has_servers else slice(0, 1)  # where such jobs run
+            shape = len(ScalingKind), most if has_servers else 1, most
             change, servers, workers = np.indices(shape).reshape(3, -1)
             with torch.no_grad():
-                inputs = self._progress.inputs(np.full(len(change), model), change, servers + 1, workers + 1)
+                inputs = self._progress.inputs(np.full(len(change), model), change, servers + rows.start, workers + 1)
                 logs = self._progress(inputs).numpy()
             bonus = self._settings.optimism * logs.std(axis=0) if optimistic else 0.0
             self._grids[key] = np.zeros((len(ScalingKind), most + 1, most + 1))
             found = np.exp(logs.mean(axis=0) + np.minimum(bonus, _MOST_OPTIMISM)) * self._top[model]
-            self._grids[key][:, 1:, 1:] = found.reshape(shape)
+            self._grids[key][:, rows, 1:] = found.reshape(shape)
         return self._grids[key]
 
 

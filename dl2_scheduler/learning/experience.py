@@ -32,7 +32,7 @@ class ScalingKind(IntEnum):
 
 
 class SlotConfiguration(NamedTuple):
-    """A slot's configuration says how a job ran in a slot, all as numbers."""
+    """A slot's configuration says how a job ran in a slot, all as numbers; 0 servers: it is a job without any."""
 
     model: int
     scaling: int
@@ -79,7 +79,7 @@ class Experience:
     def _configuration(self, key: Sequence[int]) -> SlotConfiguration:
         """Return what a checkpoint has. Raises ValueError: there is no such one."""
         found = SlotConfiguration(*map(whole, key))
-        runs = all(1 <= count <= MOST_TASKS for count in (found.servers, found.workers))
+        runs = 0 <= found.servers <= MOST_TASKS and 1 <= found.workers <= MOST_TASKS
         if not (runs and found.model < len(self._number) and found.scaling < len(ScalingKind)):
             raise ValueError(f"no configuration: {found}")
         return found
@@ -100,7 +100,7 @@ class Experience:
                 end = done.finished / snapshot.slot_seconds
                 self._finished.extend((before, max(end - slot, _LEAST_REMAINING)) for slot, before in pending)
                 del self._pending[cluster, done.id]
-            elif done.workers and done.servers and not done.lost and state.job.model in self._number:
+            elif _ran(state, done) and not done.lost and state.job.model in self._number:
                 self._record_speed(state, done, snapshot.slot_seconds)
 
     def forget(self, cluster: Hashable, but: Collection[Hashable] = ()) -> None:
@@ -132,6 +132,10 @@ class Experience:
             Their rows, (samples, features), and the slots that the jobs still took, (samples,).
         """
         return np.array([row for row, _ in self._finished]), np.array([slots for _, slots in self._finished])
+
+
+def _ran(state: JobState, done: JobOutcome) -> bool:
+    return done.workers > 0 and (done.servers > 0 or not state.job.has_servers)
 
 
 def _speed(mean: float, count: int) -> tuple[float, int]:

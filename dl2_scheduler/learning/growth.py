@@ -55,7 +55,9 @@ def _grown_critic(state: Mapping[str, Any], at: int, count: int) -> dict[str, An
         found[name] = _grown_arrays(state[name], at, count)
         found[f"{name}_optimizer"] = _grown_optimizer(state[f"{name}_optimizer"], names, at, count)
     found["top"] = np.append(state["top"], np.ones(count))
-    found["seen"] = np.append(state["seen"], np.zeros(count, dtype=bool))
+    for name in ("seen", "seen_without_servers"):
+        if name in state:
+            found[name] = np.append(state[name], np.zeros(count, dtype=bool))
     return found
 
 

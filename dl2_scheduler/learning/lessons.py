@@ -26,6 +26,7 @@ class Lessons:
         estimate_error: part by which owners err about epochs (DL2, figure 14).
         variation: part by which jobs' speeds deviate from their models' (DL2, figure 13).
         cost: of scaling.
+        without_servers: part of the jobs that have no servers.
     """
 
     clusters: tuple[tuple[Node, ...], ...]
@@ -36,6 +37,7 @@ class Lessons:
     estimate_error: float = 0.0
     variation: float = 0.0
     cost: ScalingCost = NO_COST
+    without_servers: float = 0.0
 
     def episodes(self, first: int, count: int) -> list[Episode]:
         """Return episodes `first` to `first + count` of a training that never ends."""
@@ -50,7 +52,8 @@ class Lessons:
         pattern = self.patterns[round_ % len(self.patterns)]
         seed %= 1 << 32
         mix = dict.fromkeys(self.models, 1.0)
-        jobs = generate(pattern, self.jobs, seed, mix, estimate_error=self.estimate_error)
+        drawn = {"estimate_error": self.estimate_error, "without_servers": self.without_servers}
+        jobs = generate(pattern, self.jobs, seed, mix, **drawn)
         return Episode(jobs, self.clusters[size], Variation(self.variation, seed))
 
 

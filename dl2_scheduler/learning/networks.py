@@ -156,11 +156,11 @@ class ProgressEnsemble(nn.Module):
         Args:
             model: number of the type of each.
             scaling: see `experience.ScalingKind`.
-            servers: at least 1.
+            servers: of jobs without servers 0, else at least 1.
             workers: at least 1.
         """
         basis = count_basis(int(KNOTS[-1]))
-        logs = np.log(np.stack([servers, workers], axis=1))
+        logs = np.log(np.maximum(np.stack([servers, workers], axis=1), 1))
         each = [
             np.eye(self._models)[model],
             np.eye(len(ScalingKind))[scaling],

@@ -143,6 +143,7 @@ class Clusters:
             lanes.samples[where],
             lanes.slots_run[where].astype(float),
             np.stack([lanes.workers[where], lanes.servers[where]], axis=1),
+            lanes.has_servers[where],
             share,
             load,
         )

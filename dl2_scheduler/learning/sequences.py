@@ -90,7 +90,8 @@ class Slots:
         most = np.repeat(np.diff(self.first_job) * ACTIONS, np.diff(self.first_action))
         if not ((self.actions >= STOP) & (self.actions < most)).all():
             raise ValueError("actions of jobs that are not there")
-        if not ((self.least >= 1) & (self.least <= self.most) & (self.most <= MOST_TASKS)).all():
+        fewest = np.clip(self.most, [1, 0], 1)  # of each role: a job may have no servers
+        if not ((self.least >= fewest) & (self.least <= self.most) & (self.most <= MOST_TASKS)).all():
             raise ValueError("jobs with minima and maxima that cannot be")
 
     def __len__(self) -> int:

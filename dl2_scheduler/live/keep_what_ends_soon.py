@@ -2,7 +2,8 @@
 
 Suspending a job gives its tasks' room to others sooner by the time R that it still needs, and costs two starts: of the
 job that begins in its place, and its own once more. With one start of S seconds it cannot pay where R is at most 2 S,
-however short the other job is. It belongs to the step `spare` of `slot_decision`.
+however short the other job is. A job without servers that trains keeps its minimum: clusters do not save such jobs
+yet, so that it could not go on later. This belongs to the step `spare` of `slot_decision`.
 """
 
 from dl2_scheduler.cluster.free_resources import FreeResources
@@ -15,6 +16,8 @@ _STARTS = 2  # that a suspension costs
 
 def keep(draft: SlotDraft, start_seconds: float) -> SlotDraft:
     """Return a decision in which a running job that ends soon keeps what it has, where it was to be suspended.
+
+    One that could not go on later keeps its minimum.
 
     The other running jobs get their minima beside it, then those that were to begin, as far as these fit; what is left
     goes to them in turn, up to what they were given.
@@ -30,21 +33,25 @@ def keep(draft: SlotDraft, start_seconds: float) -> SlotDraft:
         for index, state in enumerate(jobs)
         if state.workers and not grants[index].workers
     }
-    kept = [index for index, seconds in left.items() if seconds <= _STARTS * start_seconds]
+    soon = [index for index, seconds in left.items() if seconds <= _STARTS * start_seconds]
+    kept = soon + [index for index in left if index not in soon and not jobs[index].job.has_servers]
     if not kept:
         return draft
     room = FreeResources(draft.snapshot, draft.rule)
     granted = [index for index, grant in enumerate(grants) if grant.workers]
     runs = [index for index in granted if jobs[index].workers or jobs[index].starting]
-    fits = all(room.give(index, jobs[index].workers, jobs[index].servers) for index in kept)
+    has = [(jobs[index].workers, jobs[index].servers) if index in soon else room.least[index] for index in kept]
+    fits = all(room.give(index, *counts) for index, counts in zip(kept, has, strict=True))
     if not fits or not all(room.give_least(index) for index in runs):  # nodes have gone
         return draft
     begins = [index for index in granted if index not in runs and room.give_least(index)]
     give_back(room, grants, [*runs, *begins])
     names = ", ".join(str(jobs[index].job.id) for index in kept)
-    instead = {index: _kept(left[index], start_seconds) for index in kept}
+    why = f": {names} soon ends, and is kept" if kept == soon else f": {names} is kept"
+    instead = dict.fromkeys(kept, "kept at its minimum instead of suspended: jobs without servers are not saved yet")
+    instead |= {index: _kept(left[index], start_seconds) for index in soon}
     found = {
-        state.job.id: regranted(room, index, grants[index], f": {names} soon ends, and is kept", instead.get(index, ""))
+        state.job.id: regranted(room, index, grants[index], why, instead.get(index, ""))
         for index, state in enumerate(jobs)
     }
     return draft.revised(found, room)

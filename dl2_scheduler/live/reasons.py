@@ -21,13 +21,13 @@ def explain(snapshot: Snapshot, allocation: Allocation, room: FreeResources) -> 
 
 def _sentence(number: int, state: JobState, allocation: Allocation, room: FreeResources) -> str:
     grant = allocation.grants[state.job.id]
-    if not (grant.workers and grant.servers):
+    if not grant.runs:
         beside = len([given for given in allocation.grants.values() if given.workers])
         return f"waits: {beside} of {len(allocation.grants)} jobs were given the nodes"
     if (grant.workers, grant.servers) == (state.job.max_workers, state.job.max_servers):
         return "all that it can use"
     roles = (("worker", grant.workers, state.job.max_workers), ("server", grant.servers, state.job.max_servers))
-    full = [role for role, count, most in roles if count == most]
+    full = [role for role, count, most in roles if most and count == most]
     others = [
         role
         for (role, count, most), demands in zip(roles, room.demands, strict=True)

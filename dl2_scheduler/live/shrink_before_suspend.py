@@ -57,5 +57,7 @@ def give_back(room: FreeResources, grants: Sequence[Grant], shrunk: Sequence[int
 
 def _give_one(room: FreeResources, index: int, grant: Grant) -> bool:
     """Give a job one task of the role of which it has the smaller part of its grant; return whether one fitted."""
-    lacks = [(room.workers(index) / grant.workers, 1, 0), (room.servers(index) / grant.servers, 0, 1)]
+    lacks = [(room.workers(index) / grant.workers, 1, 0)]
+    if grant.servers:
+        lacks.append((room.servers(index) / grant.servers, 0, 1))
     return any(room.give(index, *role) for part, *role in sorted(lacks, key=itemgetter(0)) if part < 1)

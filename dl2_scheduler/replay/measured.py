@@ -82,7 +82,7 @@ class SpeedFit:
 
     Attributes:
         rows: the rows of every type, servers and workers up to its jobs' maxima.
-        types: how well each type is known, by name.
+        types: how well each type is known, by name; one that was measured with servers and without is there twice.
     """
 
     rows: tuple[SpeedRow, ...]
@@ -98,16 +98,18 @@ def fit_speeds(slots: Sequence[RecordedSlot]) -> SpeedFit:
     observed = _observed(report for slot in slots for report in measured_speeds(slot))
     if not observed:
         raise BadInput("no job has told its speed in that history: let jobs run for some slots first")
-    largest: dict[str, Job] = {}
+    largest: dict[tuple[str, bool], Job] = {}
     for slot in slots:
-        for state in slot.snapshot.jobs:
-            largest[state.job.model] = _larger(largest.get(state.job.model, state.job), state.job)
+        for job in (state.job for state in slot.snapshot.jobs):
+            key = job.model, job.has_servers
+            largest[key] = _larger(largest.get(key, job), job)
     rows: list[SpeedRow] = []
     types: list[TypeFit] = []
-    for model, known in sorted(observed.items()):
-        error = _cross_validated(model, known, largest[model])
+    for (model, has_servers), known in sorted(observed.items(), key=lambda each: (each[0][0], not each[0][1])):
+        job = largest[model, has_servers]
+        error = _cross_validated(model, known, job)
         types.append(TypeFit(model, len(known), sum(each.slots for each in known.values()), error))
-        rows += _rows(model, known, largest[model], error)
+        rows += _rows(model, known, job, error)
     return SpeedFit(tuple(rows), tuple(types))
 
 
@@ -162,12 +164,13 @@ def _speed(outcome: SlotOutcome, state: JobState, done: JobOutcome, report: Spee
     return done.epochs * state.job.samples_per_epoch / (until - outcome.began)
 
 
-def _observed(reports: Iterable[SpeedReport]) -> dict[str, dict[Counts, MeasuredConfiguration]]:
-    values: dict[str, dict[Counts, list[float]]] = {}
+def _observed(reports: Iterable[SpeedReport]) -> dict[tuple[str, bool], dict[Counts, MeasuredConfiguration]]:
+    """Return what was measured, by type and whether the jobs have servers."""
+    values: dict[tuple[str, bool], dict[Counts, list[float]]] = {}
     for report in reports:
-        of_model = values.setdefault(report.model, {})
+        of_model = values.setdefault((report.model, report.servers > 0), {})
         of_model.setdefault((report.servers, report.workers), []).append(report.samples_per_second)
-    return {model: {at: _mean(each) for at, each in sorted(known.items())} for model, known in values.items()}
+    return {key: {at: _mean(each) for at, each in sorted(known.items())} for key, known in values.items()}
 
 
 def _mean(speeds: Sequence[float]) -> MeasuredConfiguration:
@@ -177,9 +180,9 @@ def _mean(speeds: Sequence[float]) -> MeasuredConfiguration:
 
 
 def _larger(one: Job, other: Job) -> Job:
-    """Return a job that may have what either of two may."""
-    counts = {name: max(getattr(one, name), getattr(other, name)) for name in ("max_workers", "max_servers")}
-    return Job(one.id, 0.0, one.model, 1.0, 1.0, one.worker, one.server, **counts)
+    """Return a job that may have what either of two may, which both have servers, or none."""
+    most = {name: max(getattr(one, name), getattr(other, name)) for name in ("max_workers", "max_servers")}
+    return Job(one.id, 0.0, one.model, 1.0, 1.0, one.worker, one.server, **most, min_servers=int(one.has_servers))
 
 
 def _fitted(model: str, known: Mapping[Counts, MeasuredConfiguration]) -> FittedSpeeds:
@@ -202,7 +205,7 @@ def _cross_validated(model: str, known: Mapping[Counts, MeasuredConfiguration], 
 
 def _rows(model: str, known: Mapping[Counts, MeasuredConfiguration], job: Job, error: float) -> Iterator[SpeedRow]:
     grid = _fitted(model, known).grid(job)
-    for servers in range(1, job.max_servers + 1):
+    for servers in range(int(job.has_servers), job.max_servers + 1):
         for workers in range(1, job.max_workers + 1):
             measured = known.get((servers, workers))
             if measured is None:

@@ -42,6 +42,7 @@ def generate(
     rate: float = JOBS_A_SLOT,
     epochs_spread: float = 0.0,
     estimate_error: float = 0.0,
+    without_servers: float = 0.0,
 ) -> list[Job]:
     """Return jobs 1, 2, ... by arrival; the same arguments give the same jobs.
 
@@ -58,19 +59,24 @@ def generate(
         rate: jobs a slot, on average.
         epochs_spread: x: epochs are the model's own times a factor drawn evenly from [1 - x, 1 + x].
         estimate_error: e: owners say the epochs times 1 + e or 1 - e.
+        without_servers: chance of a job to have none: its workers all-reduce.
 
     Raises:
         BadInput: an argument is out of range, or a model is not in the catalogue.
     """
     _check(jobs, seed, slot_seconds, rate, {"epochs spread": epochs_spread, "estimate error": estimate_error})
+    if not 0 <= without_servers <= 1:
+        raise BadInput(f"a part {without_servers} of jobs without servers: give a number from 0 to 1")
     names, weights = _weights(models)
-    of_arrivals, of_models, of_epochs, of_estimates = np.random.default_rng(seed).spawn(4)
+    of_arrivals, of_models, of_epochs, of_estimates, of_modes = np.random.default_rng(seed).spawn(5)
     arrivals = arrival_times(pattern, of_arrivals, jobs, slot_seconds, rate)
     chosen = of_models.choice(len(names), size=jobs, p=weights)
     factors = of_epochs.uniform(1 - epochs_spread, 1 + epochs_spread, size=jobs)
     errors = of_estimates.choice([-estimate_error, estimate_error], size=jobs)
+    lacks = (of_modes.uniform(size=jobs) < without_servers).tolist()
     drawn = zip(arrivals, (names[model] for model in chosen), factors.tolist(), errors.tolist(), strict=True)
-    return [_job(number, *each) for number, each in enumerate(drawn, start=1)]
+    found = [_job(number, *each) for number, each in enumerate(drawn, start=1)]
+    return [job.without_servers() if lack else job for job, lack in zip(found, lacks, strict=True)]
 
 
 def _job(number: int, arrival: float, name: str, factor: float, error: float) -> Job:

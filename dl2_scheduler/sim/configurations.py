@@ -68,13 +68,13 @@ def configurations(job: Job, nodes: Sequence[Node], speeds: Speeds, slot_seconds
     """
     names = resource_names(nodes)
     total = np.sum([vector(node.capacity, names) for node in nodes], axis=0)
-    grid = speeds.grid(job.model)[: job.max_servers + 1, : job.max_workers + 1]
-    servers, workers = np.nonzero(grid[1:, 1:] > 0)
-    servers, workers = servers + 1, workers + 1
+    grid = speeds.grid_of(job)
+    servers, workers = np.nonzero(grid > 0)
     amounts = np.outer(servers, vector(job.server, names)) + np.outer(workers, vector(job.worker, names))
     fits = (amounts <= total + SLACK).all(axis=1)
     if not fits.any():
-        raise BadInput(f"job {job.id}: all nodes together hold no worker and server of it with a speed above 0")
+        tasks = "worker and server" if job.has_servers else "worker"
+        raise BadInput(f"job {job.id}: all nodes together hold no {tasks} of it with a speed above 0")
     rate = grid[servers, workers][fits] * slot_seconds / (job.epochs * job.samples_per_epoch)
     return Configurations(rate, amounts[fits] / np.maximum(total, _LEAST))
 

@@ -136,7 +136,7 @@ def _job(where: str, given: dict[str, Any]) -> tuple[JobState, Grant]:
         )
     if not (0 <= grant.workers <= job.max_workers and 0 <= grant.servers <= job.max_servers):
         raise BadInput(f"{where}: {grant.workers} workers and {grant.servers} servers: give 0 to the job's maxima")
-    if (grant.workers > 0) != (grant.servers > 0):
+    if job.has_servers and grant.runs != (grant.servers > 0):
         raise BadInput(f"{where}: {grant.workers} workers and {grant.servers} servers: give both, or none")
     if grant.workers and not (grant.workers >= job.min_workers and grant.servers >= job.min_servers):
         raise BadInput(f"{where}: {grant.workers} workers and {grant.servers} servers: give the job's minima, or none")

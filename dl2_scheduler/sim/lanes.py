@@ -102,14 +102,14 @@ class Lanes:
         self._grids = np.maximum([[world.grids[model] for model in self.models] for world in worlds], 0.0)
         self._world = np.zeros((1, 1), dtype=np.int64) if len(worlds) == 1 else np.arange(len(worlds))[:, None]
         self._cost = cost
-        self.real = np.zeros(shape, dtype=bool)
+        self.real, self.has_servers = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
         self.model = np.zeros(shape, dtype=np.int64)
         self.arrival = np.full(shape, np.inf)
         self.epochs, self.estimate, self.samples = np.ones(shape), np.ones(shape), np.ones(shape)
         for lane, jobs in enumerate(self.jobs):
             for number, job in enumerate(jobs):
                 where = lane, number
-                self.real[where] = True
+                self.real[where], self.has_servers[where] = True, job.has_servers
                 self.model[where] = self.models.index(job.model)
                 self.arrival[where] = job.arrival / slot_seconds
                 self.epochs[where], self.estimate[where] = job.epochs, job.estimate
@@ -144,8 +144,8 @@ class Lanes:
         return np.where(left > 0, left, LEAST_REMAINING * self.estimate)
 
     def advance(self, workers: Counts, servers: Counts) -> SlotProgress:
-        """Train for a slot with these counts; a job without one of the roles does not run."""
-        runs = self.present & (workers > 0) & (servers > 0)
+        """Train for a slot with these counts; a job without one of its roles does not run."""
+        runs = self.present & (workers > 0) & ((servers > 0) == self.has_servers)
         workers, servers = np.where(runs, workers, 0), np.where(runs, servers, 0)
         speeds = self._speeds(runs, workers, servers)
         lost = self._lost(workers, servers)

@@ -50,16 +50,25 @@ class Fit:
     def grid(self, max_servers: int, max_workers: int) -> Grid:
         """Return the speed in samples a second, (servers, workers), from 0 on.
 
+        Nobody has measured jobs without servers there. With W workers they are taken to be as fast as with W servers
+        too: W servers with equal parts of the model send and get as many bytes as each worker does, twice the model in
+        all, and in a ring of W workers each sends and gets 2 (W - 1) / W of it.
+
         Beyond what was measured the speed is that of the last measured counts in the same ratio: it neither grows nor
         falls any more.
         """
-        servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
+        grid = np.zeros((max_servers + 1, max_workers + 1))
+        grid[1:, 1:] = self._speeds(*np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float))
+        alone = np.arange(1.0, max_workers + 1)
+        grid[0, 1:] = self._speeds(alone, alone)
+        return grid
+
+    def _speeds(self, servers: _Floats, workers: _Floats) -> _Floats:
         limits = (self.most_servers / servers, self.most_workers / workers, self.most_together / (servers + workers))
         part = np.minimum(1.0, np.minimum.reduce(limits))
-        grid = np.zeros((max_servers + 1, max_workers + 1))
         at = terms(np.maximum(1.0, servers * part), np.maximum(1.0, workers * part))
-        grid[1:, 1:] = np.exp(at @ np.array(self.coefficients))
-        return grid
+        found: _Floats = np.exp(at @ np.array(self.coefficients))
+        return found
 
 
 def terms(servers: _Floats, workers: _Floats) -> _Floats:

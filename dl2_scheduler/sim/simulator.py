@@ -121,8 +121,9 @@ def _check_speeds(job: Job, speeds: Speeds) -> None:
             f"up to {job.max_servers} servers and {job.max_workers} workers, but the speeds of {job.model} end at "
             f"{servers} and {workers}: give more speeds, or smaller maxima"
         )
-    if grid[1 : job.max_servers + 1, 1 : job.max_workers + 1].max() <= 0:
-        raise BadInput(f"{job.model} has no speed above 0 within the job's maxima: it would never end")
+    if speeds.grid_of(job).max() <= 0:
+        how = "" if job.has_servers else " without servers"
+        raise BadInput(f"{job.model} has no speed above 0{how} within the job's maxima: it would never end")
 
 
 def check_length(job: Job, speeds: Speeds, slot_seconds: float, fastest: float) -> None:
@@ -137,7 +138,7 @@ def check_length(job: Job, speeds: Speeds, slot_seconds: float, fastest: float) 
     Raises:
         BadInput: with the slots that it takes at least.
     """
-    speed = float(speeds.grid(job.model)[1 : job.max_servers + 1, 1 : job.max_workers + 1].max()) * fastest
+    speed = float(speeds.grid_of(job).max()) * fastest
     slots = (job.arrival + job.epochs * job.samples_per_epoch / speed) / slot_seconds
     if not slots <= MOST_SLOTS:
         raise BadInput(

@@ -2,7 +2,7 @@
 
 import ast
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from scipy.interpolate import RBFInterpolator
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.ranges import MOST_SPEED, check_range
-from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.cluster.speeds import Grid, Speeds
 from dl2_scheduler.sim.jsonlines import text
 from elastic_ps.system.bounded_files import read_text
 
@@ -26,7 +26,7 @@ class SpeedPoint:
     """A point is one measurement of a speed.
 
     Attributes:
-        servers: of the job.
+        servers: of the job; 0: it has none, its workers all-reduce.
         workers: of the job.
         samples_per_second: of all workers together.
     """
@@ -39,7 +39,8 @@ class SpeedPoint:
 def interpolated(points: Mapping[str, Iterable[SpeedPoint]], max_servers: int = 16, max_workers: int = 16) -> Speeds:
     """Return speeds between measured points, by linear radial basis functions on (servers, workers).
 
-    At the points they are exact.
+    At the points they are exact. Points with 0 servers are those of jobs without servers, between which speeds are
+    linear; beyond them they are as at the nearest.
 
     Args:
         points: measured, by model.
@@ -49,22 +50,33 @@ def interpolated(points: Mapping[str, Iterable[SpeedPoint]], max_servers: int = 
     Raises:
         BadInput: there are too few points of a model, or too many.
     """
-    servers, workers = np.mgrid[0 : max_servers + 1, 0 : max_workers + 1]
-    where = np.column_stack([servers.ravel(), workers.ravel()]).astype(float)
     grids = {}
     for model, measured in points.items():
         rows = list(measured)
-        if not _LEAST_POINTS <= len(rows) <= _MOST_POINTS:
-            raise BadInput(f"{len(rows)} rows of {model}: give {_LEAST_POINTS} to {_MOST_POINTS:,}")
-        at = np.array([(point.servers, point.workers) for point in rows], dtype=float)
-        values = np.array([point.samples_per_second for point in rows])
-        try:
-            grid = RBFInterpolator(at, values, kernel="linear", degree=-1)(where).reshape(servers.shape)
-        except np.linalg.LinAlgError as error:
-            raise BadInput(f"no surface goes through the {len(rows)} rows of {model}: {error}") from error
-        grid[0, :] = grid[:, 0] = 0.0
-        grids[model] = grid
+        grids[model] = grid = np.zeros((max_servers + 1, max_workers + 1))
+        without = [row for row in rows if not row.servers]
+        if len(without) < len(rows) or not rows:
+            with_servers = [row for row in rows if row.servers]
+            grid[1:, 1:] = _surface(model, with_servers, max_servers, max_workers)[1:, 1:]
+        if without:
+            told = np.array(sorted((row.workers, row.samples_per_second) for row in without))
+            grid[0, 1:] = np.interp(np.arange(1, max_workers + 1), told[:, 0], told[:, 1])
     return Speeds(grids)
+
+
+def _surface(model: str, rows: Sequence[SpeedPoint], max_servers: int, max_workers: int) -> Grid:
+    """Return a surface through measured points, (servers, workers) from 0 on. Raises BadInput."""
+    if not _LEAST_POINTS <= len(rows) <= _MOST_POINTS:
+        raise BadInput(f"{len(rows)} rows of {model}: give {_LEAST_POINTS} to {_MOST_POINTS:,}")
+    servers, workers = np.mgrid[0 : max_servers + 1, 0 : max_workers + 1]
+    where = np.column_stack([servers.ravel(), workers.ravel()]).astype(float)
+    at = np.array([(point.servers, point.workers) for point in rows], dtype=float)
+    values = np.array([point.samples_per_second for point in rows])
+    try:
+        found: Grid = RBFInterpolator(at, values, kernel="linear", degree=-1)(where).reshape(servers.shape)
+    except np.linalg.LinAlgError as error:
+        raise BadInput(f"no surface goes through the {len(rows)} rows of {model}: {error}") from error
+    return found
 
 
 def read_points(path: Path) -> dict[str, list[SpeedPoint]]:
@@ -87,9 +99,11 @@ def read_points(path: Path) -> dict[str, list[SpeedPoint]]:
         key = (model, point.servers, point.workers)
         if key in seen:
             raise BadInput(f"{path}:{number}: {model} with {point.servers} servers and {point.workers} workers again")
-        if not (1 <= point.servers <= MOST_TASKS and 1 <= point.workers <= MOST_TASKS):
+        if not (0 <= point.servers <= MOST_TASKS and 1 <= point.workers <= MOST_TASKS):
             counts = f"{point.servers} servers and {point.workers} workers"
-            raise BadInput(f"{path}:{number}: {counts}: give 1 to {MOST_TASKS} of each")
+            raise BadInput(
+                f"{path}:{number}: {counts}: give 1 to {MOST_TASKS} of each, or 0 servers where the job has none"
+            )
         check_range(f"{path}:{number}: samples a second", point.samples_per_second, MOST_SPEED)
         seen.add(key)
         points.setdefault(model, []).append(point)

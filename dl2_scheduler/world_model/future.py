@@ -1,7 +1,8 @@
 """This module plays the future of a live cluster under a policy, from its present on, as the live loop would decide."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
-from dl2_scheduler.cluster.speeds import Speeds
+from dl2_scheduler.cluster.speeds import Grid, Speeds
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
 from dl2_scheduler.live.slot_decision import answer
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
@@ -77,14 +78,35 @@ class SimulatedFuture:
 
 def speeds_of(jobs: Sequence[Job], fitted: FittedSpeeds) -> Speeds:
     """Return the speeds of the jobs' types, for up to the largest maxima among them."""
-    return Speeds({model: fitted.grid(job) for model, job in largest(jobs).items()})
+    return together(largest(jobs), fitted.grid)
 
 
-def largest(jobs: Iterable[Job]) -> dict[str, Job]:
-    """Return a job of each type that may have as many tasks as any of them."""
+def largest(jobs: Iterable[Job]) -> list[Job]:
+    """Return a job of each type that may have as many tasks as any of them; two where some of a type have no servers.
+
+    They come in the order of their types, those with servers first.
+    """
     known = list(jobs)
     servers, workers = (max(getattr(job, most) for job in known) for most in ("max_servers", "max_workers"))
-    return {job.model: replace(job, max_servers=servers, max_workers=workers) for job in known}
+    found = {(job.model, not job.has_servers): job for job in known}
+    return [
+        replace(job, max_servers=servers if job.has_servers else 0, max_workers=workers)
+        for _, job in sorted(found.items(), key=itemgetter(0))
+    ]
+
+
+def together(jobs: Sequence[Job], grid: Callable[[Job], Grid]) -> Speeds:
+    """Return the speeds of types, those of jobs without servers in the rows for them.
+
+    Args:
+        jobs: of `largest`.
+        grid: of a job, as `SpeedEstimates.grid`.
+    """
+    shape = 1 + max(job.max_servers for job in jobs), 1 + max(job.max_workers for job in jobs)
+    grids = {job.model: np.zeros(shape) for job in jobs}
+    for job in jobs:
+        grids[job.model][: job.max_servers + 1] += grid(job)  # where the one kind runs, the other does not
+    return Speeds(grids)
 
 
 def cluster_at(snapshot: Snapshot, speeds: Speeds, cost: ScalingCost, later: Sequence[Job] = ()) -> SimulatedCluster:

@@ -91,7 +91,7 @@ def telling_configurations(
 
 def _telling(candidate: _Candidate, present: Snapshot, fitted: FittedSpeeds, gain: float) -> TellingConfiguration:
     grid, (servers, workers) = fitted.grid(candidate.job), candidate.at
-    now = sorted({(state.servers, state.workers) for state in _running(present, candidate.job.model)})
+    now = sorted({(state.servers, state.workers) for state in _running(present, candidate.job)})
     relative = tuple((*at, float(grid[candidate.at] / grid[at])) for at in now)
     spread = float(np.exp(_WITHIN * candidate.deviation)) - 1
     return TellingConfiguration(candidate.job.model, servers, workers, relative, spread, gain)
@@ -140,8 +140,8 @@ def _worth(values: Sequence[Grid], plan: Sequence[Counts]) -> float:
     return sum(float(value[at]) for value, at in zip(values, plan, strict=True))
 
 
-def _running(present: Snapshot, model: str) -> list[JobState]:
-    return [state for state in present.jobs if state.job.model == model and state.workers and not state.starting]
+def _running(present: Snapshot, like: Job) -> list[JobState]:
+    return [state for state in present.jobs if _is_alike(state.job, like) and state.workers and not state.starting]
 
 
 def _candidates(
@@ -154,13 +154,13 @@ def _candidates(
     total = room.capacity.sum(axis=0)
     taken = sum(grant.workers * worker[at] + grant.servers * server[at] for at, grant in enumerate(grants))
     free = total - taken
-    for model, job in sorted(largest(state.job for state in present.jobs).items()):
+    for job in largest(state.job for state in present.jobs):
         if time.monotonic() > deadline:
             break
-        reachable = _reachable(present, room, free, model) if model in fitted.models else set()
+        reachable = _reachable(present, room, free, job) if job.model in fitted.models else set()
         if reachable:
             draws = np.stack([fitted.drawn(job, random) for _ in range(_DRAWN)])
-            number = next(at for at, state in enumerate(present.jobs) if state.job.model == model)
+            number = next(at for at, state in enumerate(present.jobs) if _is_alike(state.job, job))
             shares = _shares(draws[0].shape, worker[number], server[number], total)
             known = best_within(fitted.grid(job), shares)
             each = (_candidate(job, at, draws, known) for at in sorted(reachable))
@@ -172,12 +172,17 @@ def _unsure(candidates: Iterator[_Candidate]) -> Iterator[_Candidate]:
     return (each for each in candidates if each.hope > 0 and each.deviation >= _LEAST_DEVIATION)
 
 
-def _reachable(present: Snapshot, room: FreeResources, free: NDArray[np.float64], model: str) -> set[Counts]:
-    """Return the counts, other than its own, that a running job of a type could have beside what the others have."""
+def _is_alike(job: Job, other: Job) -> bool:
+    """Return whether two jobs are of one type, and both have servers, or none."""
+    return (job.model, job.has_servers) == (other.model, other.has_servers)
+
+
+def _reachable(present: Snapshot, room: FreeResources, free: NDArray[np.float64], like: Job) -> set[Counts]:
+    """Return the counts, other than its own, that a running job like this could have beside what the others have."""
     found: set[Counts] = set()
     for index, state in enumerate(present.jobs):
         job = state.job
-        if job.model != model or not state.workers or state.starting:
+        if not _is_alike(job, like) or not state.workers or state.starting:
             continue
         worker, server = (demands[index] for demands in room.demands)
         servers, workers = np.mgrid[job.min_servers : job.max_servers + 1, job.min_workers : job.max_workers + 1]

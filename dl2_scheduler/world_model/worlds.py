@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from dl2_scheduler.cluster.speeds import Grid, Speeds
 from dl2_scheduler.policies.rules.speed_fit import EXPLORING
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
-from dl2_scheduler.world_model.future import from_present, jobs_at, largest
+from dl2_scheduler.world_model.future import from_present, jobs_at, largest, together
 from dl2_scheduler.world_model.observed import ObservedCluster, with_guess
 
 _DAY_JOBS, _DAY_SLOTS = 60, 200  # of a day that is drawn, at most
@@ -56,11 +57,8 @@ class Worlds:
         self._observed, self._random = observed, random
         types = largest([*self._came(), *(state.job for state in present.jobs)])
         fitted, hopeful = observed.fitted, observed.fitted.hopeful(EXPLORING)
-        self.expected = Speeds({model: fitted.grid(job) for model, job in types.items()})
-        self.hoped = Speeds({model: hopeful.grid(job) for model, job in types.items()})
-        self.speeds = [
-            Speeds({model: fitted.drawn(job, random) for model, job in sorted(types.items())}) for _ in range(count)
-        ]
+        self.expected, self.hoped = together(types, fitted.grid), together(types, hopeful.grid)
+        self.speeds = [together(types, partial(fitted.drawn, random=random)) for _ in range(count)]
 
     def first(self, count: int) -> "Worlds":
         """Return the first of them alone."""

@@ -50,8 +50,8 @@ class CoordinatorRequests:
         try:
             match action:
                 case act.RequestScale():
-                    counts = action.counts
-                    await asyncio.to_thread(partial(client.scale, counts.workers, counts.servers, cause=action.cause))
+                    workers, servers = action.counts.workers, action.counts.servers or None  # None: it never has any
+                    await asyncio.to_thread(partial(client.scale, workers, servers, cause=action.cause))
                 case act.StopJob():
                     await asyncio.to_thread(partial(client.stop, now=True, reason=action.reason))
                 case act.TellExit():

@@ -9,7 +9,7 @@ from elastic_ps.system import storage
 from k8s.elastic_operator.api_writes import OperatorApi
 from k8s.elastic_operator.job import manifests, templates
 from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
-from k8s.elastic_operator.job.model import Body, Counts, Desired
+from k8s.elastic_operator.job.model import Body, Desired
 from k8s.elastic_operator.job.reconciliation import ApiDenial, ApiVerdict
 from k8s.foundation.api_server import ApiError, Conflict
 
@@ -120,9 +120,8 @@ class PodCreator:
             if reason == "InvalidTemplate":
                 return reason, message
         try:
-            number = Counts(job.minimum.workers, job.minimum.servers)
-            pods = [manifests.coordinator_pod(job, StartCoordinator(1, number), self._defaults)]
-            pods += [manifests.node_pod(job, StartNode(role, 1), self._defaults, "127.0.0.1") for role in Role]
+            pods = [manifests.coordinator_pod(job, StartCoordinator(1, job.minimum), self._defaults)]
+            pods += [manifests.node_pod(job, StartNode(role, 1), self._defaults, "127.0.0.1") for role in job.roles]
         except Exception as error:  # noqa: BLE001  (whatever it is: it is in this job's document)
             return "InvalidTemplate", f"the template cannot be made a pod of: {error!r}"
         for manifest in pods:

@@ -38,6 +38,12 @@ def _flat() -> Grid:
 SPEEDS = Speeds({"even": grid(), "bumpy": _bumpy(), "flat": _flat()})
 
 
+MIXED = Speeds(
+    {model: values + np.outer(np.arange(MOST + 1) == 0, np.arange(MOST + 1)) for model, values in SPEEDS.grids.items()}
+)
+"""Those of `SPEEDS`, and a sample a second for each worker of a job without servers."""
+
+
 def job(number: int | str = 1, **fields: Any) -> Job:
     """One worker and one server take a cpu each; an epoch of an `even` job with one of each takes a second."""
     usual: dict[str, Any] = {
@@ -51,6 +57,11 @@ def job(number: int | str = 1, **fields: Any) -> Job:
         "max_servers": 4,
     }
     return Job(id=number, **{**usual, **fields})
+
+
+def serverless(number: int | str = 1, **fields: Any) -> Job:
+    """A job whose workers all-reduce; its speeds are row 0 of `MIXED`."""
+    return job(number, **fields).without_servers()
 
 
 def nodes(*capacities: Mapping[str, float]) -> tuple[Node, ...]:
@@ -81,7 +92,7 @@ NODES = st.lists(_CAPACITIES, min_size=1, max_size=5).map(lambda each: nodes(*ea
 
 
 @st.composite
-def job_states(draw: st.DrawFn, number: int, gangs: bool = False) -> JobState:
+def job_states(draw: st.DrawFn, number: int, gangs: bool = False, mixed: bool = False) -> JobState:
     most = draw(st.integers(1, MOST)), draw(st.integers(1, MOST))
     submitted = job(
         number,
@@ -96,18 +107,22 @@ def job_states(draw: st.DrawFn, number: int, gangs: bool = False) -> JobState:
         min_workers=draw(st.integers(1, most[0])) if gangs else 1,
         min_servers=draw(st.integers(1, most[1])) if gangs else 1,
     )
+    if mixed and draw(st.booleans()):
+        submitted, most = submitted.without_servers(), (most[0], 0)
     before = draw(st.sampled_from([(0, 0), (submitted.min_workers, submitted.min_servers), most]))
     return JobState(submitted, draw(st.floats(0, submitted.epochs * 0.99)), draw(st.integers(0, 50)), *before)
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, machines: tuple[Node, ...] | None = None, gangs: bool = False) -> Snapshot:
+def snapshots(
+    draw: st.DrawFn, machines: tuple[Node, ...] | None = None, gangs: bool = False, mixed: bool = False
+) -> Snapshot:
     """Of up to 6 jobs, some of which may fit no node, and nodes that differ, unless they are given.
 
-    `gangs`: jobs may need more than one task of a role to run.
+    `gangs`: jobs may need more than one task of a role to run. `mixed`: some have no servers.
     """
     count = draw(st.integers(0, 6))
-    states = [draw(job_states(number, gangs)) for number in range(count)]
+    states = [draw(job_states(number, gangs, mixed)) for number in range(count)]
     reports = tuple(
         SpeedReport(
             state.job.id, state.job.model, state.servers, state.workers, draw(st.just(0.0) | st.floats(0.001, 1e4))

@@ -78,10 +78,15 @@ class PlayedJob:
     answers: bool = True
     refuses: str = ""
 
+    @property
+    def speed(self):
+        """Samples a second: of the scarcer role, or of all workers of a job without servers."""
+        return min(self.workers, self.servers) if self.order.servers else self.workers
+
 
 @dataclass
 class PlayedRuntime:
-    """Jobs train min(workers, servers) samples a second, from the moment of their start; `calls` tells what was asked.
+    """Jobs train from the moment of their start; `calls` tells what was asked.
 
     It outlives a cluster, as processes do.
     """
@@ -108,7 +113,7 @@ class PlayedRuntime:
         self.plan_end(self.jobs[order.name])
 
     def plan_end(self, job):
-        left = (self.epochs - job.epochs) * SAMPLES / min(job.workers, job.servers)
+        left = (self.epochs - job.epochs) * SAMPLES / job.speed
         counts = job.workers, job.servers
 
         def finish():
@@ -119,7 +124,7 @@ class PlayedRuntime:
 
     def train(self, job):
         now = self.clock.now()
-        job.epochs = min(self.epochs, job.epochs + (now - job.since) * min(job.workers, job.servers) / SAMPLES)
+        job.epochs = min(self.epochs, job.epochs + (now - job.since) * job.speed / SAMPLES)
         job.since = now
 
     def end(self, name, status, reason):
@@ -157,7 +162,7 @@ class PlayedRuntime:
         first = 10_000 * list(self.jobs).index(name)
         tasks = [RunningTask(f"w{place}", "worker", first + 1000 + place) for place in range(job.workers)]
         tasks += [RunningTask(f"s{place}", "server", first + 2000 + place) for place in range(job.servers)]
-        told = (job.epochs > 0, job.epochs, SAMPLES, float(min(counts)), tuple(tasks))
+        told = (job.epochs > 0, job.epochs, SAMPLES, float(job.speed), tuple(tasks))
         return JobReport(True, "", *counts, *counts, *told)
 
     def since(self, name):

@@ -6,6 +6,7 @@ import yaml
 from dl2_scheduler.cluster import job_document
 from dl2_scheduler.cluster.quantities import amount
 from elastic_ps.core.configuration import MOST_REPLICAS
+from elastic_ps.core.job_mode import JobMode
 from tests.paths import ROOT
 
 CHART = ROOT / "k8s" / "chart"
@@ -70,7 +71,9 @@ def test_both_have_the_same_defaults(schema):
         properties = spec[name]["properties"]
         assert (properties["min"]["default"], properties["max"]["default"]) == (role.min, role.max)
         assert "default" not in properties["replicas"]
-    assert spec["servers"]["default"] == {"min": role.min, "max": role.max}
+    assert "default" not in spec["servers"]  # a job of mode all-reduce has none
+    assert spec["mode"]["default"] == made.mode
+    assert spec["mode"]["enum"] == [str(one) for one in JobMode]
 
 
 def test_both_have_the_same_bounds(schema):
@@ -104,6 +107,9 @@ def test_sentences_of_both_are_the_same(schema):
         {"modelType": "a", "epochs": 1, "workers": workers, "sharedMemory": {"hostPath": "dl2"}},
         {"modelType": "a", "epochs": 1, "workers": workers, "coordinator": {"volume": {"size": 0}}},
         {"modelType": "a", "epochs": 1, "workers": workers, "servers": {"max": 1}, "blockReplicas": 1},
+        {"modelType": "a", "epochs": 1, "workers": workers, "mode": "all-reduce", "servers": {"max": 1}},
+        {"modelType": "a", "epochs": 1, "workers": workers, "mode": "all-reduce", "blockReplicas": 1},
+        {"modelType": "a", "epochs": 1, "workers": workers, "mode": "all-reduce", "checkpoint": {"url": "/c"}},
     ]
     for spec in wrong:
         text = {

@@ -12,6 +12,7 @@ from tests.kube.kube_release import CHART
 
 WORKERS = {"template": {"spec": {"containers": [{"command": ["python", "x.py"]}]}}}
 GOOD = {"modelType": "a", "epochs": 2, "workers": WORKERS}
+RING = {**GOOD, "mode": "all-reduce"}
 
 
 def with_container(**more):
@@ -44,6 +45,10 @@ def dry_run(cluster, release, value):
         ({**GOOD, "workers": {}}, "workers need template.spec.containers[0].command: the training program"),
         ({**GOOD, "servers": WORKERS}, "servers run elastic_ps.server: leave command, args and workingDir"),
         ({**GOOD, "servers": {"max": 1}, "blockReplicas": 1}, "blockReplicas needs a second server: give"),
+        ({**RING, "servers": {"max": 1}}, "servers are for jobs with servers, and mode all-reduce has none"),
+        ({**RING, "checkpoint": {"url": "/c"}}, "checkpoint is for jobs with servers, and mode all-reduce has none"),
+        ({**RING, "blockReplicas": 1}, "blockReplicas is for jobs with servers, and mode all-reduce has none"),
+        ({**GOOD, "mode": "ring"}, 'supported values: "parameter-servers", "all-reduce"'),
         ({**GOOD, "blockReplicas": 2}, "should be less than or equal to 1"),
         ({**GOOD, "checkpoint": {"interval": "soon"}}, "no length of time above 0: give seconds, or a number with"),
         ({**GOOD, "checkpoint": {"interval": "0s"}}, "no length of time above 0: give seconds, or a number with"),
@@ -78,7 +83,7 @@ def test_names_that_pods_could_not_have_are_refused(cluster, release, name):
 
 
 def test_documents_of_our_examples_are_taken(cluster, release):
-    found = [path for path in (ROOT / "examples").glob("*.yaml") if "kind: ElasticJob" in path.read_text()]
+    found = [path for path in (ROOT / "examples").rglob("*.yaml") if "kind: ElasticJob" in path.read_text()]
     assert found
     for path in found:
         taken = cluster.kubectl("-n", release.namespace, "apply", "--dry-run=server", "-f", path, check=False)

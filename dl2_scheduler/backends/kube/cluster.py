@@ -15,7 +15,7 @@ from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.readonly_view import Onlookers
 from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.backends.slot_samples import SlotSamples
-from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
+from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot
 from k8s.foundation.api_server import ApiError, ApiServer, Conflict, NotFound, job_path
 
@@ -190,7 +190,9 @@ class KubernetesCluster:
             outcomes.append(outcome)
             notes[before.uid] = outcome.note
             if outcome.finished is None:
-                ran[before.uid] = self._memory.slots_run.get(before.uid, 0) + _ran(outcome)
+                ran[before.uid] = self._memory.slots_run.get(before.uid, 0) + int(
+                    outcome.workers > 0 and (outcome.servers > 0 or not before.has_servers)
+                )
         waiting = {
             uid: count for uid, count in self._memory.slots_run.items() if uid in now and uid not in self._granted
         }
@@ -208,7 +210,3 @@ class KubernetesCluster:
 def _more(job: JobInfo, grant: Grant) -> int:
     had = job.allotment
     return grant.workers + grant.servers - (had.workers + had.servers if had else 0)
-
-
-def _ran(outcome: JobOutcome) -> int:
-    return int(bool(outcome.workers and outcome.servers))

@@ -74,7 +74,7 @@ def snapshot_of(
 
 
 def _job(job: JobInfo, demands: Demands, began: float) -> Job:
-    return Job(
+    found = Job(
         id=job.id,
         arrival=max(0.0, job.created - began),
         model=job.model,
@@ -87,6 +87,7 @@ def _job(job: JobInfo, demands: Demands, began: float) -> Job:
         min_workers=job.workers.min,
         min_servers=job.servers.min,
     )
+    return found if job.has_servers else found.without_servers()
 
 
 def epochs_done(job: JobInfo) -> float:
@@ -99,7 +100,8 @@ def speeds(jobs: Sequence[JobInfo]) -> list[SpeedReport]:
     return [
         SpeedReport(job.id, job.model, job.status.servers, job.status.workers, job.status.samples_per_second)
         for job in jobs
-        if job.status.samples_per_second > 0 and job.status.workers and job.status.servers and not job.status.over
+        if job.status.samples_per_second > 0 and job.status.workers and not job.status.over
+        if job.status.servers or not job.has_servers
     ]
 
 

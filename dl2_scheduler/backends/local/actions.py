@@ -61,7 +61,7 @@ class Actions:
                     self._start(record, workers, servers)
                 case ScaleJob(workers, servers):
                     self._runtime.scale(record.name, workers, servers)
-                    log.info("%s: scaled to %d workers and %d servers", record.name, workers, servers)
+                    log.info("%s: scaled to %s", record.name, record.document.words(workers, servers))
                 case SuspendJob(save):
                     self._suspend(record, save)
                 case LeaveJob(note) if note:
@@ -135,7 +135,7 @@ class Actions:
             ended = self._clock.now()
             self._records.change(record.number, phase=LiveJobPhase.FAILED, reason=str(error), process=None, ended=ended)
             raise
-        log.info("%s: started with %d workers and %d servers", record.name, workers, servers)
+        log.info("%s: started with %s", record.name, record.document.words(workers, servers))
 
     def _writer(self, number: int) -> Callable[[LauncherProcess], None]:
         def write(process: LauncherProcess) -> None:
@@ -170,6 +170,7 @@ def order_of(record: JobRecord, workers: int, servers: int) -> LaunchOrder:
         checkpoint_interval=saving.interval if saving else None,
         retry_limit=record.document.spec.retry_limit,
         block_replicas=record.document.spec.block_replicas,
+        mode=record.document.spec.mode,
     )
 
 
@@ -181,7 +182,7 @@ def working_folder(document: ElasticJob, folder: Path) -> Path:
 def shape_of(record: JobRecord) -> TaskShape:
     """Return what a job's tasks are like."""
     spec = record.document.spec
-    roles = {WORKER: spec.workers, SERVER: spec.servers}
+    roles = {WORKER: spec.workers} if spec.all_reduces else {WORKER: spec.workers, SERVER: spec.servers}
     return TaskShape(
         record.name,
         record.number,

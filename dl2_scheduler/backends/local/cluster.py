@@ -253,7 +253,7 @@ class LocalCluster:
         for before in self._before:
             grant, note = self._granted.get(before.number, NOTHING), self._actions.notes.get(before.number, "")
             outcome = views.outcome_of(before, now[before.number], grant, note, began)
-            if outcome.workers and outcome.servers:
+            if outcome.workers and (outcome.servers or before.document.spec.all_reduces):
                 self._records.change(before.number, slots_run=before.slots_run + 1)
             outcomes.append(outcome)
         told = [record for record in self._records.active() if record.number in self._reports]

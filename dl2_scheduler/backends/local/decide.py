@@ -64,16 +64,16 @@ def difference(record: JobRecord, report: JobReport | None, grant: Grant, silenc
     counts = grant.workers, grant.servers
     match record.phase:
         case LiveJobPhase.WAITING:
-            return StartJob(*counts) if all(counts) else LeaveJob()
+            return StartJob(*counts) if grant.runs else LeaveJob()
         case LiveJobPhase.SUSPENDING:
-            return LeaveJob("it is still being suspended" if all(counts) else "")
-        case LiveJobPhase.STARTING if not all(counts) and (report is None or not report.has_trained):
+            return LeaveJob("it is still being suspended" if grant.runs else "")
+        case LiveJobPhase.STARTING if not grant.runs and (report is None or not report.has_trained):
             return SuspendJob(save=False)
         case LiveJobPhase.STARTING if report is None and counts == (record.wanted_workers, record.wanted_servers):
             return LeaveJob()  # it was started with them
         case _ if report is None:
             return LeaveJob(silence)
-        case _ if not all(counts):
+        case _ if not grant.runs:
             return SuspendJob(save=report.has_trained)
         case _ if counts == (report.wanted_workers, report.wanted_servers):
             return LeaveJob()

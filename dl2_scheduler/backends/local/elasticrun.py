@@ -32,6 +32,7 @@ from elastic_ps.control.codec import data_from_pb
 from elastic_ps.control.token import read_token
 from elastic_ps.core.checkpoint_names import is_of
 from elastic_ps.core.errors import ConfigurationError, StorageError
+from elastic_ps.core.job_mode import JobMode
 from elastic_ps.system import storage
 from protos import elastic_pb2 as pb
 
@@ -80,20 +81,29 @@ class ElasticrunRuntime:
         options = {
             "--name": order.name,
             "--workers": str(order.workers),
-            "--servers": str(order.servers),
-            "--replicas": str(order.block_replicas),
-            "--checkpoint": root,
             "--identity": identity,
             _RESTARTS: str(order.retry_limit),
             "--join-timeout": f"{self._join_seconds(order):.0f}",
             "--wrap-worker": self._tasks.wrap(order.shape, WORKER),
+        }
+        if order.mode is JobMode.ALL_REDUCE:
+            options["--mode"] = order.mode.value
+        else:
+            options |= self._options_with_servers(order, root, identity)
+        return [word for option in options.items() for word in option]
+
+    def _options_with_servers(self, order: LaunchOrder, root: str, identity: str) -> dict[str, str]:
+        options = {
+            "--servers": str(order.servers),
+            "--replicas": str(order.block_replicas),
+            "--checkpoint": root,
             "--wrap-server": self._tasks.wrap(order.shape, SERVER),
         }
         if order.checkpoint_interval is not None:
             options["--checkpoint-interval"] = str(order.checkpoint_interval)
         if order.run > 1 and _has_checkpoint(root, identity):
             options["--restore"] = root
-        return [word for option in options.items() for word in option]
+        return options
 
     def _join_seconds(self, order: LaunchOrder) -> float:
         """Return how long a task may take to begin: one that has a part of a core takes so much longer."""
@@ -141,7 +151,7 @@ class ElasticrunRuntime:
     def scale(self, name: str, workers: int, servers: int) -> None:
         """See `JobRuntime.scale`."""
         with self._client(name) as client:
-            client.scale(workers, servers, cause="scheduler")
+            client.scale(workers, servers or None, cause="scheduler")  # a job without servers is not asked to have 0
 
     def save(self, name: str, done: Callable[[str], None]) -> None:
         """See `JobRuntime.save`."""

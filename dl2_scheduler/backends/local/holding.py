@@ -45,11 +45,11 @@ def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
     name, counts = document.metadata.name, _first_counts(document)
     largest = max(node.capacity[SLOTS] for node in nodes)
     for claim in demands_of(document, *counts):
-        if claim.demand[SLOTS] > largest:
+        if claim.count and claim.demand[SLOTS] > largest:
             slots = f"{claim.demand[SLOTS]:g} slots, which no node has; the most that a node has is {largest:g}"
             raise BadInput(f"{name}: a {claim.role} takes {slots}")
     if place(nodes, demands_of(document, *counts), NodeRule.SPREAD).over:
-        raise BadInput(f"{name}: {counts[0]} workers and {counts[1]} servers, its first, do not fit the nodes")
+        raise BadInput(f"{name}: {document.words(*counts)}, its first, do not fit the nodes")
     if document.spec.checkpoint is not None and document.spec.checkpoint.url is not None:
         try:
             storage.check_protocol(document.spec.checkpoint.url)
@@ -153,6 +153,8 @@ def scale(record: JobRecord, workers: int, servers: int, nodes: Sequence[Node], 
         raise ClusterRefused(f"{name} is scaled by the policy; dl2 hold {name} first")
     if not (workers or servers):
         raise ClusterRefused(f"no counts for {name}: give --workers N, --servers N, or both")
+    if servers and record.document.spec.all_reduces:
+        raise ClusterRefused(f"{name} has no servers, and gets none: its mode is all-reduce. Scale its workers")
     grant = Grant(
         workers or record.wanted_workers or spec.workers.min, servers or record.wanted_servers or spec.servers.min
     )
@@ -167,7 +169,7 @@ def scale(record: JobRecord, workers: int, servers: int, nodes: Sequence[Node], 
         free = place(nodes, others, NodeRule.SPREAD)
         left = "; ".join(f"{node.name}: {_amounts(amounts)}" for node, amounts in zip(nodes, free.free, strict=True))
         raise ClusterRefused(
-            f"{name} with {grant.workers} workers and {grant.servers} servers does not fit on the nodes beside the "
+            f"{name} with {record.document.words(grant.workers, grant.servers)} does not fit on the nodes beside the "
             f"other held jobs; there is left: {left}"
         )
     return grant

@@ -58,7 +58,7 @@ class JobRecord:
         cut_off: why its processes ended, where it goes on later; "" from when it trains again.
         samples_per_epoch: 0: not known yet.
         samples_per_second: as last measured; 0: not known.
-        slots_run: slots at whose end it had workers and servers.
+        slots_run: slots at whose end it had workers, and servers if it is a job with servers.
         places: where its tasks are, in the order of their ids, if a placement policy has placed them.
         seats: the node of each task that has joined, likewise.
         ended: unix seconds; None: it has not.
@@ -99,6 +99,11 @@ class JobRecord:
     def name(self) -> str:
         """The job's name."""
         return self.document.metadata.name
+
+    @property
+    def has_all_roles(self) -> bool:
+        """Return whether it had workers when it was measured, and servers if it is a job with servers."""
+        return self.workers > 0 and (self.servers > 0 or self.document.spec.all_reduces)
 
     @property
     def left_alone(self) -> bool:

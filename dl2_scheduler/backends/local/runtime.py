@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dl2_scheduler.cluster.errors import SchedulerError
+from elastic_ps.core.job_mode import JobMode
 
 WORKER, SERVER = "worker", "server"
 """Roles of tasks."""
@@ -73,6 +74,7 @@ class LaunchOrder:
         checkpoint_interval: seconds; None: it is asked to save itself only.
         retry_limit: deaths of tasks that the launcher mends.
         block_replicas: servers that keep a copy of each block.
+        mode: whether it has servers.
     """
 
     shape: TaskShape
@@ -86,6 +88,7 @@ class LaunchOrder:
     checkpoint_interval: float | None
     retry_limit: int
     block_replicas: int = 0
+    mode: JobMode = JobMode.PARAMETER_SERVERS
 
     @property
     def name(self) -> str:

@@ -150,7 +150,7 @@ class _Job:
         self.groups: tuple[list[int], list[int]] = ([], [])
         spec = record.document.spec
         self._slots = (float(spec.workers.slots), float(spec.servers.slots))
-        self._counts = (grant.workers, grant.servers) if grant.workers and grant.servers else (0, 0)
+        self._counts = (grant.workers, grant.servers) if grant.runs else (0, 0)
         self._kept = (0, 0)
 
     def keep(self, free: Floats, index: Mapping[str, int]) -> None:
@@ -252,7 +252,7 @@ class _Job:
         if counts == (grant.workers, grant.servers):
             return grant
         what = f"{policy} found no place for its {self.missing[WORKER]} workers and {self.missing[SERVER]} servers"
-        if all(counts):
+        if counts[WORKER] and (counts[SERVER] or not grant.servers):
             held = f"held at {counts[0]}+{counts[1]} instead of {grant.workers}+{grant.servers}: {what} more"
             return Grant(*counts, _joined(held, grant.reason))
         return Grant(0, 0, _joined(f"waits: {what}", grant.reason))

@@ -37,7 +37,7 @@ def state_of(record: JobRecord, began: float) -> JobState:
 
 def speed_of(record: JobRecord) -> SpeedReport | None:
     """Return the speed that the job measured; None: it did not."""
-    if not (record.samples_per_second > 0 and record.workers and record.servers):
+    if not (record.samples_per_second > 0 and record.has_all_roles):
         return None
     return SpeedReport(record.name, record.document.model, record.servers, record.workers, record.samples_per_second)
 
@@ -93,7 +93,7 @@ def _never_trained(before: JobRecord, now: JobRecord) -> bool:
 
     What it was granted is then not what it had.
     """
-    return now.phase is LiveJobPhase.FAILED and not (before.workers and before.servers)
+    return now.phase is LiveJobPhase.FAILED and not before.has_all_roles
 
 
 def _news(before: JobRecord, now: JobRecord) -> str:
@@ -119,9 +119,11 @@ def why_waits(record: JobRecord, nodes: Sequence[Node], held: Sequence[TaskDeman
         record.document, record.wanted_workers or spec.workers.min, record.wanted_servers or spec.servers.min
     )
     if record.name in place(nodes, least, NodeRule.SPREAD).over:
-        tasks = " and ".join(f"{claim.count} {claim.role}s of {claim.demand[SLOTS]:g} slots" for claim in least)
+        tasks = " and ".join(
+            f"{claim.count} {claim.role}s of {claim.demand[SLOTS]:g} slots" for claim in least if claim.count
+        )
         return f"it needs {tasks}, for which the nodes are too small: dl2 serve with more --slots"
-    if record.held and not (record.wanted_workers and record.wanted_servers):
+    if record.held and not record.wanted_workers:
         return f"held without tasks: dl2 scale {record.name} gives it some"
     others = [claim for claim in held if claim.job != record.name]
     if record.name in place(nodes, [*others, *least], NodeRule.SPREAD).over:

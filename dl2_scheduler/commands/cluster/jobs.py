@@ -32,7 +32,7 @@ def jobs(*, where: Where, as_json: Json = False) -> None:
     now = time.time()
     for job in found:
         epoch, speed = f"{job.epochs_done:.1f}{_of('/', job)}", _speed(job)
-        counts = (str(job.workers), str(job.servers))
+        counts = (str(job.workers), str(job.servers) if job.max_servers else "-")
         expected = [clock_interval(of(job.forecast), now) for of in (start_of, end_of)]
         table.add_row(job.name, job.model, _phase(job), *counts, epoch, speed, _age(job), *expected, job.reason)
     show(table)
@@ -51,7 +51,7 @@ def status(job: JobName, *, where: Where, as_json: Json = False) -> None:
         "type": found.model,
         "phase": ": ".join(filter(None, (_phase(found), found.reason))),
         "workers": f"{found.workers}, from {found.min_workers} to {found.max_workers}",
-        "servers": f"{found.servers}, from {found.min_servers} to {found.max_servers}",
+        "servers": _servers(found),
         "epochs": f"{found.epochs_done:.2f}{_of(' of ', found)}",
         "speed": f"{_speed(found)} samples/s",
         "age": _age(found),
@@ -111,6 +111,12 @@ def dictionary(message: Message) -> dict[str, object]:
 
 def _phase(job: pb.JobStatus) -> str:
     return f"{job.phase}, held" if job.held else job.phase
+
+
+def _servers(job: pb.JobStatus) -> str:
+    if not job.max_servers:
+        return "none: its workers all-reduce"
+    return f"{job.servers}, from {job.min_servers} to {job.max_servers}"
 
 
 def _shadowed(decision: pb.Decision) -> str:

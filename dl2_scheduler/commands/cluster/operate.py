@@ -35,7 +35,8 @@ def scale(job: JobName, workers: Count = None, servers: Count = None, *, where: 
     """Give a held job other counts, within what its document allows and the nodes have."""
     with where.client() as client:
         to_workers, to_servers = client.scale(job, workers or 0, servers or 0)
-    say(f"{job}: it is to have {counted(to_workers, 'worker')} and {counted(to_servers, 'server')}")
+    beside = f" and {counted(to_servers, 'server')}" if to_servers else ""
+    say(f"{job}: it is to have {counted(to_workers, 'worker')}{beside}")
 
 
 @grouped

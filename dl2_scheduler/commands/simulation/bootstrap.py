@@ -61,6 +61,9 @@ def bootstrap(
         int, typer.Option(min=0, max=100_000, help="Episodes before, for the teacher to learn speeds.")
     ] = 24,
     epochs: Annotated[int, typer.Option(min=1, max=100_000, help="Passes over what the teacher did.")] = 12,
+    without_servers: Annotated[
+        float, typer.Option(min=0, max=1, help="Part of the jobs that have no servers: their workers all-reduce.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
     speeds: SpeedTable = None,
     *,
@@ -77,13 +80,16 @@ def bootstrap(
         raise BadInput("--teacher and --history: give one of them")
     if untrained and (teacher or history or network is not NetworkKind.PAPER):
         raise BadInput("--untrained is for --network paper, without --teacher and --history")
+    if without_servers and network is NetworkKind.PAPER:
+        raise BadInput("--without-servers: the paper's network gives every job both roles: leave --network out")
     cost, known = costs.cost, known_speeds(speeds)
     patterns = tuple(pattern or (Pattern.GOOGLE,))
-    lessons = Lessons(_nodes(clusters), jobs, patterns, seed, cost=cost)
+    lessons = Lessons(_nodes(clusters), jobs, patterns, seed, cost=cost, without_servers=without_servers)
     _check_lessons(lessons, known)
     make = PaperNetwork(places) if network is NetworkKind.PAPER else None
     told = {"network": network.value, "clusters": clusters.split(), "speeds": str(speeds or ""), "jobs": jobs}
     of_lessons = {"patterns": [each.value for each in patterns], "cost": asdict(cost), "seed": seed}
+    of_lessons["without_servers"] = without_servers
     run = _Run(lessons, known, BootstrapSettings(warm_up, episodes, epochs), make, RunFolder(out), told | of_lessons)
     with new_progress() as progress:
         if untrained:

@@ -146,4 +146,7 @@ def _lessons(told: Mapping[str, Any]) -> "Lessons":
 
     nodes = tuple(parse_cluster(text) for text in told["clusters"])
     patterns = tuple(map(Pattern, told["patterns"]))
-    return Lessons(nodes, told["jobs"], patterns, told["seed"], cost=ScalingCost(**told["cost"]))
+    without = told.get("without_servers", 0.0)  # earlier releases had none
+    return Lessons(
+        nodes, told["jobs"], patterns, told["seed"], cost=ScalingCost(**told["cost"]), without_servers=without
+    )

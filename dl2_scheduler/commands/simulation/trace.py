@@ -34,6 +34,9 @@ def generate_trace(
     mix: Annotated[str, typer.Option(help="Weights, as in resnet-50=2,dssm=1; left out: all alike.")] = "",
     epochs_spread: Annotated[float, typer.Option(help="Part by which epochs differ from their model's.")] = 0.0,
     estimate_error: Annotated[float, typer.Option(help="Part by which owners err about epochs.")] = 0.0,
+    without_servers: Annotated[
+        float, typer.Option(help="Part of the jobs that have no servers: their workers all-reduce.")
+    ] = 0.0,
 ) -> None:
     """Generate jobs; the same options give the same trace."""
     models = dict(map(_weight, mix.split(","))) if mix else EVEN_MIX
@@ -46,6 +49,7 @@ def generate_trace(
         rate=rate,
         epochs_spread=epochs_spread,
         estimate_error=estimate_error,
+        without_servers=without_servers,
     )
     write_trace(out, made)
     say(f"{out}: {_size(made)}")
@@ -100,12 +104,14 @@ def show_trace(
         samples=True,
         worker=False,
         server=False,
+        without_servers=True,
     )
     for row in rows:
         numbers = (
             f"{row[name]:,.0f}" for name in ("jobs", "epochs", "least_epochs", "most_epochs", "samples_per_epoch")
         )
-        table.add_row(row["model"], *numbers, _amounts(row["worker"]), _amounts(row["server"]))
+        amounts = (_amounts(row[role]) for role in ("worker", "server"))
+        table.add_row(row["model"], *numbers, *amounts, str(row["without_servers"]))
     show(table)
 
 
@@ -124,7 +130,8 @@ def _rows(jobs: Sequence[Job]) -> list[dict[str, Any]]:
                 "most_epochs": max(epochs),
                 "samples_per_epoch": mean(job.samples_per_epoch for job in own),
                 "worker": own[0].worker,
-                "server": own[0].server,
+                "server": next((job.server for job in own if job.has_servers), {}),
+                "without_servers": sum(not job.has_servers for job in own),
             }
         )
     return rows

@@ -53,28 +53,29 @@ class BorrowedSpeeds:
 
 
 def borrowed_speeds(
-    own: Mapping[str, Reports], others: Sequence[ClusterKnowledge], jobs: Mapping[str, Job]
+    own: Mapping[str, Reports], others: Sequence[ClusterKnowledge], jobs: Sequence[Job]
 ) -> BorrowedSpeeds:
     """Return what may be expected here.
 
     Args:
         own: reports of one's own jobs, by type.
         others: what other clusters tell.
-        jobs: a job of each type that came here, with the largest maxima: nothing else is borrowed.
+        jobs: a job of each type that came here, with the largest maxima, and one without servers where such came:
+            nothing else is borrowed.
     """
     found, told = BorrowedSpeeds(), dict[str, dict[Counts, list[KnownSpeed]]]()
     for other in others:
-        compared = {model: _Compared.of(own.get(model, {}), each, jobs[model]) for model, each in _known(other, jobs)}
-        logs = [value for each in compared.values() for value in each.logs]
+        compared = [(job.model, _Compared.of(own.get(job.model, {}), each, job)) for job, each in _known(other, jobs)]
+        logs = [value for _, each in compared for value in each.logs]
         scale = float(np.mean(logs)) if logs else 0.0
-        missed = [value for each in compared.values() for value in each.logs - each.scale(scale)]
+        missed = [value for _, each in compared for value in each.logs - each.scale(scale)]
         squares = _SPREAD_WEIGHT * _SPREAD**2 + float(np.square(missed).sum())
         spread = math.sqrt(squares / (_SPREAD_WEIGHT + len(missed)))
         found.missed += missed
         if spread > _TOO_FAR:
             found.far += 1
             continue
-        for model, each in compared.items():
+        for model, each in compared:
             of_type = told.setdefault(model, {})
             for at, speed in each.expected(scale, math.hypot(spread, _CLUSTER_SPREAD / math.sqrt(1 + len(logs)))):
                 if at not in own.get(model, {}):
@@ -99,7 +100,7 @@ class _Compared:
 
     @classmethod
     def of(cls, own: Reports, told: Reports, job: Job) -> "_Compared":
-        possible = [at for at in told if at[0] <= job.max_servers and at[1] <= job.max_workers]
+        possible = [at for at in told if _may_have(job, at)]
         most = sorted(possible, key=lambda at: (-told[at][0], at))[:_MOST_CONFIGURATIONS]
         return cls({at: told[at] for at in most}, _log_ratios(own, {at: told[at] for at in most}, job))
 
@@ -120,18 +121,23 @@ class _Compared:
             yield at, KnownSpeed(mean * faster, sure)
 
 
-def _known(other: ClusterKnowledge, jobs: Mapping[str, Job]) -> Iterator[tuple[str, Reports]]:
-    """Yield types that have come here too, by their names."""
-    for model in jobs:
-        if reports := other.speeds.get(type_digest(model)):
-            yield model, reports
+def _known(other: ClusterKnowledge, jobs: Sequence[Job]) -> Iterator[tuple[Job, Reports]]:
+    """Yield types that have come here too."""
+    for job in jobs:
+        if reports := other.speeds.get(type_digest(job.model)):
+            yield job, reports
+
+
+def _may_have(job: Job, at: Counts) -> bool:
+    """Return whether a job may have these servers and workers."""
+    return job.has_servers == (at[0] > 0) and at[0] <= job.max_servers and at[1] <= job.max_workers
 
 
 def _log_ratios(own: Reports, told: Reports, job: Job) -> _Floats:
     """Return logarithms of one's own speeds over another's where both tried, else over what is fitted to those."""
     if both := own.keys() & told.keys():
         return np.log([own[at][1] / told[at][1] for at in sorted(both)])
-    here = [at for at in sorted(own) if at[0] <= job.max_servers and at[1] <= job.max_workers]
+    here = [at for at in sorted(own) if _may_have(job, at)]
     if not here or not told:
         return np.zeros(0)
     fitted = FittedSpeeds()

@@ -130,7 +130,7 @@ def _speeds(types: tuple[str, ...], counts: NDArray[Any], means: NDArray[Any]) -
     if means.dtype != np.float64 or means.shape != (len(counts),):
         raise BadInput(f"{len(counts)} counts have speeds of {means.dtype} of the shape {means.shape}")
     most = np.array([len(types) - 1, _MOST_TASKS, _MOST_TASKS, _MOST_SLOTS])
-    if ((counts < [0, 1, 1, 1]) | (counts > most)).any():
+    if ((counts < [0, 0, 1, 1]) | (counts > most)).any():  # of jobs without servers 0 servers
         raise BadInput("a type, a number of tasks or of slots is impossible")
     if not ((means >= LEAST_SPEED) & (means <= MOST_SPEED)).all():  # NaN neither
         raise BadInput("a speed is impossible")

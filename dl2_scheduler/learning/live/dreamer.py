@@ -14,6 +14,7 @@ import torch
 from dl2_scheduler.cluster.errors import SchedulerError
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
+from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.learning.actor import Actor, ActorSettings
@@ -85,13 +86,12 @@ class BelievingCritic(Critic):
         self.ready = bool(len(rows))
         return {"critic/remaining": self._learn_remaining(rows, slots, random)} if self.ready else {}
 
-    def _knows(self, model: str) -> bool:
+    def _knows(self, job: Job) -> bool:
         return True
 
     def _speeds(self, state: JobState, optimistic: bool) -> Grid:
         worlds, job = self.worlds, state.job
-        grid = worlds.hoped.grid(job.model)[: job.max_servers + 1, : job.max_workers + 1]
-        return paying_speeds(state, grid, worlds.cost, worlds.present.slot_seconds)
+        return paying_speeds(state, worlds.hoped.grid_of(job), worlds.cost, worlds.present.slot_seconds)
 
 
 class Dreamer:

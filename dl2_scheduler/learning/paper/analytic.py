@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from dl2_scheduler.cluster.speeds import Grid, Speeds
-from dl2_scheduler.policies.rules.speed_fit import terms
+from dl2_scheduler.policies.rules.speed_forms import terms
 
 
 def analytical(speeds: Speeds) -> Speeds:

@@ -1,7 +1,8 @@
 """The actions of a learnt policy: what an inference may grant to which job, and what a grant changes.
 
 An action gives one job a worker, a server, or one of both; or it stops the filling of the slot. Its number is the
-job's index * 3 + WORKER, SERVER or BOTH. All of this runs within compiled loops.
+job's index * 3 + WORKER, SERVER or BOTH. A job without servers has its first grant, whose action is BOTH as every
+job's, and workers: other actions are masked by its maximum of 0 servers. All of this runs within compiled loops.
 """
 
 from typing import NamedTuple
@@ -28,7 +29,7 @@ class Tasks(NamedTuple):
         demands: of each kind of task, (kinds, resources).
         kind: of each job's worker, server, and both together, (jobs, 3).
         least: workers and servers that each job runs with, (jobs, 2): its first grant, as one action.
-        most: that it can use, (jobs, 2).
+        most: that it can use, (jobs, 2); of a job without servers 0 servers.
         runs: whether a job had tasks in the slot before.
     """
 

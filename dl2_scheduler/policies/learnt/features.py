@@ -16,6 +16,10 @@ _OWN = 8  # features of a job, beside its type
 SLOT_FEATURES = 3
 """The last of a job's: those of its slot."""
 
+_NO_SERVERS = -1.0
+"""A sixteenth of the servers before, of a job that never has any. Others have 0 or more there, so that networks which
+were saved before there were such jobs decide about the others as they did."""
+
 KNOTS = np.array([*range(17), 24, 32, 64], dtype=float)
 """Counts between which the network interpolates; it knows no difference beyond the last."""
 
@@ -32,6 +36,7 @@ class SlotInputs:
         samples: of an epoch.
         slots_run: slots that it has run.
         before: workers and servers of the slot before, (jobs, 2).
+        has_servers: whether it is a job with servers, (jobs,).
         share: dominant share of its lane's cluster of a worker and of a server, (jobs, 2).
         load: of each lane, the sum of its jobs' shares.
     """
@@ -43,6 +48,7 @@ class SlotInputs:
     samples: Floats
     slots_run: Floats
     before: Ints
+    has_servers: NDArray[np.bool_]
     share: Floats
     load: Floats
 
@@ -55,6 +61,9 @@ def width(models: int) -> int:
 def features(inputs: SlotInputs, models: int) -> F32:
     """Return the features of each job, (jobs, `width(models)`), float32: of its type, of itself, and of its slot.
 
+    In the place of a server's share of the cluster stands the worker's where a job has no servers: the logarithm of
+    nothing would be far outside of what networks see otherwise.
+
     Args:
         inputs: see there.
         models: types that the network knows.
@@ -65,14 +74,15 @@ def features(inputs: SlotInputs, models: int) -> F32:
     found[known.nonzero()[0], inputs.model[known]] = 1.0
     work = inputs.remaining * inputs.samples
     count = jobs[inputs.lane]
+    servers, server_share = inputs.before[:, 1] / 16.0, inputs.share[:, 1]
     own = [
         (np.log(work) - 12.0) / 3.0,
         inputs.remaining / inputs.total,
         np.log1p(inputs.slots_run) / 4.0,
         inputs.before[:, 0] / 16.0,
-        inputs.before[:, 1] / 16.0,
+        np.where(inputs.has_servers, servers, _NO_SERVERS),
         np.log(np.maximum(inputs.share[:, 0] * count, 1e-6)),
-        np.log(np.maximum(inputs.share[:, 1] * count, 1e-6)),
+        np.log(np.maximum(np.where(inputs.has_servers, server_share, inputs.share[:, 0]) * count, 1e-6)),
         _ranks(inputs.lane, work) / count,
     ]
     slot = [np.log(count) / 4.0, np.log(np.maximum(inputs.load, 1e-6))[inputs.lane], 1.0 / count]
@@ -140,6 +150,7 @@ def of_room(room: FreeResources, models: Sequence[str]) -> tuple[SlotInputs, Tas
         np.array([state.job.samples_per_epoch for state in states]),
         np.array([float(state.slots_run) for state in states]),
         np.array([(state.workers, state.servers) for state in states]),
+        np.array([state.job.has_servers for state in states]),
         share,
         share.sum(keepdims=True).reshape(1),
     )

@@ -205,8 +205,8 @@ def _place(nodes: Nodes, tasks: Tasks, counts: Ints, last: int, job: int, action
 
 @inlined
 def _is_gang(tasks: Tasks, job: int) -> bool:
-    """Return whether a job needs more to run than one worker and one server."""
-    return bool(tasks.least[job, 0] > 1 or tasks.least[job, 1] > 1)
+    """Return whether a job needs other tasks to run than one worker and one server."""
+    return bool(tasks.least[job, 0] != 1 or tasks.least[job, 1] != 1)
 
 
 @inlined

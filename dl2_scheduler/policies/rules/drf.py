@@ -14,6 +14,8 @@ from dl2_scheduler.policies.rules.minima import refuse_minima
 class Drf:
     """A minimum first, then one worker and one server at a time, so that no job lacks either role.
 
+    A job without servers gets one worker at a time.
+
     Attributes:
         published: end the slot at the first bundle that does not fit, where otherwise that job alone stops.
     """
@@ -25,14 +27,14 @@ class Drf:
         if self.published:
             refuse_minima(snapshot)
         whole = room.capacity.sum(axis=0)
-        shares = [_share(room, whole, number, 1, 1) for number in range(len(snapshot.jobs))]
+        shares = [_share(room, whole, number, *room.bundles[number]) for number in range(len(snapshot.jobs))]
         queue = [(0.0, number) for number in range(len(snapshot.jobs))]  # by arrival where shares are equal
         while queue:
             share, number = heapq.heappop(queue)
             if not (self.published or room.workers(number)):
                 if room.give_least(number):
                     heapq.heappush(queue, (_share(room, whole, number, *room.least[number]), number))
-            elif room.give_together(number) if self.published else room.give(number, 1, 1):
+            elif room.give_together(number) if self.published else room.give(number, *room.bundles[number]):
                 heapq.heappush(queue, (share + shares[number], number))
             elif self.published and room.workers(number) < snapshot.jobs[number].job.max_workers:
                 break

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-import numpy as np
-
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import SpeedReport
 from dl2_scheduler.cluster.speeds import Grid, Speeds
@@ -28,11 +26,15 @@ class TrueSpeeds:
     """
 
     def __init__(self, speeds: Speeds):
-        self._grids = {model: np.maximum(grid, 0.0) for model, grid in speeds.grids.items()}
+        self._speeds = speeds
+        self._grids: dict[tuple[str, int, int], Grid] = {}
 
     def observe(self, reports: Iterable[SpeedReport]) -> None:
         """See `SpeedEstimates.observe`: there is nothing to learn."""
 
     def grid(self, job: Job) -> Grid:
         """See `SpeedEstimates.grid`."""
-        return self._grids[job.model][: job.max_servers + 1, : job.max_workers + 1]
+        key = job.model, job.max_servers, job.max_workers
+        if key not in self._grids:
+            self._grids[key] = self._speeds.grid_of(job)
+        return self._grids[key]

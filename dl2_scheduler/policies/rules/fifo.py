@@ -9,7 +9,7 @@ from dl2_scheduler.policies.rules.minima import refuse_minima
 
 
 def fill_in_order(order: Iterable[int], room: FreeResources, published: bool) -> None:
-    """Give each job in turn its minimum, then one worker and one server until it has its maximum.
+    """Give each job in turn its minimum, then one of its bundles at a time until it has its maximum.
 
     Args:
         order: indices of jobs in the snapshot.
@@ -21,7 +21,7 @@ def fill_in_order(order: Iterable[int], room: FreeResources, published: bool) ->
             if not _fill_published(number, room):
                 return
         elif room.give_least(number):
-            while room.give(number, 1, 1):
+            while room.give(number, *room.bundles[number]):
                 pass
 
 

@@ -5,12 +5,17 @@ from dl2_scheduler.cluster.snapshot import Snapshot
 
 
 def refuse_minima(snapshot: Snapshot) -> None:
-    """Refuse jobs that need more than one worker and one server to run.
+    """Refuse jobs that need more than one worker and one server to run, or have no servers.
 
     Raises:
         BadInput: with the first of them.
     """
     for state in snapshot.jobs:
+        if not state.job.has_servers:
+            raise BadInput(
+                f"job {state.job.id} has no servers; published rules and the paper's network give every job both "
+                "workers and servers: use another policy"
+            )
         least = state.job.min_workers, state.job.min_servers
         if least != (1, 1):
             raise BadInput(

@@ -65,7 +65,7 @@ class Optimus:
             return [(_LACKING, number, *room.least[number])]
         if not workers:
             return [(_LACKING, number, 1, 0)]
-        if not servers:
+        if not servers and room.bundles[number] == (1, 1):
             return [(_LACKING, number, 0, 1)]
         gains = []
         if servers + 1 < len(time):

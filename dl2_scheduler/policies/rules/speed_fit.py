@@ -12,15 +12,15 @@ from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_SPEED
 from dl2_scheduler.cluster.snapshot import SpeedReport
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.rules.latest_reports import LatestReports
+from dl2_scheduler.policies.rules.speed_forms import WITH_SERVERS, WITHOUT_SERVERS, SpeedForm, form_of
 
 _Floats = NDArray[np.float64]
-_Counts = tuple[int, int]  # servers and workers
+_Counts = tuple[int, int]  # servers and workers; no servers: the job has none
+_Known = Mapping[_Counts, "KnownSpeed"]
 
 Reports = Mapping[_Counts, tuple[int, float]]
 """How many reports of each configuration there are, and the mean of their samples a second."""
 
-_GUESS = np.array([1.0, 0.02, 0.3, 0.01, 0.01])  # coefficients before any report, as `terms` has them
-_GUESS_AT = np.array([(1.0, 1.0), (4.0, 4.0), (1.0, 16.0), (16.0, 1.0), (16.0, 16.0)])
 _GUESS_WEIGHT = 0.1
 _SMOOTH, _OCTAVES = 0.15, 0.7  # how far log speed strays from the curve, and over which distance it strays alike
 _ROUGH = 0.05  # how far each configuration strays by itself
@@ -46,18 +46,19 @@ class KnownSpeed(NamedTuple):
 
 
 class FittedSpeeds:
-    """See `SpeedEstimates`: Optimus's model of a synchronous step (Optimus, section 3.2), corrected near the reports.
+    """See `SpeedEstimates`: a model of a synchronous step (`speed_forms`), corrected near the reports.
 
-    The seconds of a sample are a sum of terms in 1/workers, 1, workers/servers, workers and servers, with coefficients
-    that non-negative least squares finds. A model that nobody has reported is guessed.
+    The seconds of a sample are a sum of terms with coefficients that non-negative least squares finds. A model that
+    nobody has reported is guessed. Jobs of one model with servers and without tell of each other only how large the
+    model is, as long as nobody has reported one of the other kind.
     """
 
     def __init__(self, optimism: float = 0.0) -> None:
         self._optimism = optimism
         self._reports: dict[str, dict[_Counts, tuple[int, float]]] = {}
         self._latest: dict[str, LatestReports] = {}
-        self._borrowed: Mapping[str, Mapping[_Counts, KnownSpeed]] = {}
-        self._known: dict[str, Mapping[_Counts, KnownSpeed]] = {}
+        self._borrowed: Mapping[str, _Known] = {}
+        self._known: dict[str, _Known] = {}
         self._grids: dict[tuple[str, int, int], Grid] = {}
 
     @property
@@ -70,7 +71,7 @@ class FittedSpeeds:
         """The reports of jobs that were observed, by model."""
         return self._reports
 
-    def borrow(self, speeds: Mapping[str, Mapping[_Counts, KnownSpeed]]) -> None:
+    def borrow(self, speeds: Mapping[str, _Known]) -> None:
         """Take what others found out, in the place of what was taken before; one's own reports go first.
 
         Args:
@@ -105,13 +106,16 @@ class FittedSpeeds:
 
     def grid(self, job: Job) -> Grid:
         """See `SpeedEstimates.grid`."""
-        if job.model not in self._known:
-            scale = float(np.exp(np.mean(np.log(self._scales(_GUESS)))))
-            return _guessed(job.max_servers, job.max_workers, scale, _GUESS)
         key = job.model, job.max_servers, job.max_workers
-        if key not in self._grids:
-            self._grids[key] = _grid(self._known[job.model], job.max_servers, job.max_workers, self._optimism)
-        return self._grids[key]
+        if key in self._grids:
+            return self._grids[key]
+        form = form_of(job)
+        if known := _of_form(self._known.get(job.model, {}), form):
+            self._grids[key] = _grid(job, known, form.guess, self._optimism)
+            return self._grids[key]
+        guesses = {each.has_servers: each.guess for each in (WITH_SERVERS, WITHOUT_SERVERS)}
+        scale = float(np.exp(np.mean(np.log(self._scales(job.model, guesses)))))
+        return _guessed(job, scale, form.guess)
 
     def hopeful(self, optimism: float) -> "FittedSpeeds":
         """Return speeds that are fitted to what is known up to now, with another optimism."""
@@ -126,79 +130,109 @@ class FittedSpeeds:
         What the reports leave open follows a guess whose coefficients are drawn. Near the curve that is fitted then,
         the speeds are a draw of the Gaussian process: a function, not independent points.
         """
-        guess = _GUESS * np.exp(random.normal(0.0, _GUESS_SPREAD, len(_GUESS)))
-        if job.model in self._known:
-            return _grid(self._known[job.model], job.max_servers, job.max_workers, guess=guess, random=random)
-        scale = float(random.choice(self._scales(guess)) * np.exp(random.normal(0.0, _STRANGE)))
-        return _guessed(job.max_servers, job.max_workers, scale, guess)
+        form = form_of(job)
+        guess = _drawn(form, random)
+        if known := _of_form(self._known.get(job.model, {}), form):
+            return _grid(job, known, guess, random=random)
+        guesses = {form.has_servers: guess}
+        for other in (WITH_SERVERS, WITHOUT_SERVERS):
+            if other is not form and any(_of_form(known, other) for known in self._known.values()):
+                guesses[other.has_servers] = _drawn(other, random)
+        scale = float(random.choice(self._scales(job.model, guesses)) * np.exp(random.normal(0.0, _STRANGE)))
+        return _guessed(job, scale, guess)
 
-    def _scales(self, guess: _Floats) -> list[float]:
-        """Return the factors by which the speeds of the known models differ from a guess."""
-        return [_scale(*_arrays(known)[:2], guess) for known in self._known.values()] or [1.0]
+    def _scales(self, model: str, guesses: Mapping[bool, _Floats]) -> list[float]:
+        """Return the factors by which the speeds of the known models, or of this one if it is known, differ from
+        guesses.
+
+        Args:
+            model: that nobody has reported in the form that is asked for.
+            guesses: coefficients, of the form with servers (True) and without.
+        """
+        others = [self._known[model]] if model in self._known else self._known.values()
+        found = []
+        for form in (WITH_SERVERS, WITHOUT_SERVERS):
+            each = [known for whole in others if (known := _of_form(whole, form))]
+            found += [_scale(form, *_arrays(known)[:2], guesses[form.has_servers]) for known in each]
+        return found or [1.0]
 
 
-def terms(servers: _Floats, workers: _Floats) -> _Floats:
-    """Return the terms of the seconds that a sample takes, in a new last axis."""
-    one = np.ones_like(workers)
-    return np.stack([one / workers, one, workers / servers, workers, servers], axis=-1)
+def _of_form(known: _Known, form: SpeedForm) -> _Known:
+    """Return what is known of jobs with servers, or of those without."""
+    return {at: speed for at, speed in known.items() if (at[0] > 0) == form.has_servers}
 
 
-def _guessed(max_servers: int, max_workers: int, scale: float, guess: _Floats) -> Grid:
-    """Return the grid of a model that nobody has reported: like the others, so that it goes with them."""
-    servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
-    grid = np.zeros((max_servers + 1, max_workers + 1))
-    grid[1:, 1:] = scale / (terms(servers, workers) @ guess)
+def _drawn(form: SpeedForm, random: np.random.Generator) -> _Floats:
+    """Draw coefficients of a guess."""
+    found: _Floats = form.guess * np.exp(random.normal(0.0, _GUESS_SPREAD, len(form.guess)))
+    return found
+
+
+def _guessed(job: Job, scale: float, guess: _Floats) -> Grid:
+    """Return the grid of a job of a model that nobody has reported: like the others, so that it goes with them."""
+    form = form_of(job)
+    return _as_grid(job, scale / (form.terms(form.counts(job.max_servers, job.max_workers)) @ guess))
+
+
+def _as_grid(job: Job, speeds: _Floats) -> Grid:
+    """Return a job's grid, with 0 where it does not run.
+
+    Args:
+        job: whose.
+        speeds: at `SpeedForm.counts`.
+    """
+    grid = np.zeros((job.max_servers + 1, job.max_workers + 1))
+    grid[job.has_servers :, 1:] = speeds.reshape(-1, job.max_workers)
     return grid
 
 
-def _arrays(known: Mapping[_Counts, KnownSpeed]) -> tuple[_Floats, _Floats, _Floats]:
+def _arrays(known: _Known) -> tuple[_Floats, _Floats, _Floats]:
     """Return each configuration's servers and workers, (configurations, 2), its speed and that's spread, one each."""
     speeds, spreads = np.array(list(known.values())).T
     return np.array(list(known), dtype=float), speeds, spreads
 
 
-def _scale(at: _Floats, speeds: _Floats, guess: _Floats) -> float:
+def _scale(form: SpeedForm, at: _Floats, speeds: _Floats, guess: _Floats) -> float:
     """Return the factor by which speeds differ from a guess."""
-    guessed = 1 / (terms(at[:, 0], at[:, 1]) @ guess)
+    guessed = 1 / (form.terms(at) @ guess)
     return float(np.exp(np.mean(np.log(speeds / guessed))))
 
 
 def _grid(
-    of_model: Mapping[_Counts, KnownSpeed],
-    max_servers: int,
-    max_workers: int,
-    optimism: float = 0.0,
-    guess: _Floats = _GUESS,
-    random: np.random.Generator | None = None,
+    job: Job, known: _Known, guess: _Floats, optimism: float = 0.0, random: np.random.Generator | None = None
 ) -> Grid:
-    """Return the grid of a model of which a speed is known.
+    """Return the grid of a job of which a speed is known.
 
     Args:
-        of_model: what is known of it.
-        max_servers: of the grid.
-        max_workers: of the grid.
-        optimism: standard deviations that are added.
+        job: of which jobs of its model that have servers, or have none, as it does, have told.
+        known: of them.
         guess: the coefficients that decide what the reports leave open.
+        optimism: standard deviations that are added.
         random: draws from what agrees with the reports; None: what is most likely.
     """
-    servers, workers = np.mgrid[1 : max_servers + 1, 1 : max_workers + 1].astype(float)
-    grid = np.zeros((max_servers + 1, max_workers + 1))
-    at, speeds, spreads = _arrays(of_model)
-    coefficients = _fit(at, speeds, spreads, guess)
-    missed = np.log(speeds * (terms(at[:, 0], at[:, 1]) @ coefficients))
-    here = np.stack([servers, workers], axis=-1).reshape(-1, 2)
-    known = _alike(at, at) + np.diag(spreads**2)
-    weights = np.linalg.solve(known, _alike(at, here))
+    form = form_of(job)
+    at, speeds, spreads = _arrays(known)
+    here = form.counts(job.max_servers, job.max_workers)
+    coefficients = _fit(form, at, speeds, spreads, guess)
+    missed = np.log(speeds * (form.terms(at) @ coefficients))
+    covariance = _alike(at, at) + np.diag(spreads**2)
+    weights = np.linalg.solve(covariance, _alike(at, here))
     correction = missed @ weights
     if random is None:
         variance = np.maximum(_SMOOTH**2 + _ROUGH**2 - (weights * _alike(at, here)).sum(axis=0), 0.0)
         correction += optimism * np.sqrt(variance)
     else:
-        strays = _strays(np.maximum(at.max(axis=0).astype(int), servers.shape), random)
-        reported = strays[tuple(at.astype(int).T - 1)] + spreads * random.normal(size=len(at))
-        correction += strays[:max_servers, :max_workers].ravel() - reported @ weights  # Matheron's rule
-    grid[1:, 1:] = np.exp(correction).reshape(servers.shape) / (terms(servers, workers) @ coefficients)
-    return grid
+        most = np.maximum(_places(at).max(axis=0), _places(here).max(axis=0)) + 1
+        strays = _strays(most, random)
+        reported = strays[tuple(_places(at).T)] + spreads * random.normal(size=len(at))
+        correction += strays[tuple(_places(here).T)] - reported @ weights  # Matheron's rule
+    return _as_grid(job, np.exp(correction) / (form.terms(here) @ coefficients))
+
+
+def _places(at: _Floats) -> NDArray[np.int64]:
+    """Return where counts stand in an array that begins with 1 server and 1 worker; no servers are in its first row."""
+    found: NDArray[np.int64] = np.maximum(at.astype(int) - 1, 0)
+    return found
 
 
 def _strays(counts: NDArray[np.int64], random: np.random.Generator) -> _Floats:
@@ -215,18 +249,20 @@ def _strays(counts: NDArray[np.int64], random: np.random.Generator) -> _Floats:
 
 def _alike(some: _Floats, others: _Floats) -> _Floats:
     """Return the covariance of how log speeds stray from the curve, (some, others)."""
-    squares = ((np.log2(some)[:, None] - np.log2(others)) ** 2).sum(axis=-1)
+    logs, other_logs = (np.log2(np.maximum(at, 1.0)) for at in (some, others))  # without servers all have the same
+    squares = ((logs[:, None] - other_logs) ** 2).sum(axis=-1)
     found: _Floats = _SMOOTH**2 * np.exp(-squares / (2 * _OCTAVES**2)) + _ROUGH**2 * (squares == 0)
     return found
 
 
-def _fit(at: _Floats, speeds: _Floats, spreads: _Floats, guess: _Floats) -> _Floats:
+def _fit(form: SpeedForm, at: _Floats, speeds: _Floats, spreads: _Floats, guess: _Floats) -> _Floats:
     """Return coefficients by least squares of the relative error.
 
     The guess, to scale, decides what the reports leave open. A speed counts the less the further it may be off the
     curve: by what any speed strays from it, and by its own spread.
 
     Args:
+        form: of the curve.
         at: servers and workers, (configurations, 2).
         speeds: their samples a second, (configurations,).
         spreads: see `KnownSpeed`, (configurations,).
@@ -234,13 +270,9 @@ def _fit(at: _Floats, speeds: _Floats, spreads: _Floats, guess: _Floats) -> _Flo
     """
     strays = _SMOOTH**2 + _ROUGH**2
     sure = np.sqrt((strays + _NOISE**2) / (strays + spreads**2))  # 1 of one's own reports
-    beside = _scale(at, speeds, guess) / (terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) @ guess)
-    rows = np.vstack(
-        [
-            terms(at[:, 0], at[:, 1]) * (speeds * sure)[:, None],
-            _GUESS_WEIGHT * terms(_GUESS_AT[:, 0], _GUESS_AT[:, 1]) * beside[:, None],
-        ]
-    )
+    held = form.terms(form.guess_at)
+    beside = _scale(form, at, speeds, guess) / (held @ guess)
+    rows = np.vstack([form.terms(at) * (speeds * sure)[:, None], _GUESS_WEIGHT * held * beside[:, None]])
     wanted = np.concatenate([sure, np.full(len(beside), _GUESS_WEIGHT)])
     sizes = np.linalg.norm(rows, axis=0)
     found = lsq_linear(rows / sizes, wanted, bounds=(0, np.inf), method="bvls")  # scipy's nnls may not end

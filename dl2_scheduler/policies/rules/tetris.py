@@ -15,7 +15,7 @@ _Scores = NDArray[np.float64]
 
 @dataclass
 class Tetris:
-    """Node by node, each filled with bundles of one worker and one server while one fits.
+    """Node by node, each filled with bundles of one worker and one server, if the job has servers, while one fits.
 
     A job that needs more than that to run is given its minimum, on whatever nodes, where its first bundle would go.
 
@@ -63,7 +63,7 @@ class Tetris:
             best = int(scores.argmax())
             if not fits[best]:
                 return
-            if room.workers(best) or room.least[best] == (1, 1):
+            if room.workers(best) or room.least[best] == room.bundles[best]:
                 room.give_on(best, node)
             else:
                 shut[best] = not room.give_least(best)
@@ -82,5 +82,5 @@ class Tetris:
 
 def _is_open(room: FreeResources, number: int) -> bool:
     """Return whether a job can use one more bundle."""
-    job = room.snapshot.jobs[number].job
-    return room.workers(number) < job.max_workers and room.servers(number) < job.max_servers
+    job, (workers, servers) = room.snapshot.jobs[number].job, room.bundles[number]
+    return room.workers(number) + workers <= job.max_workers and room.servers(number) + servers <= job.max_servers

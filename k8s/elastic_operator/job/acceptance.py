@@ -35,7 +35,9 @@ def accept(draft: JobDecisionDraft) -> bool:
         return False
     if not status.condition(ACCEPTED):
         draft.set_condition(ACCEPTED, True, "Judged")
-        if not job.checkpoint:
+        if job.all_reduces:
+            draft.write_event("NoCheckpoint", _WITHOUT_SERVERS, warning=True)
+        elif not job.checkpoint:
             loss = _LOSS_OF_TWO if job.block_replicas else _LOSS_OF_ONE
             draft.write_event("NoCheckpoint", f"spec.checkpoint.url is missing: {loss}; {_BESIDES}", warning=True)
     return True
@@ -43,4 +45,8 @@ def accept(draft: JobDecisionDraft) -> bool:
 
 _LOSS_OF_ONE = "if a server is lost (its process dies, its node fails) the job fails"
 _LOSS_OF_TWO = "if two servers are lost at once, or one while blocks have no follower, the job fails"
+_WITHOUT_SERVERS = (
+    "clusters do not save jobs without servers yet: if all its workers are lost at once it fails, and it cannot be "
+    "suspended"
+)
 _BESIDES = "what it has trained is lost then, and it cannot be suspended"

@@ -81,10 +81,9 @@ def suspend(
     elif draft.coordinator is None or not draft.coordinator.alive:
         revive(draft)
     elif not draft.desired.checkpoint:
-        serve(draft, report.wanted if report is not None else Counts(1, 1))
-        draft.set_condition(
-            "Suspended", False, "NoCheckpoint", "it goes on: without spec.checkpoint.url it could not come back"
-        )
+        serve(draft, report.wanted if report is not None else draft.desired.whole(1, 1))
+        lacks = "servers" if draft.desired.all_reduces else "spec.checkpoint.url"
+        draft.set_condition("Suspended", False, "NoCheckpoint", f"it goes on: without {lacks} it could not come back")
     elif report is None:
         draft.note(reason="it waits for its coordinator, to save the job")
     else:

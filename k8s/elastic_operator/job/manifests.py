@@ -9,6 +9,7 @@ from typing import Any
 
 from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.job_mode import JobMode
 from elastic_ps.node.settings import MACHINE
 from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
 from k8s.elastic_operator.job.actions import StartCoordinator, StartNode
@@ -154,7 +155,7 @@ def budgets(job: Desired) -> list[Manifest]:
                 "selector": {"matchLabels": {JOB_LABEL: job.name, ROLE_LABEL: str(role)}},
             },
         }
-        for role in Role
+        for role in job.roles
     ]
 
 
@@ -238,6 +239,8 @@ def node_pod(job: Desired, start: StartNode, defaults: Defaults, coordinator: st
         "--join-timeout": str(_JOIN_SECONDS),
         "--grace": str(max(1, spec["terminationGracePeriodSeconds"] - 10)),
     }
+    if job.all_reduces:  # a job's own image may be older than the option
+        options["--mode"] = JobMode.ALL_REDUCE.value
     entry = [interpreter(job), "-m", "elastic_ps.launch", *(word for option in options.items() for word in option)]
     script = [*container.pop("command", ())[1:], *container.pop("args", ())] if role is Role.WORKER else []
     environment = [

@@ -7,6 +7,7 @@ from typing import Any
 
 from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.job_mode import JobMode
 from elastic_ps.system.jsonlog import plain
 from k8s.foundation.names import COORDINATOR, GROUP, NODE_LABEL, ROLE_LABEL
 
@@ -44,7 +45,12 @@ class Counts:
         return self.workers if role is Role.WORKER else self.servers
 
     def __bool__(self) -> bool:
-        return self.workers > 0 and self.servers > 0
+        return self.workers > 0
+
+    @property
+    def words(self) -> str:
+        """Return them for people; of a job that runs with workers alone it says nothing of servers."""
+        return f"{self.workers} workers and {self.servers} servers" if self.servers else f"{self.workers} workers"
 
     def __str__(self) -> str:
         return f"{self.workers}+{self.servers}"
@@ -97,9 +103,25 @@ class Desired:
         return bool(self.spec.get("suspend", False))
 
     @property
+    def all_reduces(self) -> bool:
+        """Return whether the job has no servers."""
+        return bool(self.spec.get("mode") == JobMode.ALL_REDUCE)
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """The roles of the job's pods beside its coordinator."""
+        return (Role.WORKER,) if self.all_reduces else tuple(Role)
+
+    def whole(self, workers: int, servers: int) -> Counts:
+        """Return these counts of a job that has no servers, or has both roles; of another they are nothing."""
+        if self.all_reduces:
+            return Counts(workers)
+        return Counts(workers, servers) if workers and servers else Counts()
+
+    @property
     def minimum(self) -> Counts:
         """The counts without which the job cannot run."""
-        return Counts(*(self.spec.get(part, {}).get("min", 1) for part in ("workers", "servers")))
+        return self.whole(*(self.spec.get(part, {}).get("min", 1) for part in ("workers", "servers")))
 
     @property
     def counts(self) -> Counts:
@@ -108,10 +130,10 @@ class Desired:
             return Counts()
         if self.managed:
             granted = self.spec.get("allocation", {})
-            return Counts(granted.get("workers", 0), granted.get("servers", 0))
+            return self.whole(granted.get("workers", 0), granted.get("servers", 0))
         minimum = self.minimum
         parts = (("workers", minimum.workers), ("servers", minimum.servers))
-        return Counts(*(self.spec.get(part, {}).get("replicas", least) for part, least in parts))
+        return self.whole(*(self.spec.get(part, {}).get("replicas", least) for part, least in parts))
 
     @property
     def cause(self) -> str:

@@ -112,7 +112,7 @@ def _scale(draft: JobDecisionDraft, report: CoordinatorReport, want: Counts) -> 
     elif refused is not None and refused[0] == want:
         draft.set_condition("Scaled", False, "Refused", refused[1])
     else:
-        draft.set_condition("Scaled", False, "Asked", f"{want.workers} workers and {want.servers} servers")
+        draft.set_condition("Scaled", False, "Asked", want.words)
         draft.act(RequestScale(want, draft.desired.cause))
 
 

@@ -123,9 +123,7 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
     )
     draft.set_condition("Suspended", False, "Starting")
     draft.drop_condition(PROTECTED)
-    draft.write_event(
-        "Starting", f"{want.workers} workers and {want.servers} servers{' from a checkpoint' if restore else ''}"
-    )
+    draft.write_event("Starting", f"{want.words}{' from a checkpoint' if restore else ''}")
     draft.set_condition("Coordinated", False, "Starting")
     draft.act(Ensure(), StartCoordinator(draft.status.term, want, restore, begins=True))
     for role, number, count in (
@@ -147,7 +145,7 @@ def _revive(draft: JobDecisionDraft) -> None:
     nodes = [node for node in draft.nodes() if node.staying]
     wanted = draft.desired.counts
     if nodes or not draft.status.trained:
-        counts = wanted or Counts(max(1, draft.status.workers), max(1, draft.status.servers))
+        counts = wanted or draft.desired.whole(max(1, draft.status.workers), max(1, draft.status.servers))
         asks = "reads its journal" if draft.desired.claim else "asks its nodes"
         draft.note(term=draft.status.term + 1, reason=f"its coordinator is started again, and {asks}")
         lost = f"its pod is gone: another one takes over in term {draft.status.term}, and {asks}"
@@ -209,7 +207,7 @@ def _say_changed(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Write an event where a job begins to train, or goes back to a checkpoint."""
     trained = draft.status.phase == RUNNING
     if report.phase == "running" and not trained:
-        draft.write_event("Running", f"{report.roster.workers} workers and {report.roster.servers} servers train")
+        draft.write_event("Running", f"{report.roster.words} train")
     elif report.phase == "restoring" and trained:
         draft.write_event("Restoring", report.reason or "the job goes back to its last checkpoint", warning=True)
 

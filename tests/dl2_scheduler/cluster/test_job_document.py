@@ -1,5 +1,7 @@
 """The ElasticJob document: what is read, and how what is wrong is refused."""
 
+import re
+
 import kubernetes.client as kubernetes
 import pytest
 import yaml
@@ -10,6 +12,7 @@ from dl2_scheduler.cluster.job_document import ElasticJob, read_document
 from dl2_scheduler.cluster.quantities import amount
 from dl2_scheduler.cluster.template import Container, PodSpec
 from tests.dl2_scheduler.played_cluster import document
+from tests.paths import ROOT
 
 CONTAINER = "spec.workers.template.spec.containers.0"
 
@@ -289,3 +292,54 @@ def test_amounts_as_kubernetes_writes_them():
     for wrong in ("", "-1", "1GiB", "Gi", "1 Gi", "1mm", "nan", "1ee3"):
         with pytest.raises(BadInput, match="no amount"):
             amount(wrong)
+
+
+def test_documents_of_our_examples_can_be_submitted() -> None:
+    found = [path for path in (ROOT / "examples").rglob("*.yaml") if "kind: ElasticJob" in path.read_text()]
+    kinds = set()
+    for path in found:
+        one = read_document(path.read_text()).job(0.0)
+        one.check()
+        kinds.add(one.has_servers)
+    assert kinds == {True, False}
+
+
+ALL_REDUCE = """
+apiVersion: dl2.scheduler/v1alpha1
+kind: ElasticJob
+metadata: {name: ring}
+spec:
+  modelType: ring
+  epochs: 10
+  mode: all-reduce
+  workers: {max: 4, template: {spec: {containers: [{command: [python, x.py]}]}}}
+"""
+
+
+def test_a_job_without_servers() -> None:
+    read = read_document(ALL_REDUCE)
+    assert read.spec.all_reduces
+    assert (read.spec.servers.min, read.spec.servers.max, read.spec.servers.count) == (0, 0, 0)
+    one = read.job(0.0)
+    one.check()
+    assert (one.has_servers, one.max_servers, one.min_servers, one.server) == (False, 0, 0, {})
+    assert read_document(read.model_dump_json(by_alias=True, exclude_none=True)) == read
+    usual = read_document(ALL_REDUCE.replace("mode: all-reduce", "mode: parameter-servers"))
+    assert (usual.spec.servers.max, usual.job(0.0).has_servers) == (16, True)
+    assert (read.words(2, 0), usual.words(2, 1)) == ("2 workers", "2 workers and 1 servers")
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("servers: {max: 2}", "servers are for jobs with servers, and mode all-reduce has none: leave them out"),
+        ("servers: {}", "servers are for jobs with servers"),
+        ("blockReplicas: 1", "blockReplicas is for jobs with servers, and mode all-reduce has none: leave it out"),
+        ("checkpoint: {url: /c}", "checkpoint is for jobs with servers, and mode all-reduce has none: leave it out"),
+        ("mode: ring", "spec.mode is 'ring': Input should be 'parameter-servers' or 'all-reduce'"),
+    ],
+)
+def test_what_does_not_go_without_servers(field: str, words: str) -> None:
+    text = ALL_REDUCE.replace("  mode: all-reduce\n", "") if field.startswith("mode") else ALL_REDUCE
+    with pytest.raises(BadInput, match=re.escape(words)):
+        read_document(f"{text}  {field}\n")

@@ -84,7 +84,7 @@ def test_shown(trace: Path) -> None:
     status, output = invoke("trace show trace.jsonl")
     lines = output.splitlines()
     assert (status, lines[0]) == (0, "trace.jsonl: 3 jobs within 0.3 h, 1.71 jobs a slot of 1200 s")
-    assert lines[-1].split() == ["resnext-110", "1", "1,500", "1,500", "1,500", "390", "2cpu,4gpu", "2cpu"]
+    assert lines[-1].split() == ["resnext-110", "1", "1,500", "1,500", "1,500", "390", "2cpu,4gpu", "2cpu", "0"]
     status, output = invoke("trace show trace.jsonl --json")
     shown = json.loads(output)
     assert (shown["jobs"], [row["jobs"] for row in shown["models"]]) == (3, [2, 1])

@@ -1,6 +1,7 @@
 """This module reads nodes, pods and ElasticJobs as the API server has them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constr
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.quantities import amount
 from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES, MOST_SPEED, or_not_known
+from elastic_ps.core.job_mode import JobMode
 from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER
 
 _BY_SCHEDULER = "Scheduler"
@@ -83,6 +85,10 @@ def job_of(found: Object) -> JobInfo:
     """Read an ElasticJob, which the API server has checked."""
     metadata, spec = found["metadata"], found["spec"]
     workers = _role(metadata, WORKER, spec.get("workers") or {})
+    if spec.get("mode") == JobMode.ALL_REDUCE:
+        servers = replace(workers, replicas=0, min=0, max=0, requests={})
+    else:
+        servers = _role(metadata, SERVER, spec.get("servers") or {}, spec.get("workers") or {})
     given = spec.get("allocation")
     return JobInfo(
         namespace=metadata["namespace"],
@@ -96,7 +102,7 @@ def job_of(found: Object) -> JobInfo:
         by_scheduler=spec.get("scaling", _BY_SCHEDULER) == _BY_SCHEDULER,
         suspend=bool(spec.get("suspend")),
         workers=workers,
-        servers=_role(metadata, SERVER, spec.get("servers") or {}, spec.get("workers") or {}),
+        servers=servers,
         gang_seconds=durations.seconds(spec["gangTimeout"]) if spec.get("gangTimeout") else _GANG_SECONDS,
         allotment=Allotment(
             given.get("workers", 0), given.get("servers", 0), given.get("reason") or "", given.get("slot", 0)

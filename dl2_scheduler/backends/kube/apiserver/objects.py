@@ -192,7 +192,7 @@ class JobInfo:
         by_scheduler: its counts are the scheduler's.
         suspend: it is to have nothing.
         workers: of the job, as its document has them.
-        servers: of the job, as its document has them.
+        servers: of the job, as its document has them; in mode all-reduce there may be none.
         gang_seconds: that a gang which is not whole may hold room.
         allotment: None: none yet.
         status: as the operator reports it.
@@ -227,6 +227,11 @@ class JobInfo:
     def id(self) -> str:
         """By which policies and people know it: its name, after its namespace where that is not `default`."""
         return job_id(self.namespace, self.name)
+
+    @property
+    def has_servers(self) -> bool:
+        """Return whether parameter servers train it; otherwise its workers all-reduce."""
+        return self.servers.max > 0
 
     @property
     def scaled(self) -> bool:

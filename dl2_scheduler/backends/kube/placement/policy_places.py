@@ -187,4 +187,5 @@ def _state_of(job: JobInfo) -> JobState:
         job.workers.min,
         job.servers.min,
     )
+    seen = seen if job.has_servers else seen.without_servers()
     return JobState(seen, told.epoch, 0, told.workers, told.servers, told.phase == "Starting")

@@ -310,3 +310,34 @@ def test_phases_and_reasons(spec, status, phase, reason):
 def test_a_pod_that_waits_says_why_its_job_does():
     waiting = replace(pod_of(pod("one-worker-2", job="one", role="worker")), waits="0/2 nodes")
     assert reason_of(job_of({**job("one"), "status": {"phase": "Starting"}}), [waiting]) == "0/2 nodes"
+
+
+def all_reduce(name, gpus="1", **more):
+    """A job without servers, a worker of which takes a core and GPUs, as a limit."""
+    asks = {"resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": gpus}}, "image": "i"}
+    workers = {"min": 1, "max": 4, "template": template(containers=[{**asks, "command": ["python"]}])}
+    written = job(name, workers=workers, **more)
+    del written["spec"]["servers"]
+    written["spec"]["mode"] = "all-reduce"
+    return written
+
+
+def test_a_job_without_servers_has_workers_only_and_their_gpus_count():
+    status = {"phase": "Running", "workers": 2, "epoch": 1.0, "samplesPerSecond": 9.0, "samplesPerEpoch": 70}
+    found = seen([node("a", **{"nvidia.com/gpu": "2"})], (), [{**all_reduce("one"), "status": status}])
+    (state,) = found.jobs
+    assert (state.job.min_servers, state.job.max_servers, state.job.server, state.servers) == (0, 0, {}, 0)
+    assert state.job.worker["nvidia.com/gpu"] == 1.0
+    assert [(told.workers, told.servers) for told in found.reports] == [(2, 0)]
+    state.job.check()
+    room = FreeResources(found)
+    assert [room.give(0, 2, 0), room.give(0, 1, 0), room.give(0, 0, 1)] == [True, False, False]
+    one = job_of(all_reduce("one"))
+    assert (one.servers.max, one.servers.requests, status_of(one, "one", ()).max_servers) == (0, {}, 0)
+
+
+def test_its_minimum_is_a_gang_of_workers():
+    written = all_reduce("one", allocation=(2, 0))
+    found = seen([node("a", cpu="4", **{"nvidia.com/gpu": "4"})], (), [written])
+    assert cores(found)["a"] == pytest.approx(4 - COORDINATOR)
+    assert change_of(job_of(written), Grant(2, 0), "", 3, 0.0, "drf", "") is None

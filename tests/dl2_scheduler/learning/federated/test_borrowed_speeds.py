@@ -16,7 +16,7 @@ def job(model, most=4):
     return Job(f"{model}0", 0.0, model, 8.0, 200.0, ONE, ONE, most, most)
 
 
-JOBS = {model: job(model) for model in "ab"}
+JOBS = [job(model) for model in "ab"]
 
 
 def times(factor, of):
@@ -33,9 +33,19 @@ def test_a_cluster_without_reports_expects_what_the_other_saw():
 
 
 def test_only_types_and_counts_that_jobs_may_have_here_are_borrowed():
-    found = borrowed_speeds({}, [knowledge()], {"a": job("a", most=2), "c": job("c")})
+    found = borrowed_speeds({}, [knowledge()], [job("a", most=2), job("c")])
     assert {model: set(of) for model, of in found.speeds.items()} == {"a": {(1, 1), (2, 2)}}
-    assert borrowed_speeds({}, [knowledge()], {}).count == 0
+    assert borrowed_speeds({}, [knowledge()], []).count == 0
+
+
+def test_jobs_without_servers_borrow_what_such_jobs_told():
+    told = knowledge(speeds={"a": {(0, 2): (3, 50.0), (1, 1): (3, 20.0)}})
+    for jobs, found in (
+        ([job("a")], {(1, 1)}),
+        ([job("a").without_servers()], {(0, 2)}),
+        ([job("a"), job("a").without_servers()], {(0, 2), (1, 1)}),
+    ):
+        assert set(borrowed_speeds({}, [told], jobs).speeds["a"]) == found
 
 
 def test_what_is_slower_here_is_scaled_the_more_surely_the_more_was_compared():
@@ -83,7 +93,7 @@ def test_several_clusters_are_surer_than_one_and_the_surer_counts_more():
 
 def test_of_many_configurations_the_most_measured_are_taken():
     many = {"a": {(servers, workers): (servers * workers, 1.0) for servers in range(1, 33) for workers in range(1, 33)}}
-    found = borrowed_speeds({}, [knowledge(speeds=many)], {"a": job("a", most=40)})
+    found = borrowed_speeds({}, [knowledge(speeds=many)], [job("a", most=40)])
     assert found.count == 256
     assert (32, 32) in found.speeds["a"]
     assert (1, 1) not in found.speeds["a"]

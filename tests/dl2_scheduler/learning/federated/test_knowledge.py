@@ -41,6 +41,12 @@ def test_a_cluster_that_has_measured_nothing_tells_its_policy(tmp_path):
     assert read_knowledge(tmp_path / "file").speeds == {}
 
 
+def test_speeds_of_jobs_without_servers_are_told_and_read(tmp_path):
+    told = knowledge(speeds={"a": {(0, 2): (3, 17.0), (1, 2): (1, 12.0)}})
+    (tmp_path / "file").write_bytes(encoded(told))
+    assert read_knowledge(tmp_path / "file").speeds == told.speeds
+
+
 def test_more_than_others_would_read_is_not_written():
     wide = {"a": {(servers, workers): (1, 1.0) for servers in range(1, 301) for workers in range(1, 301)}}
     with pytest.raises(BadInput, match="more than others would read"):
