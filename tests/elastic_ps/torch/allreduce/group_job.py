@@ -313,6 +313,7 @@ class Worker:
         self.session.closed.set()
         self.coordinator.forget(self.id)
         self.node.end(Refused("killed"))
+        self.node.feeds.close()
         self.node.close_groups()
         self.coordinator.post(ev.Exited(time.time(), "", self.id, -9))
 
