@@ -18,31 +18,18 @@ import os
 import shutil
 import statistics
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from benchmarks.scripts.train_torch import ELASTIC, OVERLAPPING
 from benchmarks.support.kvstores import Size, run_ddp, run_own
 from benchmarks.support.models import MODELS
-from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
-from coordinator.archive import Archive
-from dl2_scheduler.backends.trial import Trial
-from protos import elastic_pb2 as pb
+from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish
+from benchmarks.support.worker_scaling import worker_scaling
 
 FOLDER = Path("build/bench/torch")
 MODULE = "benchmarks.scripts.train_torch"
 PARTS = ("scaling", "exchange", "overlap")
-COUNTS = (2, 3, 1, 3, 2, 1)
-"""Workers after each plan, in turn."""
-
-PAIRS = 200
-NEXT, USUAL = 5, 20
-"""Steps after a plan's clock that may be longer, and those behind them that say what is usual."""
-
 DEVICE_MS = 160.0
 _PAIR = Size(2, 1)
 _TOGETHER = ("--workers", "2")
@@ -79,49 +66,7 @@ Result = tuple[dict[str, Any], list[BenchmarkGoal]]
 
 def _scaling(model: str, plans: int) -> Result:
     folder = FOLDER / f"scaling-{model}"
-    with Trial(folder, "scaling", [MODULE, ELASTIC, model, str(folder)], 1, 1) as job:
-        job.until(2 * USUAL)
-        made: list[pb.Plan] = []
-        for number in range(plans):
-            made.append(job.scale(workers=COUNTS[number % len(COUNTS)]))
-            job.until(made[-1].clock + NEXT + USUAL)
-            print(f"{model}: plan {number + 1} of {plans}", file=sys.stderr, flush=True)
-        job.until(job.version() + 10 * USUAL)  # so that the last steps' times have reached the coordinator
-        archive = job.stop()
-    assert archive is not None, "the job has run"
-    suspended = [ms for plan in made for ms in plan.suspension_ms.values()]
-    excess = list(_excess(archive, made))
-    row = {
-        "part": "scaling",
-        "model": model,
-        "plans": len(made),
-        "pairs": len(suspended),
-        "suspension ms, median": statistics.median(suspended),
-        "suspension ms, p99": float(np.percentile(suspended, 99)),
-        "most ms": max(suspended),
-        "excess of the next five steps ms, median": statistics.median(excess),
-        "load": os.getloadavg()[0],
-    }
-    goals = [
-        at_least(f"{model}: (plan, worker) pairs", PAIRS, len(suspended), "pairs"),
-        at_most(f"{model}: suspension, p99", 10, row["suspension ms, p99"], "ms"),
-        at_most(f"{model}: excess of the next five steps, median", 10, statistics.median(excess), "ms"),
-    ]
-    return row, goals
-
-
-def _excess(archive: Archive, plans: Sequence[pb.Plan]) -> Iterator[float]:
-    """Yield, by plan and worker, what five steps after the clock took longer than those behind them, in ms."""
-    seconds: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in archive.steps:
-        seconds[row.worker][row.step.version] = row.step.seconds
-    for plan in plans:
-        following = range(plan.clock + 1, plan.clock + 1 + NEXT)
-        later = range(following.stop, following.stop + USUAL)
-        for steps in seconds.values():
-            if all(version in steps for version in (*following, *later)):
-                usual = statistics.median(steps[version] for version in later)
-                yield 1000 * sum(steps[version] - usual for version in following)
+    return worker_scaling(folder, [MODULE, ELASTIC, model, str(folder)], model, plans, servers=1)
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------

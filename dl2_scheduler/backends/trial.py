@@ -32,7 +32,7 @@ class Trial:
         name: the name of the job.
         module: the module that workers run, with its arguments.
         workers: how many it starts with.
-        servers: how many it starts with.
+        servers: how many it starts with; 0: it has none (`--mode all-reduce` among the options).
         options: further ones of elasticrun.
 
     Attributes:
@@ -49,7 +49,8 @@ class Trial:
         self._log = folder / f"{name}.log"
         folder.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "XDG_STATE_HOME": str(folder.resolve())}
-        command = [sys.executable, "-m", "elastic_ps.launch", "--workers", str(workers), "--servers", str(servers)]
+        command = [sys.executable, "-m", "elastic_ps.launch", "--workers", str(workers)]
+        command += ["--servers", str(servers)] if servers else []
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(
                 [*command, "--name", name, *options, "-m", *module],

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tests.allreduce_model.job import Job, Plan, Scope, send
+from tests.allreduce_model.shadow import can_be_armed
 
 
 def decide(scope: Scope, job: Job) -> Iterator[tuple[str, Job]]:
@@ -16,7 +17,8 @@ def decide(scope: Scope, job: Job) -> Iterator[tuple[str, Job]]:
     if plan is None:
         return
     waited = {who for who in plan.audience if who not in job.known_dead}
-    if plan.phase == "ASSIGNED" and waited <= plan.prepared:
+    joining = waited - set(job.rosters[job.in_force]) if not plan.is_death else set()
+    if plan.phase == "ASSIGNED" and waited <= plan.prepared and all(can_be_armed(job, who) for who in joining):
         if plan.is_death:
             adopting = replace(job, plan=replace(plan, phase="ARMED", decided=True))
             yield "all are prepared: adopt", send(adopting, plan.audience, ("adopt", plan.target, -1))

@@ -11,12 +11,17 @@ RULES = {
     "death_builds_on_armed": "a death after ARMED takes the dead off the new configuration, not off the old one",
     "late_is_armed_again": "after a LATE all are armed again, with a later clock",
     "one_plan": "a plan before ARMED is cancelled by a death",
+    "shadows_do_not_go_on_alone": "who has only followed goes on with a member, and not without any",
 }
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker; `op` is the collective that it takes part in: (configuration, kind, number)."""
+    """A worker; `op` is the collective that it takes part in: (configuration, kind, number).
+
+    A shadow's `source` is whom it follows (-1: nobody), and `sent` the history that this member has sent it, which may
+    still be on its way. `proven`: it has agreed on what it holds.
+    """
 
     held: int
     history: tuple[int, ...] = ()
@@ -29,6 +34,10 @@ class Worker:
     alive: bool = True
     left: bool = False
     failed: bool = False  # its group has failed: it waits for news
+    proven: bool = True
+    source: int = -1
+    sent: tuple[int, ...] = ()
+    ended: bool = False  # its source sends no more
     inbox: tuple[tuple[str, int, int], ...] = ()
 
 
@@ -48,7 +57,10 @@ class Plan:
     decided: bool = False
 
 
-Said = tuple[tuple[int, str, int], int, tuple[int, bool, tuple[int, ...]]]
+Told = tuple[int, bool, bool, tuple[int, ...]]
+"""What a member holds: the version, whether it keeps the record that led to it, whether it is proven; the history."""
+
+Said = tuple[tuple[int, str, int], int, Told]
 """What a member has contributed to a collective: which, who, and what it held."""
 
 
@@ -65,18 +77,24 @@ class Job:
     known_dead: frozenset[int] = frozenset()
     planned: bool = False
     crashes: int = 0
+    cuts: int = 0
     lost: bool = False
 
 
 @dataclass(frozen=True)
 class Scope:
-    """A scope; `joins` and `leaves`: a worker that does, by a plan at any time."""
+    """A scope.
+
+    `joins` and `leaves`: a worker that does, by a plan at any time; `cuts`: so often a shadow's stream may break off
+    though nobody has died.
+    """
 
     members: int = 2
     joins: bool = False
     leaves: int = -1
     steps: int = 2
     crashes: int = 1
+    cuts: int = 0
     without: frozenset[str] = frozenset()
 
     def has(self, rule: str) -> bool:

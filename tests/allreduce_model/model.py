@@ -7,7 +7,8 @@ more. `agree` is the production code's.
 Abstractions: an answer reaches the coordinator at once, a directive after any delay, in order. A collective ends at a
 member once all have contributed, or fails there once somebody is dead or has left the group; which, and when, is open,
 for each member by itself. So some may have a sum that others do not. A configuration is prepared when all its members
-have heard of it: their group is built then.
+have heard of it: their group is built then. How far a shadow has come is open until its stream ends or breaks off: then
+it holds any of the versions that were sent, or, within a record, nothing.
 """
 
 from collections import deque
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 from elastic_ps.torch.allreduce.agreement import BEGINS, LACKS
 from tests.allreduce_model.coordinator import decide
 from tests.allreduce_model.job import BrokenError, Job, Scope, Worker, with_worker
+from tests.allreduce_model.shadow import follow
 from tests.allreduce_model.workers import begin, end, hear, is_member
 
 
@@ -24,7 +26,7 @@ def start(scope: Scope) -> Job:
     founders = tuple(range(scope.members))
     workers = [Worker(BEGINS, fresh=True) for _ in founders]
     if scope.joins:
-        workers.append(Worker(LACKS, current=-1))
+        workers.append(Worker(LACKS, current=-1, proven=False))
     return Job(tuple(workers), (founders,), planned=not scope.joins and scope.leaves < 0)
 
 
@@ -35,7 +37,9 @@ def actions(scope: Scope, job: Job) -> Iterator[tuple[str, Job]]:
             continue
         if worker.inbox:
             yield f"w{who} hears {worker.inbox[0]}", hear(scope, job, who)
-        if worker.op is None and not worker.failed and is_member(job, who):
+        if not worker.proven:
+            yield from follow(scope, job, who)
+        if worker.op is None and not worker.failed and worker.source < 0 and is_member(job, who):
             yield from begin(scope, job, who)
         if worker.op is not None:
             yield from end(scope, job, who)
@@ -46,8 +50,8 @@ def actions(scope: Scope, job: Job) -> Iterator[tuple[str, Job]]:
 
 
 def check(before: Job, after: Job) -> None:
-    """Raise `BrokenError` where a step leads to what must not be."""
-    living = [worker for worker in after.workers if worker.alive and not worker.left and worker.held >= 0]
+    """Raise `BrokenError` where a step leads to what must not be. What a shadow has followed does not count yet."""
+    living = [each for each in after.workers if each.alive and not each.left and each.held >= 0 and each.proven]
     for one in living:
         for other in living:
             common = min(one.held, other.held)
@@ -57,13 +61,13 @@ def check(before: Job, after: Job) -> None:
             if after.reported[version] != one.history[version]:
                 raise BrokenError("the ledger tells another step than a worker has made")
     for old, new in zip(before.workers, after.workers, strict=True):
-        if new.alive and new.held < old.held:
+        if new.alive and old.proven and new.held < old.held:
             raise BrokenError("a worker goes back")
 
 
 def check_end(scope: Scope, job: Job) -> None:
     """Raise `BrokenError` where nothing can happen any more, and the job is not at its end."""
-    if job.lost or not any(worker.alive and worker.held >= 0 for worker in job.workers):
+    if job.lost or not any(worker.alive and worker.held >= 0 and worker.proven for worker in job.workers):
         return
     last = len(job.rosters) - 1 if job.plan is not None and job.plan.switched else job.in_force
     for who in job.rosters[last]:

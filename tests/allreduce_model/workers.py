@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from elastic_ps.core.errors import JobEnded
-from elastic_ps.torch.allreduce.agreement import agree
-from tests.allreduce_model.job import BrokenError, Job, Scope, with_worker
+from elastic_ps.torch.allreduce.agreement import LACKS, HeldVersion, agree
+from tests.allreduce_model.job import BrokenError, Job, Scope, Told, with_worker
+from tests.allreduce_model.shadow import begin_to_follow, end_streams, feed, switch, switch_if_due
 
 
 def is_member(job: Job, who: int) -> bool:
@@ -25,7 +26,8 @@ def begin(scope: Scope, job: Job, who: int) -> Iterator[tuple[str, Job]]:
         op = (worker.current, "sum", max(worker.held, 0))
     else:
         return
-    said = (op, who, (worker.held, worker.keeps, worker.history))
+    said = (op, who, (worker.held, worker.keeps, worker.proven, worker.history))
+    job = end_streams(job, who) if op[1] == "agree" else job
     yield f"w{who} begins {op}", replace(with_worker(job, who, replace(worker, op=op)), said=job.said | {said})
 
 
@@ -50,34 +52,27 @@ def _apply(scope: Scope, job: Job, who: int, number: int) -> Job:
     settled = len(worker.history) if scope.has("report_settled") else len(history)
     job = _report(job, history, settled)
     worker = replace(worker, op=None, held=len(history), history=history, keeps=True)
-    job = with_worker(job, who, worker)
-    if worker.prepared >= 0 and 0 <= worker.clock <= worker.held:
-        return _switch(job, who)
-    return job
+    return switch_if_due(feed(with_worker(job, who, worker), who), who)
 
 
-def _agreed(scope: Scope, job: Job, who: int, said: list[tuple[int, bool, tuple[int, ...]]]) -> Job:
+def _agreed(scope: Scope, job: Job, who: int, said: list[Told]) -> Job:
     """Hold what all members have agreed on; records and states are given with the contributions."""
     worker = job.workers[who]
-    held = [version for version, _, _ in said]
+    held = [version for version, _, _, _ in said]
     if not scope.has("nobody_goes_back"):
         held = [min(held)] * len(held)
+    proven = [proven or not scope.has("shadows_do_not_go_on_alone") for _, _, proven, _ in said]
     try:
-        found = agree(held, [keeps for _, keeps, _ in said])
+        found = agree(list(map(HeldVersion, held, [keeps for _, keeps, _, _ in said], proven)))
     except JobEnded:
         return with_worker(job, who, replace(worker, alive=False, op=None))
-    history = said[found.giver][2][: found.version]
+    history = said[found.giver][3][: found.version]
     rank = job.rosters[worker.current].index(who)
     keeps = worker.keeps if rank not in found.states else False
     before = min((version for version in held if version >= 0), default=0)
     job = _report(job, history, before if scope.has("settle_what_was_held") else found.version)
-    return with_worker(
-        job,
-        who,
-        replace(
-            worker, op=None, fresh=False, held=found.version, history=history, keeps=keeps or rank in found.records
-        ),
-    )
+    worker = replace(worker, op=None, fresh=False, held=found.version, history=history, proven=True)
+    return with_worker(job, who, replace(worker, keeps=keeps or rank in found.records))
 
 
 def _report(job: Job, history: tuple[int, ...], settled: int) -> Job:
@@ -91,18 +86,6 @@ def _report(job: Job, history: tuple[int, ...], settled: int) -> Job:
     return job
 
 
-def _switch(job: Job, who: int) -> Job:
-    worker = job.workers[who]
-    number = worker.prepared
-    left = who not in job.rosters[number]
-    switched = replace(worker, current=number, prepared=-1, clock=-1, fresh=True, op=None, failed=False, left=left)
-    job = with_worker(job, who, switched)
-    plan = job.plan
-    if plan is not None and plan.target == number:
-        job = replace(job, plan=replace(plan, switched=plan.switched | {who}))
-    return job
-
-
 # ---- directives ------------------------------------------------------------------------------------------------------
 
 
@@ -112,13 +95,21 @@ def hear(scope: Scope, job: Job, who: int) -> Job:
     worker = replace(worker, inbox=rest)
     plan = job.plan if job.plan is not None and job.plan.target == number else None
     if kind == "prepare":
-        job = with_worker(job, who, replace(worker, prepared=number, clock=-1))
+        worker = replace(worker, prepared=number, clock=-1)
+        if not worker.proven and plan is not None and not plan.is_death:
+            worker = begin_to_follow(job, worker, number)
+        job = with_worker(job, who, worker)
         return replace(job, plan=replace(plan, prepared=plan.prepared | {who})) if plan else job
     if kind == "cancel":
-        return with_worker(job, who, replace(worker, prepared=-1, clock=-1) if worker.prepared == number else worker)
+        if worker.prepared == number:
+            worker = replace(worker, prepared=-1, clock=-1)
+            worker = (
+                worker if worker.proven else replace(worker, source=-1, sent=(), ended=False, held=LACKS, history=())
+            )
+        return with_worker(job, who, worker)
     if kind == "adopt":
         job = with_worker(job, who, worker)
-        return _switch(job, who) if worker.prepared == number else job
+        return switch(job, who) if worker.prepared == number else job
     if worker.prepared != number or plan is None:  # arm, of a configuration that is in force here, or is none
         return with_worker(job, who, worker)
     if worker.held > clock and scope.has("late_is_armed_again"):

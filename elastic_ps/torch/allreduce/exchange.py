@@ -9,16 +9,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
+
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import JobEnded, ProtocolError
-from elastic_ps.torch.allreduce.agreement import BEGINS, agree
-from elastic_ps.torch.allreduce.group import WorkerGroup
-from elastic_ps.torch.allreduce.group_state import PATIENCE_SECONDS
+from elastic_ps.torch.allreduce.agreement import BEGINS, HeldVersion, agree, checked
+from elastic_ps.torch.allreduce.following.shadow_feed import ShadowFeed
+from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower
+from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
+from elastic_ps.torch.allreduce.group_state import PATIENCE_SECONDS, Following
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.record import StepRecord
-from elastic_ps.torch.allreduce.replica import Replica, Sums
-from elastic_ps.torch.allreduce.transfer import give_record, give_state, install, state_of, take_record, take_state
+from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.step_buffers import StepBuffers, is_in
+from elastic_ps.torch.allreduce.transfer import (
+    give_record,
+    give_state,
+    install,
+    state_of,
+    take_record,
+    take_state,
+    told_of,
+)
 from elastic_ps.worker.script.data_position import StepPart
 from elastic_ps.worker.wire.push_exchange import roster
 from protos import elastic_pb2 as pb
@@ -44,8 +57,29 @@ class GroupExchange:
     def __init__(self, node: GroupNode, replica: Replica):
         self._node = node
         self._replica = replica
+        self._gathering: tuple[int, Collective] | None = None  # an agreement's, by the generation it is of
+        self._buffers = StepBuffers(replica.layout, self._is_used)
+        self._suspended = 0.0  # seconds that the agreement under way has taken from the script so far
         self._last: StepRecord | None = None  # kept until the next one: a member may lack it
         self._first = True  # the next step is the first of a configuration
+        node.feeds.begin(
+            lambda shadow: ShadowFeed(shadow, replica, lambda: told_of(node), lambda: node.held, node.feeds)
+        )
+
+    def follow(self, following: Following) -> None:
+        """Follow a member, to join; see `ShadowFollower.follow`."""
+        self._node.proven = False
+        ShadowFollower(self._node, self._node.membership, self._replica).follow(following)
+
+    def begin_agreement(self) -> None:
+        """Tell all members what this one holds, and go on: the next step waits for what they hold."""
+        node, started = self._node, time.monotonic()
+        with node.changed:
+            node.check()
+            generation = node.generation
+            group = node.group
+        self._gather(group, generation)
+        self._suspended += time.monotonic() - started
 
     def run(self, part: StepPart, spec: DataSpec) -> bool:
         """Make the step of `part`; return False where other workers share it now, and it must be computed again.
@@ -92,16 +126,17 @@ class GroupExchange:
         self._first = True
         with node.changed:
             node.fresh = node.generation != generation
-        node.session.acknowledge(pb.SWITCHED, number, node.version, (time.monotonic() - started) * 1000)
+        suspended, self._suspended = self._suspended + time.monotonic() - started, 0.0
+        node.session.acknowledge(pb.SWITCHED, number, node.version, suspended * 1000)
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _agree(self, generation: int) -> None:
-        node, replica, last = self._node, self._replica, self._last
+        node, replica = self._node, self._replica
         group = self._group(generation)
-        told = [float(node.held), float(last is not None and last.version == node.held - 1)]
-        gathered = self._collect(group, generation, lambda: group.gather(told))
-        found = agree([int(held) for held, _ in gathered], [bool(kept) for _, kept in gathered])
+        gathered = self._await(self._gather(group, generation), generation)
+        holdings = checked([HeldVersion.of(numbers) for numbers in gathered])
+        found = agree(holdings)
         rank = group.rank
         if node.held == BEGINS and rank == found.giver:
             node.ledger.begin(f"workers.{group.number.term}", ())
@@ -115,13 +150,29 @@ class GroupExchange:
             else:
                 taken = self._collect(group, generation, lambda: take_state(group, found.giver))
                 if rank in found.states:
-                    node.held = install(taken, replica, node)
+                    if node.held == found.version:
+                        log.warning(
+                            "this worker has followed to other parameters than the members hold: it takes theirs"
+                        )
+                    with node.feeds.updating():
+                        node.held = install(taken, replica, node)
                     self._last = None
                     node.saver.reached()
         if node.held != found.version:
             raise ProtocolError(f"version {node.held} after an agreement on {found.version}")
         # What the agreement has brought about is not settled yet: its giver may die before it has given to all.
-        node.ledger.settle(min((int(held) for held, _ in gathered if held >= 0), default=0))
+        node.ledger.settle(min((each.held for each in holdings if each.held >= 0), default=0))
+        node.proven = True
+
+    def _gather(self, group: WorkerGroup, generation: int) -> Collective:
+        """Return the collective that begins an agreement, begun once; who follows this member has all then."""
+        if self._gathering is None or self._gathering[0] != generation:
+            node, last = self._node, self._last
+            node.feeds.end(node.configuration.ranks)
+            keeps = last is not None and last.version == node.held - 1
+            own = HeldVersion(node.held, keeps, node.proven, self._replica.fingerprint())
+            self._gathering = generation, group.submit(lambda: group.gather(own.told()))
+        return self._gathering[1]
 
     def _pass_record(self, group: WorkerGroup, generation: int, giver: int, lacks: bool) -> None:
         """Give the last step's record to those who lack it; everybody takes it, as a broadcast is to all.
@@ -149,7 +200,7 @@ class GroupExchange:
         bounds = [node.held, samples, part.positions.start, part.positions.stop]
 
         group = self._group(generation)
-        own, sums = _buffers(group, replica)
+        own, sums = self._buffers.of_step(group.size)
         present = replica.contribute(own, samples, float(samples) if mean else 1.0)
         told = [*map(float, bounds), *map(float, present), *replica.numbers]
 
@@ -200,11 +251,12 @@ class GroupExchange:
     def _apply(self, record: StepRecord) -> None:
         """Go to the next version by a record; whoever made one more step had all members' contributions to it."""
         node = self._node
-        self._replica.apply(record)
-        self._last = record
-        node.ledger.settle(record.version)
-        node.ledger.append(record.entry)
-        node.held = record.version + 1
+        with node.feeds.updating(record):
+            self._replica.apply(record)
+            self._last = record
+            node.ledger.settle(record.version)
+            node.ledger.append(record.entry)
+            node.held = record.version + 1
         node.saver.reached()
 
     def _group(self, generation: int) -> WorkerGroup:
@@ -222,8 +274,8 @@ class GroupExchange:
     def _collect(self, group: WorkerGroup, generation: int, body: Callable[[], Any]) -> Any:
         """Run a collective; a result that has come counts, whatever has changed meanwhile.
 
-        What `body` uses belongs to the group, or does not change: where this thread goes on before it has ended, it
-        may yet end at other members.
+        What `body` uses is left to it, or does not change: where this thread goes on before it has ended, it may yet
+        end at other members.
 
         Args:
             group: of the members.
@@ -233,11 +285,16 @@ class GroupExchange:
         Raises:
             GroupChanged: it has failed, or another configuration came into force before it ended.
         """
+        return self._await(group.submit(body), generation)
+
+    def _await(self, collective: Collective, generation: int) -> Any:
+        """Wait for a collective; see `_collect`."""
         node = self._node
-        collective = group.submit(body)
         node.progress.exchanging = True
         node.wait(lambda: collective.done or node.generation != generation, self._lacking)
         node.progress.exchanging = False
+        if not collective.done or collective.error is not None:
+            self._buffers.abandon()  # gloo may use it yet
         if not collective.done:
             raise GroupChanged("another configuration is in force")
         if isinstance(collective.error, RuntimeError):
@@ -245,6 +302,10 @@ class GroupExchange:
         if collective.error is not None:
             raise collective.error
         return collective.value
+
+    def _is_used(self, memory: torch.Tensor) -> bool:
+        """Return whether a record lies in some memory, that a member or a shadow may lack."""
+        return is_in(memory, self._last.sums if self._last else None) or self._node.feeds.uses(memory)
 
     def _lacking(self) -> dict[NodeId, str]:
         """Return for whom the script's thread waits: gloo does not say who has not come."""
@@ -268,12 +329,3 @@ class GroupExchange:
             node.check()
             if node.generation == generation:
                 raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {change}", 1)
-
-
-def _buffers(group: WorkerGroup, replica: Replica) -> tuple[Sums, Sums]:
-    """Return memory for this worker's part and for the sum: two in turn, so that the last record stays as it is."""
-    if not group.buffers:
-        group.buffers["own"], *group.buffers["sums"] = [replica.layout.buffers(group.size) for _ in range(3)]
-    pair: list[Sums] = group.buffers["sums"]
-    pair.reverse()
-    return group.buffers["own"], pair[0]

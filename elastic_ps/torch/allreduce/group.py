@@ -57,7 +57,7 @@ class WorkerGroup:
     """A `WorkerGroup` makes collectives, one after the other, on a thread of its own.
 
     One that never ends, as a member has died or frozen, is left behind with its thread and its memory: gloo has no way
-    to end it. So memory that a collective uses belongs to its group.
+    to end it. So whoever leaves one behind leaves it the memory that it uses.
 
     Args:
         number: of its configuration.
@@ -71,7 +71,6 @@ class WorkerGroup:
         self.number = number
         self.rank = rank
         self.size = size
-        self.buffers: dict[Any, Any] = {}  # of whoever makes collectives: they end with the group
         self._backend = backend
         self._changed = changed
         self._queue: queue.SimpleQueue[Collective | None] = queue.SimpleQueue()
@@ -88,6 +87,11 @@ class WorkerGroup:
         """Let the group go once what runs has ended; its connections close then."""
         self._queue.put(None)
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether its thread still runs."""
+        return self._thread.is_alive()
+
     def join(self) -> None:
         """Wait a moment until it is gone: a process must not end while gloo ends its threads."""
         self._thread.join(_END_SECONDS)
@@ -99,7 +103,6 @@ class WorkerGroup:
                 collective.done = True
                 self._changed.notify_all()
         self._backend = None
-        self.buffers.clear()
 
     # ---- operations, for a collective's body -------------------------------------------------------------------------
 
@@ -170,11 +173,30 @@ class Rendezvous:
         Raises:
             RuntimeError: not all have come, or one has died.
         """
-        number, rank, size = configuration.id, configuration.ranks[node], len(configuration.workers)
+        return self._meet(str(configuration.id), configuration.id, configuration.workers, node, changed)
+
+    def connect(
+        self, giver: Member, shadow: Member, number: ConfigId, node: NodeId, changed: threading.Condition
+    ) -> WorkerGroup:
+        """Connect a shadow and the member that it follows, of ranks 1 and 0; see `build`.
+
+        Args:
+            giver: the member.
+            shadow: a worker that joins.
+            number: of the configuration by which it does.
+            node: this worker, one of the two.
+            changed: see `WorkerGroup`.
+        """
+        return self._meet(f"{number} {shadow.id}", number, (giver, shadow), node, changed)
+
+    def _meet(
+        self, name: str, number: ConfigId, members: Sequence[Member], node: NodeId, changed: threading.Condition
+    ) -> WorkerGroup:
+        rank, size = [member.id for member in members].index(node), len(members)
         if size == 1:
             return WorkerGroup(number, 0, 1, None, changed)
-        chief = configuration.workers[0]
-        meeting = _untyped.PrefixStore(self._secret(str(number)), _store(chief.host, chief.port, is_master=False))
+        first = members[0]
+        meeting = _untyped.PrefixStore(self._secret(name), _store(first.host, first.port, is_master=False))
         options = _untyped.ProcessGroupGloo._Options()
         options._timeout = datetime.timedelta(seconds=_COLLECTIVE_SECONDS)
         options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._host)]

@@ -2,8 +2,9 @@
 
 import logging
 import threading
+from dataclasses import dataclass
 
-from elastic_ps.core.configuration import ConfigId, Configuration
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model
 from elastic_ps.node.session import Session
@@ -17,6 +18,39 @@ log = logging.getLogger(__name__)
 PATIENCE_SECONDS = 30.0
 """So long a worker whose group has failed waits to hear of a death or a switch, which are why groups fail: twice what
 the coordinator takes to expel who is silent, with the usual lease."""
+
+
+def givers(current: Configuration | None, prepared: Configuration) -> dict[NodeId, NodeId]:
+    """Return by shadow whom it follows: shadows are dealt to the members that stay, from the last one on.
+
+    Args:
+        current: in force; None: none has been.
+        prepared: by which the shadows join.
+    """
+    if current is None:
+        return {}
+    staying = [worker.id for worker in prepared.workers if worker.id in current.ranks]
+    shadows = [worker.id for worker in prepared.workers if worker.id not in current.ranks]
+    if not staying:
+        return {}
+    return {shadow: staying[-1 - number % len(staying)] for number, shadow in enumerate(shadows)}
+
+
+@dataclass
+class Following:
+    """A `Following` says whom this worker follows, to join by a configuration.
+
+    Attributes:
+        number: of the configuration.
+        giver: a member; "": there is none that stays.
+        group: the connection of the two; None: not yet.
+        failed: they could not connect.
+    """
+
+    number: ConfigId
+    giver: NodeId
+    group: WorkerGroup | None = None
+    failed: bool = False
 
 
 class GroupState(MemberState):
@@ -33,6 +67,8 @@ class GroupState(MemberState):
         ledger: what was applied here.
         model: the job's tensors.
         awaits_blocks: a checkpoint is being read, from which the job starts.
+        following: whom this worker follows, while it joins; None: nobody has said so yet.
+        proven: the version held is one that members have agreed on, and no more than followed.
     """
 
     def __init__(self, session: Session, rendezvous: Rendezvous):
@@ -43,8 +79,11 @@ class GroupState(MemberState):
         self.ledger = WorkersLedger()
         self.model = Model()
         self.awaits_blocks = False
+        self.following: Following | None = None
+        self.proven = True
         self._groups: dict[ConfigId, WorkerGroup] = {}
         self._building: set[ConfigId] = set()
+        self._met = NO_CONFIGURATION  # whose shadows have been met last
 
     @property
     def version(self) -> int:
@@ -58,6 +97,10 @@ class GroupState(MemberState):
     @property
     def restored_version(self) -> int | None:
         """The version of what was read from a checkpoint; None: nothing was, or it is in the model by now."""
+        raise NotImplementedError
+
+    def shadow_is_met(self, shadow: NodeId, group: WorkerGroup) -> None:
+        """Send to a shadow, which follows this member, by a connection."""
         raise NotImplementedError
 
     @property
@@ -104,6 +147,54 @@ class GroupState(MemberState):
                 awaited = self._is_known(number)
             if awaited:
                 self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
+
+    def meet_shadows(self, configuration: Configuration) -> None:
+        """Connect this worker to whom it follows, or to who follows it, by a plan of `configuration`; once."""
+        with self.changed:
+            if configuration.id <= self._met:
+                return  # the directive has come again
+            self._met = configuration.id
+            dealt = givers(self.standing.current, configuration)
+        own = self.session.node
+        for shadow, giver in dealt.items():
+            if own == giver:
+                name = f"meet-{shadow}"
+                threading.Thread(target=self._meet_shadow, args=(configuration, shadow), name=name, daemon=True).start()
+        if self.is_member or own not in configuration.ranks:
+            return
+        following = Following(configuration.id, dealt.get(own, ""))
+        with self.changed:
+            before, self.following = self.following, following
+            self.changed.notify_all()
+        if before is not None and before.group is not None:
+            before.group.close()
+        if following.giver:
+            name = f"meet-{following.giver}"
+            threading.Thread(target=self._meet_giver, args=(configuration, following), name=name, daemon=True).start()
+
+    def _meet_shadow(self, configuration: Configuration, shadow: NodeId) -> None:
+        members = {worker.id: worker for worker in configuration.workers}
+        own = self.session.node
+        try:
+            group = self.rendezvous.connect(members[own], members[shadow], configuration.id, own, self.changed)
+        except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind
+            log.info("%s does not follow: %s", shadow, str(error).splitlines()[0])
+            return
+        self.shadow_is_met(shadow, group)
+
+    def _meet_giver(self, configuration: Configuration, following: Following) -> None:
+        members = {worker.id: worker for worker in configuration.workers}
+        own = self.session.node
+        try:
+            group = self.rendezvous.connect(members[following.giver], members[own], configuration.id, own, self.changed)
+        except Exception as error:  # noqa: BLE001  # likewise
+            log.info("cannot follow %s: %s", following.giver, str(error).splitlines()[0])
+            group = None
+        with self.changed:
+            following.group, following.failed = group, group is None
+            if group is not None and self.following is not following:
+                group.close()
+            self.changed.notify_all()
 
     def _is_known(self, number: ConfigId) -> bool:
         return any(known.id == number for known in self.standing.known)

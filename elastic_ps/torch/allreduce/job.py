@@ -129,8 +129,8 @@ class AllReduceJob(ScriptJob):
         self._undo_rehearsal()
         with exits():
             self._declare(self._store)
-            self._become_member()
             self._exchange = GroupExchange(self.node, self._begun_replica(self._store, self._make_replica))
+            self._become_member()
             self._exchange.settle()
         self.rehearsed = True
 
@@ -140,9 +140,11 @@ class AllReduceJob(ScriptJob):
         assert self._exchange is not None
         assert self.spec is not None
         with exits():
-            if self.node.fresh:
-                self._exchange.settle()
+            if self.node.fresh:  # the step is computed while the members agree: `run` waits for it
+                self._exchange.begin_agreement()
             part = self.data_position.begin(epoch)
+            if part is None and self.node.fresh:
+                self._exchange.settle()
         self._part, self._again, self._done = part, False, False
         if part is not None:
             for seeder in self.seeders:
@@ -231,16 +233,17 @@ class AllReduceJob(ScriptJob):
         return replica
 
     def _become_member(self) -> None:
-        """Say that a joiner has rehearsed, and return when it is a member."""
+        """Follow a member where this worker joins, and return when it is one."""
         node, told = self.node, NO_CONFIGURATION
+        assert self._exchange is not None
         while not node.is_member:
-            prepared = node.standing.prepared
-            if prepared is not None and prepared.id != told:
-                told = prepared.id
-                node.session.acknowledge(pb.SYNCED, told, node.version)
+            following = node.following
+            if following is not None and following.number != told:
+                told = following.number
+                self._exchange.follow(following)
             node.wait(
                 lambda told=told: (  # type: ignore[misc]
-                    node.is_member or (node.standing.prepared is not None and node.standing.prepared.id != told)
+                    node.is_member or (node.following is not None and node.following.number != told)
                 )
             )
 

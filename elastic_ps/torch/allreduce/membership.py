@@ -111,6 +111,8 @@ class GroupMembership:
                 return
             self._preparing = configuration.id
             state.changed.notify_all()
+        if not prepare.dead:
+            state.meet_shadows(configuration)
         if state.session.node in configuration.ranks:
             state.build(configuration)
             with state.changed:

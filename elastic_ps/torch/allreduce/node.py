@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 from elastic_ps.control import codec
-from elastic_ps.core.configuration import Role
+from elastic_ps.core.configuration import NodeId, Role
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model
 from elastic_ps.node.peer_watch import Awaited, PeerView
@@ -15,7 +15,8 @@ from elastic_ps.node.standing import Standing
 from elastic_ps.server.checkpoints.restoring import Restorer
 from elastic_ps.torch.allreduce.checkpoints.restoring import GroupBlocks
 from elastic_ps.torch.allreduce.checkpoints.saving import GroupSaver
-from elastic_ps.torch.allreduce.group import Rendezvous
+from elastic_ps.torch.allreduce.following.shadow_feed import ShadowFeeds
+from elastic_ps.torch.allreduce.group import Rendezvous, WorkerGroup
 from elastic_ps.torch.allreduce.group_state import GroupState
 from elastic_ps.torch.allreduce.membership import GroupMembership
 from protos import elastic_pb2 as pb
@@ -36,6 +37,7 @@ class GroupNode(GroupState):
         membership: answers directives and switches configurations.
         saver: writes its part of checkpoints.
         read_blocks: what was read of a checkpoint.
+        feeds: the shadows that follow this member.
     """
 
     def __init__(self, session: Session, rendezvous: Rendezvous):
@@ -44,6 +46,7 @@ class GroupNode(GroupState):
         self.saver = GroupSaver(self)
         self.read_blocks = GroupBlocks(self)
         self._restorer = Restorer(self.read_blocks, _spawn, lambda: self.ended is not None)
+        self.feeds = ShadowFeeds()
 
     @staticmethod
     def of(settings: NodeSettings) -> "GroupNode":
@@ -71,6 +74,7 @@ class GroupNode(GroupState):
         self.session.flush()
         self.end(JobEnded("left", 0))
         self.session.close()
+        self.feeds.close()
         self.close_groups()
 
     def preparation_advanced(self) -> None:
@@ -81,6 +85,15 @@ class GroupNode(GroupState):
     def restored_version(self) -> int | None:
         """See `GroupState.restored_version`."""
         return self.read_blocks.version
+
+    def shadow_is_met(self, shadow: NodeId, group: WorkerGroup) -> None:
+        """See `GroupState.shadow_is_met`."""
+        self.feeds.meet(shadow, group)
+
+    def drop_groups(self) -> None:
+        """See `GroupState.drop_groups`; shadows that no configuration names go likewise."""
+        super().drop_groups()
+        self.feeds.keep({worker.id for known in self.standing.known for worker in known.workers})
 
     # ---- control plane (session threads) -----------------------------------------------------------------------------
 

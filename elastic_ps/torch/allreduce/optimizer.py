@@ -1,5 +1,6 @@
 """An `AllReduceOptimizer` is an `elastic.Optimizer` whose own optimizer makes the updates, at every worker alike."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,20 @@ from elastic_ps.torch.allreduce.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.torch.optimizer import Optimizer
 from elastic_ps.worker.script.script_job import ScriptJob
+
+
+def spec_of(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str]) -> OptimizerSpec:
+    """Return the servers' name for an optimizer, or where they have no rule for it, the script's own.
+
+    Args:
+        optimizer: of PyTorch.
+        keys: of its parameters.
+    """
+    kind = type(optimizer)
+    if "elastic_rule" not in vars(kind):
+        with suppress(ConfigurationError):
+            return rules.translate(optimizer, keys)
+    return OptimizerSpec.scripts_own(kind.__name__)
 
 
 class AllReduceOptimizer(Optimizer):
@@ -35,11 +50,7 @@ class AllReduceOptimizer(Optimizer):
 
     def _translate(self) -> OptimizerSpec:
         """Return the servers' name for it, where they know it: they restore what is saved here then."""
-        kind = type(self.wrapped)
-        if "elastic_rule" not in vars(kind):
-            with suppress(ConfigurationError):
-                return rules.translate(self.wrapped, self._keys)
-        return OptimizerSpec.scripts_own(kind.__name__)
+        return spec_of(self.wrapped, self._keys)
 
     def _open_store(self, job: ScriptJob) -> ReplicaStore:
         assert isinstance(job, AllReduceJob)

@@ -1,10 +1,13 @@
 """A `Replica` is a worker's own model and optimizer, which it keeps alike with those of all members."""
 
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers
 from elastic_ps.torch.allreduce.record import StepRecord
 from elastic_ps.torch.arrays import ModelArray
@@ -13,6 +16,9 @@ Sums = dict[torch.dtype, torch.Tensor]
 
 _INTEGERS_AS = torch.float64
 """In this type statistics that are integers are averaged."""
+
+_SAMPLED = 64
+"""Elements of a parameter that a fingerprint looks at, at least."""
 
 
 @dataclass
@@ -25,6 +31,19 @@ class _Slot:
 
     def of(self, flat: Mapping[torch.dtype, torch.Tensor]) -> torch.Tensor:
         return flat[self.dtype][self.start : self.start + self.count]
+
+
+@dataclass(frozen=True)
+class Portion:
+    """A `Portion` of a replica goes to another worker at once.
+
+    Attributes:
+        keys: of parameters and buffers.
+        parameters: numbers of those that the optimizer updates: its states of them belong to the portion.
+    """
+
+    keys: tuple[str, ...]
+    parameters: range
 
 
 @dataclass
@@ -60,9 +79,26 @@ class Layout:
         self.lengths[dtype] = start + count
         return _Slot(dtype, start, count)
 
-    def buffers(self, size: int) -> Sums:
-        """Return zeros for all, of lengths that `size` members can divide among them."""
-        return {dtype: torch.zeros(-(-length // size) * size, dtype=dtype) for dtype, length in self.lengths.items()}
+    def spans(self, parameters: range) -> dict[torch.dtype, slice]:
+        """Return by type where the gradients of parameters lie, whose numbers are one behind the other."""
+        found: dict[torch.dtype, slice] = {}
+        for slot in self.parameters[parameters.start : parameters.stop]:
+            start = found[slot.dtype].start if slot.dtype in found else slot.start
+            found[slot.dtype] = slice(start, slot.start + slot.count)
+        return found
+
+    def spans_of_statistics(self) -> dict[torch.dtype, slice]:
+        """Return by type where all statistics lie."""
+        starts = {dtype: self.gradients.get(dtype, 0) for dtype in self.lengths}
+        return {dtype: slice(starts[dtype], end) for dtype, end in self.lengths.items() if starts[dtype] < end}
+
+    def buffers(self, spare: int) -> Sums:
+        """Return zeros for all, with `spare` elements more."""
+        return {dtype: torch.zeros(length + spare, dtype=dtype) for dtype, length in self.lengths.items()}
+
+    def divisible(self, buffers: Sums, size: int) -> Sums:
+        """Return as much of buffers as holds everything and can be divided by `size` members."""
+        return {dtype: buffers[dtype][: -(-length // size) * size] for dtype, length in self.lengths.items()}
 
 
 class Replica:
@@ -87,6 +123,7 @@ class Replica:
         self.arrays = arrays
         self._statistics = [array for key, array in arrays.items() if key in statistics]
         self.layout = Layout.of(parameters, [array.tensor for array in self._statistics])
+        self._statistic_spans = self.layout.spans_of_statistics()
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -98,7 +135,7 @@ class Replica:
         """Write this worker's part of a sum; return by parameter whether it has a gradient.
 
         Args:
-            buffers: as `Layout.buffers` makes them.
+            buffers: see `Layout.buffers`.
             samples: of this worker's part of the step; with none it gives zeros.
             weight: of its gradients; its statistics count by samples.
         """
@@ -131,8 +168,7 @@ class Replica:
     def apply(self, record: StepRecord) -> None:
         """Update parameters and statistics by a record; its memory stays as it is."""
         set_group_numbers(self.optimizer, record.numbers)
-        places = zip(self.layout.parameters, self.parameters, record.present, strict=True)
-        for slot, parameter, present in places:
+        for slot, parameter, present in zip(self.layout.parameters, self.parameters, record.present, strict=True):
             if not present:
                 parameter.grad = None
                 continue
@@ -142,6 +178,94 @@ class Replica:
             else:
                 parameter.grad.copy_(values)
         self.optimizer.step()
+        self.set_statistics({dtype: record.sums[dtype][span] for dtype, span in self._statistic_spans.items()})
+
+    def apply_portion(
+        self, parameters: range, present: Sequence[bool], numbers: Sequence[float], gradients: Sums
+    ) -> None:
+        """Update some parameters by a record: the optimizer leaves those without a gradient as they are.
+
+        Args:
+            parameters: numbers of them. No other has a gradient now.
+            present: by parameter, of all, whether anybody had a gradient of it.
+            numbers: of the optimizer's groups.
+            gradients: as they lie in `Layout.spans` of the parameters; they are not kept.
+        """
+        set_group_numbers(self.optimizer, numbers)
+        spans = self.layout.spans(parameters)
+        for number in parameters:
+            slot, parameter = self.layout.parameters[number], self.parameters[number]
+            start = slot.start - spans[slot.dtype].start
+            values = gradients[slot.dtype][start : start + slot.count]
+            parameter.grad = values.view(parameter.shape) if present[number] else None
+        self.optimizer.step()
+        for number in parameters:
+            self.parameters[number].grad = None
+
+    @torch.no_grad()
+    def set_statistics(self, values: Sums) -> None:
+        """Take the members' statistics, as they lie in `Layout.spans_of_statistics`."""
+        spans = self._statistic_spans
         for slot, array in zip(self.layout.statistics, self._statistics, strict=True):
-            values, target = slot.of(record.sums).view(array.tensor.shape), array.tensor
-            target.copy_(values if target.dtype.is_floating_point else values.round())
+            start, target = slot.start - spans[slot.dtype].start, array.tensor
+            found = values[slot.dtype][start : start + slot.count].view(target.shape)
+            target.copy_(found if target.dtype.is_floating_point else found.round())
+
+    def fingerprint(self) -> int:
+        """Return a number, of 32 bits, that differs where a sample of the parameters' bits does."""
+        found = 0
+        for parameter in self.parameters:
+            flat = parameter.detach().reshape(-1)
+            sample = flat[:: max(1, flat.numel() // _SAMPLED)].contiguous()
+            found = zlib.crc32(sample.view(torch.uint8).numpy().tobytes(), found)
+        return found
+
+    # ---- for another worker ------------------------------------------------------------------------------------------
+
+    @property
+    def all_of_it(self) -> Portion:
+        """All, as one portion."""
+        return Portion(tuple(self.arrays), range(len(self.parameters)))
+
+    def state_of(self, number: int) -> dict[str, Any]:
+        """Return the optimizer's state of a parameter; {}: it has none yet."""
+        found: dict[str, Any] = self.optimizer.state.get(self.parameters[number], {})
+        return found
+
+    def bytes_of(self, number: int) -> int:
+        """Return how many bytes a parameter and its state have."""
+        held = [self.parameters[number], *self.state_of(number).values()]
+        return sum(each.nbytes for each in held if isinstance(each, torch.Tensor))
+
+    def check_parts(self) -> None:
+        """Check that the optimizer updates each parameter by its own gradient and state, as all of `torch.optim` do.
+
+        Raises:
+            ConfigurationError: nobody knows that of it.
+        """
+        kind = type(self.optimizer)
+        if not kind.__module__.startswith("torch.optim."):
+            raise ConfigurationError(f"{kind.__name__} is none of torch.optim: it may update parameters together")
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all parameters, buffers and states."""
+        states = sum(self.bytes_of(number) - each.nbytes for number, each in enumerate(self.parameters))
+        return states + sum(array.tensor.nbytes for array in self.arrays.values())
+
+    def portions(self, limit: int) -> list[Portion]:
+        """Divide all into portions of at most `limit` bytes, or one tensor with its states where that has more."""
+        keys = {id(array.tensor): key for key, array in self.arrays.items()}
+        updated = [keys.pop(id(parameter)) for parameter in self.parameters]
+        sizes = [(key, self.arrays[key].tensor.nbytes, 0) for key in keys.values()]
+        sizes += [(key, self.bytes_of(number), 1) for number, key in enumerate(updated)]
+        found: list[Portion] = []
+        own: list[str] = []
+        filled, first, last = 0, 0, 0
+        for key, size, of_optimizer in sizes:
+            if own and filled + size > limit:
+                found.append(Portion(tuple(own), range(first, last)))
+                own, filled, first = [], 0, last
+            own.append(key)
+            filled, last = filled + size, last + of_optimizer
+        return [*found, Portion(tuple(own), range(first, last))]

@@ -1,4 +1,4 @@
-"""This module packs all of a replica as bytes for another member: parameters, buffers and the optimizer's state."""
+"""This module packs a replica, or a portion of it, as bytes for another worker: tensors and the optimizer's state."""
 
 import json
 from typing import Any
@@ -6,50 +6,55 @@ from typing import Any
 import torch
 
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
-from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.replica import Portion, Replica
 
 _HEAD = 8  # bytes of the header's length
 
 
-def pack(replica: Replica, told: dict[str, Any]) -> torch.Tensor:
+def pack(replica: Replica, told: dict[str, Any], portion: Portion | None = None) -> torch.Tensor:
     """Return a replica as one tensor of bytes.
 
     Args:
         replica: to pack.
         told: what goes with it, of JSON's types.
+        portion: what of it; None: all.
 
     Raises:
         ConfigurationError: the optimizer keeps what cannot be given to another worker.
     """
+    portion = portion or replica.all_of_it
     parts: list[torch.Tensor] = []
-    tensors = {key: _place(array.tensor, parts) for key, array in replica.arrays.items()}
+    tensors = {key: _place(replica.arrays[key].tensor, parts) for key in portion.keys}
     states = [
-        {name: _packed(name, value, parts) for name, value in replica.optimizer.state.get(parameter, {}).items()}
-        for parameter in replica.parameters
+        [number, {name: _packed(name, value, parts) for name, value in replica.state_of(number).items()}]
+        for number in portion.parameters
     ]
-    header = json.dumps({"told": told, "tensors": tensors, "states": states}).encode()
+    header = json.dumps({"told": told, "count": len(replica.arrays), "tensors": tensors, "states": states}).encode()
     head = torch.tensor([len(header)], dtype=torch.int64).view(torch.uint8)
     return torch.cat([head, torch.frombuffer(bytearray(header), dtype=torch.uint8), *parts])
 
 
 def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
-    """Fill a replica with what `pack` has made of another; return what was told with it.
+    """Fill a replica with what `pack` has made of another, or of a portion of it; return what was told with it.
 
     Raises:
         ProtocolError: it is of another model.
     """
     length = int(packed[:_HEAD].view(torch.int64).item())
     header = json.loads(packed[_HEAD : _HEAD + length].numpy().tobytes())
-    if header["tensors"].keys() != replica.arrays.keys() or len(header["states"]) != len(replica.parameters):
-        raise ProtocolError("the members' models are not alike: give all workers the same script")
     payload = packed[_HEAD + length :]
+    shapes = {key: list(array.tensor.shape) for key, array in replica.arrays.items()}
+    given = {key: place["shape"] for key, place in header["tensors"].items()}
+    if header["count"] != len(shapes) or any(shapes.get(key) != shape for key, shape in given.items()):
+        raise ProtocolError("the members' models are not alike: give all workers the same script")
     with torch.no_grad():
-        for key, array in replica.arrays.items():
-            array.tensor.copy_(_tensor(header["tensors"][key], payload).view(array.tensor.shape))
-    replica.optimizer.state.clear()
-    for parameter, state in zip(replica.parameters, header["states"], strict=True):
+        for key, place in header["tensors"].items():
+            replica.arrays[key].tensor.copy_(_tensor(place, payload))
+    for number, state in header["states"]:
+        replica.optimizer.state.pop(replica.parameters[number], None)
         if state:
-            replica.optimizer.state[parameter] = {name: _unpacked(value, payload) for name, value in state.items()}
+            found = {name: _unpacked(value, payload) for name, value in state.items()}
+            replica.optimizer.state[replica.parameters[number]] = found
     told: dict[str, Any] = header["told"]
     return told
 

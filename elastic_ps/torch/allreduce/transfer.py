@@ -22,7 +22,7 @@ def give_record(group: WorkerGroup, record: StepRecord) -> None:
         "entry": record.entry.SerializeToString().hex(),
         "lengths": {_name(dtype): len(whole) for dtype, whole in record.sums.items()},
     }
-    _give(group, torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8))
+    give_told(group, told)
     for whole in record.sums.values():
         group.broadcast(whole, group.rank)
 
@@ -35,7 +35,7 @@ def take_record(group: WorkerGroup, giver: int, layout: Layout) -> StepRecord:
         giver: its rank.
         layout: of the sums.
     """
-    told = json.loads(_take(group, giver).numpy().tobytes())
+    told = take_told(group, giver)
     sums = {dtype: torch.empty(told["lengths"][_name(dtype)], dtype=dtype) for dtype in layout.lengths}
     for whole in sums.values():
         group.broadcast(whole, giver)
@@ -45,22 +45,26 @@ def take_record(group: WorkerGroup, giver: int, layout: Layout) -> StepRecord:
 
 def state_of(replica: Replica, state: GroupState) -> torch.Tensor:
     """Return the bytes of all that this worker holds."""
-    told = {
+    return pack(replica, told_of(state))
+
+
+def told_of(state: GroupState) -> dict[str, Any]:
+    """Return the version that a worker holds, with the ledger's end."""
+    return {
         "version": state.held,
         "ledger": state.ledger.name,
         "entries": [entry.SerializeToString().hex() for entry in state.ledger.entries],
     }
-    return pack(replica, told)
 
 
 def give_state(group: WorkerGroup, packed: torch.Tensor) -> None:
     """Give what `state_of` has packed to all members."""
-    _give(group, packed)
+    give_bytes(group, packed)
 
 
 def take_state(group: WorkerGroup, giver: int) -> torch.Tensor:
     """Take the bytes that `give_state` gives; `install` makes a worker hold them."""
-    return _take(group, giver)
+    return take_bytes(group, giver)
 
 
 def install(packed: torch.Tensor, replica: Replica, state: GroupState) -> int:
@@ -71,23 +75,40 @@ def install(packed: torch.Tensor, replica: Replica, state: GroupState) -> int:
         replica: is overwritten.
         state: the worker's.
     """
-    told: dict[str, Any] = unpack(replica, packed)
+    return take_over(unpack(replica, packed), state)
+
+
+def take_over(told: dict[str, Any], state: GroupState) -> int:
+    """Let a worker have the ledger's end that `told_of` tells; return the version."""
     entries = [pb.LedgerEntry.FromString(bytes.fromhex(entry)) for entry in told["entries"]]
     state.ledger.begin(told["ledger"], entries)
     return int(told["version"])
 
 
-def _give(group: WorkerGroup, raw: torch.Tensor) -> None:
+def give_bytes(group: WorkerGroup, raw: torch.Tensor) -> None:
+    """Give bytes to all members."""
     group.broadcast(torch.tensor([len(raw)], dtype=torch.int64), group.rank)
     group.broadcast(raw, group.rank)
 
 
-def _take(group: WorkerGroup, giver: int) -> torch.Tensor:
+def take_bytes(group: WorkerGroup, giver: int) -> torch.Tensor:
+    """Take the bytes that the member of rank `giver` gives."""
     length = torch.zeros(1, dtype=torch.int64)
     group.broadcast(length, giver)
     raw = torch.empty(int(length), dtype=torch.uint8)
     group.broadcast(raw, giver)
     return raw
+
+
+def give_told(group: WorkerGroup, told: dict[str, Any]) -> None:
+    """Give what consists of JSON's types to all members."""
+    give_bytes(group, torch.frombuffer(bytearray(json.dumps(told).encode()), dtype=torch.uint8))
+
+
+def take_told(group: WorkerGroup, giver: int) -> dict[str, Any]:
+    """Take what the member of rank `giver` gives by `give_told`."""
+    told: dict[str, Any] = json.loads(take_bytes(group, giver).numpy().tobytes())
+    return told
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -28,9 +28,9 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch.allreduce.group import Rendezvous
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.node import GroupNode
+from elastic_ps.torch.allreduce.optimizer import spec_of
 from elastic_ps.torch.allreduce.replica import Replica
 from elastic_ps.torch.arrays import ModelArray
-from elastic_ps.torch.rules import translate
 from protos import elastic_pb2 as pb
 
 TOKEN = b"t" * 16
@@ -313,6 +313,7 @@ class Worker:
         self.session.closed.set()
         self.coordinator.forget(self.id)
         self.node.end(Refused("killed"))
+        self.node.feeds.close()
         self.node.close_groups()
         self.coordinator.post(ev.Exited(time.time(), "", self.id, -9))
 
@@ -324,7 +325,7 @@ class Worker:
             lambda store: Replica(self.optimizer, list(self.model.parameters()), store.arrays, ()), lambda: None
         )
         names = {parameter: f"s:{name}" for name, parameter in self.model.named_parameters()}
-        store.set_optimizer(translate(self.optimizer, names), lambda _: Hyper())
+        store.set_optimizer(spec_of(self.optimizer, names), lambda _: Hyper())
         store.broadcast(list(names.values()), arrays, [])
         job.rehearse(SPEC)
         store.pushpull(keys, [], [])

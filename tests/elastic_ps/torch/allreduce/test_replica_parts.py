@@ -5,11 +5,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from elastic_ps.core.errors import ConfigurationError, ProtocolError  # noqa: E402
+from elastic_ps.torch.allreduce.following.follow_stream import record_parts  # noqa: E402
 from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers  # noqa: E402
 from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
 from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
 from elastic_ps.torch.allreduce.replica import Replica  # noqa: E402
 from elastic_ps.torch.allreduce.state_bytes import pack, unpack  # noqa: E402
+from elastic_ps.torch.allreduce.step_buffers import StepBuffers, is_in  # noqa: E402
 from elastic_ps.torch.arrays import ModelArray  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
 
@@ -88,9 +90,9 @@ def test_a_sum_counts_samples_and_leaves_its_record_as_it_is():
             parameter.grad = torch.full_like(parameter, number)
         model[1].running_mean.fill_(number)
         model[1].num_batches_tracked.fill_(7)
-    sums = replicas[0].layout.buffers(2)
+    sums = replicas[0].layout.buffers(0)
     for replica, samples in zip(replicas, (3, 1), strict=True):
-        own = replica.layout.buffers(2)
+        own = replica.layout.buffers(0)
         assert all(replica.contribute(own, samples, float(samples)))
         for dtype, whole in own.items():
             sums[dtype] += whole
@@ -111,7 +113,7 @@ def test_a_member_without_samples_adds_nothing():
     replica = replica_of(model, OPTIMIZERS["SGD"])
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    own = replica.layout.buffers(1)
+    own = replica.layout.buffers(0)
     assert not any(replica.contribute(own, 0, 0.0))
     assert not any(whole.any() for whole in own.values())
 
@@ -131,3 +133,61 @@ def test_only_what_is_settled_is_reported_and_only_by_the_chief():
     assert (other.ledger_of, list(other.ledger)) == ("workers.1", [])
     ledger.kept(7)
     assert [entry.version for entry in ledger.entries] == [7]
+
+
+def test_portions_bring_everything_once_and_are_small():
+    model = model_of(1)
+    replica = replica_of(model, OPTIMIZERS["AdamW"])
+    train(model, replica.optimizer, 0)
+    portions = replica.portions(100)
+    assert sorted(key for portion in portions for key in portion.keys) == sorted(replica.arrays)
+    assert [number for portion in portions for number in portion.parameters] == [0, 1, 2, 3]
+    assert len(portions) > 2
+    for portion in portions:
+        assert len(portion.keys) == 1 or sum(map(replica.bytes_of, portion.parameters)) <= 100
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_portions_of_other_versions_come_to_the_same_bits_by_records_of_each(name):
+    """A shadow gets one portion a version, and from then on what the records have of it."""
+    model, other = model_of(1), model_of(2)
+    given, taken = replica_of(model, OPTIMIZERS[name]), replica_of(other, OPTIMIZERS[name])
+    train(model, given.optimizer, 9)
+    portions = given.portions(60)
+    layout, sent = given.layout, []
+    for version in range(len(portions) + 2):
+        if version < len(portions):
+            unpack(taken, pack(given, {}, portions[version]))
+            sent.append(portions[version].parameters)
+        sums = layout.buffers(0)
+        for whole in sums.values():
+            whole.copy_(torch.randn(len(whole), generator=torch.Generator().manual_seed(version)))
+        present = (True, version != 1, True, True)
+        record = StepRecord(version, sums, present, given.numbers, pb.LedgerEntry())
+        *parts, statistics = record_parts(layout, sent, sums)
+        for parameters, part in zip(sent, parts, strict=True):
+            taken.apply_portion(parameters, present, record.numbers, part)
+        taken.set_statistics(statistics)
+        given.apply(record)
+    for key, values in model.state_dict().items():
+        assert torch.equal(values, other.state_dict()[key]), key
+    for number, parameter in enumerate(given.parameters):
+        for state, value in given.optimizer.state[parameter].items():
+            found = taken.state_of(number)[state]
+            assert torch.equal(torch.as_tensor(value), torch.as_tensor(found)), (number, state)
+
+
+def test_buffers_are_used_again_when_no_record_lies_in_them():
+    replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
+    needed = []
+    buffers = StepBuffers(replica.layout, lambda memory: any(is_in(memory, sums) for sums in needed))
+    own, first = buffers.of_step(2)
+    assert all(len(whole) % 2 == 0 for whole in first.values())
+    needed.append(first)
+    second = buffers.of_step(3)[1]
+    assert not any(is_in(whole, first) for whole in second.values())
+    needed.clear()
+    assert all(is_in(whole, first) for whole in buffers.of_step(3)[1].values())
+    buffers.abandon()
+    needed.append(own)
+    assert not any(is_in(whole, own) or is_in(whole, first) for whole in buffers.of_step(2)[0].values())

@@ -1,0 +1,160 @@
+"""This module kills workers of jobs without servers, one after the other, and proves what came of it."""
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.scripts import train_replicas
+from coordinator.client import ClientError
+from coordinator.ctl.exactly_once_audit import audit
+from dl2_scheduler.backends.trial import Trial
+from dl2_scheduler.cluster.errors import TrialFailed
+from elastic_ps.core.data_order import indices, permutation
+
+WORKERS = 3
+_SEED = 7
+_EPOCHS = 400
+_PACE_SECONDS = 0.02
+_LAST = 0.8  # of a job's steps: then nobody is killed any more
+_HURRY = "hurry"
+_PATIENCE = 300.0
+_OPTIONS = ("--mode", "all-reduce", "--seed", str(_SEED), "--max-restarts", "100000", "--join-timeout", "300")
+
+
+@dataclass(frozen=True)
+class KilledWorkers:
+    """This is what came of one job.
+
+    Attributes:
+        kills: how often a worker was killed.
+        during_plans: so many of them while a plan was under way.
+        redone: steps that some worker computed again, all together.
+        most: so often a worker computed one step, at most.
+        problems: of the ledger's audit; and of the weights, where they are not those of one process to 1e-9.
+    """
+
+    kills: int
+    during_plans: int
+    redone: int
+    most: int
+    problems: tuple[str, ...]
+
+
+def killed_workers(folder: Path, kills: int, seed: str) -> KilledWorkers:
+    """Run a job, and kill workers until so many are dead or the job nears its end.
+
+    Args:
+        folder: of the job.
+        kills: at most.
+        seed: of moments and victims.
+
+    Raises:
+        TrialFailed: the job did not come through.
+    """
+    results = (folder / "results").resolve()
+    results.mkdir(parents=True, exist_ok=True)
+    script = [train_replicas.__name__, str(results), "--epochs", str(_EPOCHS), "--pace", str(_PACE_SECONDS)]
+    chance = random.Random(seed)
+    made = during = 0
+    with Trial(folder, "killed", script, WORKERS, 0, _OPTIONS) as job:
+        while made < kills:
+            rests = made % 3 != 2
+            if not _wait(job, rests):
+                break
+            time.sleep(chance.random() * 0.5)
+            found = _kill(job, chance)
+            made, during = made + (found is not None), during + (found is True)
+        (results / _HURRY).touch()
+        if job.process.wait(_PATIENCE) != 0:
+            raise TrialFailed(f"the job failed: see the logs in {job.folder}")
+        archive = job.stop()
+    assert archive is not None, "the job has run"
+    computed = [Counter(file.read_text().split()) for file in results.glob("*.steps")]
+    proof = audit(archive.ledger, train_replicas.SAMPLES, train_replicas.BATCH, _EPOCHS)
+    return KilledWorkers(
+        made,
+        during,
+        sum(sum(counts.values()) - len(counts) for counts in computed),
+        max(max(counts.values(), default=0) for counts in computed),
+        (*proof.problems, *_wrong_weights(results)),
+    )
+
+
+def _wait(job: Trial, rests: bool) -> bool:
+    """Wait until a worker may be killed; False: the job nears its end.
+
+    Args:
+        job: that trains.
+        rests: wait until all workers train and no plan is under way; else until two members train.
+    """
+    last = _LAST * _EPOCHS * train_replicas.EPOCH_STEPS
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        status = _status(job)
+        if status is not None and status.version >= last:
+            return False
+        if status is not None and status.phase == "running" and status.version:
+            members = len(status.configuration.workers)
+            if members == WORKERS and not status.plan.id if rests else members >= 2:
+                return True
+        if job.process.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise TrialFailed(f"the job does not train with {WORKERS} workers again: see the logs in {job.folder}")
+
+
+def _kill(job: Trial, chance: random.Random) -> bool | None:
+    """Kill a member; return whether a plan was under way, or None where there were not two members."""
+    status = _status(job)
+    if status is None or len(status.configuration.workers) < 2:
+        return None
+    members = {worker.id for worker in status.configuration.workers}
+    pids = [node.pid for node in status.nodes if node.member.id in members and node.pid]
+    os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
+    victim_gone = time.monotonic() + 5.0
+    version, before = status.version, status.configuration
+    while time.monotonic() < victim_gone:  # until the death's plan is in force: the next one is another death
+        status = _status(job)
+        if status is not None and status.configuration != before and status.version > version:
+            break
+        time.sleep(0.02)
+    return bool(status is not None and status.plan.id)
+
+
+def _status(job: Trial) -> Any:
+    try:
+        return job.client.status()
+    except (OSError, ValueError, KeyError, ClientError, TrialFailed):
+        return None
+
+
+def _wrong_weights(results: Path) -> list[str]:
+    """Return in which weights the job differs from one process of plain PyTorch."""
+    found = torch.load(results / train_replicas.WEIGHTS)
+    return [
+        f"{name} differs by {(found[name] - values).abs().max():.2g} from one process's"
+        for name, values in _trained_alone().items()
+        if not torch.allclose(found[name], values, rtol=1e-9, atol=1e-12)
+    ]
+
+
+def _trained_alone() -> dict[str, torch.Tensor]:
+    """Return the weights after the same training in one process."""
+    model = train_replicas.network()
+    optimizer = train_replicas.adam(model)
+    inputs, targets = train_replicas.data()
+    for epoch in range(_EPOCHS):
+        order = permutation(_SEED, epoch, train_replicas.SAMPLES)
+        for low in range(0, train_replicas.SAMPLES, train_replicas.BATCH):
+            chosen = torch.from_numpy(indices(order, range(low, low + train_replicas.BATCH)))
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(inputs[chosen]), targets[chosen]).backward()
+            optimizer.step()
+    return model.state_dict()

@@ -1,0 +1,197 @@
+"""A worker that joins follows a member while the job trains, and holds the same at the plan's clock."""
+
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from coordinator.core.plans.plan import Phase, PlanKind  # noqa: E402
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role  # noqa: E402
+from elastic_ps.torch.allreduce import exchange  # noqa: E402
+from elastic_ps.torch.allreduce.following import shadow_feed  # noqa: E402
+from elastic_ps.torch.allreduce.following.follow_stream import RECORD, SNAPSHOT  # noqa: E402
+from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower  # noqa: E402
+from elastic_ps.torch.allreduce.group_state import givers  # noqa: E402
+from tests.elastic_ps.torch.allreduce.group_job import CHIEF, Coordinator, Killed, Worker, adam  # noqa: E402
+from tests.elastic_ps.torch.allreduce.test_group_jobs import finished  # noqa: E402
+
+whole_jobs = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+EPOCHS = 9
+
+
+class OwnAdam(torch.optim.AdamW):
+    """An optimizer that is none of torch.optim."""
+
+
+class GrowingJob:
+    """A job that another worker joins as soon as the first one has begun a step.
+
+    Attributes:
+        workers: all, whatever became of them.
+        given: by whom the agreement at a plan's switch had all taken over, by configuration.
+        followed: what the shadows have applied: worker, kind, parameters, version.
+        dead: who has died.
+    """
+
+    def __init__(self, members, make=adam, at=lambda worker, where: None, portion_bytes=1):
+        self.coordinator = Coordinator(members)
+        self.workers = []
+        self.given = []
+        self.followed = []
+        self.dead = []
+        self._seen = {}
+        self._members, self._make, self._at, self._portion_bytes = members, make, at, portion_bytes
+
+    def run(self):
+        give_state, apply = exchange.give_state, ShadowFollower._apply
+
+        def giving(group, packed):
+            self.given.append(group.number.number)
+            give_state(group, packed)
+
+        def applying(follower, arrival, following):
+            told = arrival.told
+            self.followed.append((follower._node.session.node, told["kind"], arrival.parameters, told.get("version")))
+            apply(follower, arrival, following)
+
+        with (
+            patch.object(exchange, "give_state", giving),
+            patch.object(ShadowFollower, "_apply", applying),
+            patch.object(shadow_feed, "PORTION_BYTES", self._portion_bytes),
+        ):
+            for rank in range(self._members):
+                self.start(CHIEF + rank)
+            for worker in self.workers:  # grows
+                worker.wait()
+        return self
+
+    def start(self, seed=CHIEF + 9):
+        self.workers.append(Worker(self.coordinator, EPOCHS, self._make, self._at_work, seed).start())
+
+    def _at_work(self, worker, where):
+        if where == "begun":
+            if (worker, len(self.workers)) == (self.workers[0], self._members):
+                self.coordinator.scale(self._members + 1)
+                self.start()
+            self.coordinator.until(lambda state: self._may_step(state, worker))
+            self._seen[worker.id] = len(self.followed)
+        self._at(worker, where)
+
+    def _may_step(self, state, worker):
+        """Hold steps back until there is a shadow, and until it has got something of each; not behind a death."""
+        plan = state.job.plan
+        if self.dead:
+            return True
+        if plan is None:
+            return len(self.coordinator.workers()) == self._members + 1
+        if plan.kind is not PlanKind.SCALE:
+            return True
+        if plan.phase is Phase.SYNCING:
+            return len(self.followed) > self._seen.get(worker.id, 0)
+        return plan.phase not in (Phase.REGISTERED, Phase.ASSIGNED)
+
+    @property
+    def phase(self):
+        plan = self.coordinator.state.job.plan
+        return plan.phase if plan is not None and plan.kind is PlanKind.SCALE else None
+
+    def left(self):
+        """Return the workers that have trained to the end."""
+        return [worker for worker in self.workers if worker.node.ended.args[0] == "left"]
+
+    def proves(self):
+        finished(self.coordinator, self.left(), EPOCHS)
+
+
+def member(name):
+    return Member(name, Role.WORKER, "127.0.0.1", 1)
+
+
+def configuration(number, *names):
+    return Configuration(ConfigId(1, number), tuple(map(member, names)), (), ())
+
+
+def test_shadows_are_dealt_to_members_that_stay():
+    current = configuration(1, "w0", "w1", "w2")
+    assert givers(None, current) == {}
+    assert givers(current, configuration(2, "w0", "w2", "w3")) == {"w3": "w2"}
+    assert givers(current, configuration(2, "w0", "w1", "w3", "w4", "w5")) == {"w3": "w1", "w4": "w0", "w5": "w1"}
+    assert givers(current, configuration(2, "w3")) == {}
+
+
+class TestWholeJobs:
+    pytestmark = whole_jobs
+
+    @pytest.mark.parametrize("members", [1, 2])
+    def test_a_joiner_holds_the_same_at_the_clock_and_takes_nothing_over_there(self, members):
+        job = GrowingJob(members).run()
+        assert len(job.left()) == members + 1
+        job.proves()
+        (plan,) = [plan for plan in job.coordinator.state.history if plan.cause == "operator"]
+        assert job.given == ([1] if members > 1 else []), "first values, when the job begins"
+        assert job.workers[-1].parts[0][0] == plan.clock
+        kinds = [kind for _, kind, _, _ in job.followed]
+        assert kinds.count(SNAPSHOT) > 2, "in portions"
+        between = kinds[kinds.index(SNAPSHOT) : len(kinds) - kinds[::-1].index(SNAPSHOT)]
+        assert RECORD in between, "while it trains"
+
+    @pytest.mark.parametrize("parts", [0, 3, 4, 11])
+    def test_where_the_stream_breaks_off_the_joiner_gets_all_at_the_switch(self, parts):
+        """It does within the first snapshot, within records, and between two."""
+        sent = []
+        give_part = shadow_feed.give_part
+
+        def broken(group, part):
+            sent.append(len(part))
+            if len(sent) > parts:
+                raise RuntimeError("Connection closed by peer")
+            give_part(group, part)
+
+        with patch.object(shadow_feed, "give_part", broken):
+            job = GrowingJob(2).run()
+        assert len(sent) == parts + 1
+        assert job.given == [1, 2]
+        job.proves()
+
+    @pytest.mark.parametrize(("make", "limit"), [(adam, 0), (lambda model: OwnAdam(model.parameters(), lr=0.01), None)])
+    def test_who_cannot_follow_gets_all_at_the_switch(self, make, limit):
+        """As it is too slow, or as nobody knows that the optimizer updates each parameter by itself."""
+        with ExitStack() as stack:
+            if limit is not None:
+                stack.enter_context(patch.object(shadow_feed, "WAITING_RECORDS", limit))
+            job = GrowingJob(2, make).run()
+        assert job.given == [1, 2]
+        job.proves()
+
+    @pytest.mark.parametrize("phase", [Phase.SYNCING, Phase.ARMED])
+    @pytest.mark.parametrize("victim", ["giver", "other"])
+    def test_a_member_may_die_while_another_worker_follows(self, victim, phase):
+        def at(worker, where):
+            index = 1 if victim == "giver" else 0
+            if len(job.workers) == 3 and not job.dead and worker is job.workers[index] and job.phase is phase:
+                job.dead.append(worker)
+                raise Killed
+
+        job = GrowingJob(2, at=at)
+        job.run()
+        assert len(job.dead) == 1
+        (survivor,) = [worker for worker in job.workers[:2] if worker not in job.dead]
+        if phase is Phase.ARMED:
+            assert job.left() == [survivor, job.workers[2]]
+        assert survivor in job.left()  # before ARMED a death ends the plan, and the job asks for no other worker
+        job.proves()
+
+    def test_who_follows_may_die(self):
+        def dies(replica, *arguments):
+            job.dead.append(replica)
+            raise Killed
+
+        job = GrowingJob(2)
+        with patch.object(shadow_feed.Replica, "apply_portion", dies):
+            job.run()
+        assert len(job.dead) == 1
+        assert len(job.left()) == 2
+        job.proves()
