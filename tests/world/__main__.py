@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from tests.world import many, results
-from tests.world.draw import JobDraw, drawn
+from tests.world.draw import DRAWS, JobDraw
 from tests.world.hunt import ALL, hunt
 from tests.world.mutations import MUTATIONS, planted
 from tests.world.shrink import shrunk
@@ -20,9 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
     parser.add_argument("--seed", type=int, help="of one world, whose story is told")
     parser.add_argument(
-        "--seeds", type=_range, default=(), metavar="A-B", help="of many: from A (0) up to B, without B"
+        "--seeds", type=_ranges, default=(), metavar="A-B,...", help="of many: from A (0) up to B, without B"
     )
     parser.add_argument("--fresh", type=int, default=0, metavar="N", help="beside them, N seeds by the commit's hash")
+    parser.add_argument(
+        "--mode", choices=("", "all-reduce"), default="", help="of every job; where it is not given the seed draws it"
+    )
     parser.add_argument("--faults", type=int, default=10, help="that each job meets, at most (%(default)s)")
     parser.add_argument("--processes", type=int, default=0, help="that run many seeds (one on each core)")
     parser.add_argument("--each", action="store_true", help="say what came of each seed, not of failed ones alone")
@@ -37,15 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not seeds:
             parser.error("which seeds? --seed N, --seeds A-B or --fresh N")
         if options.mutation:
-            return hunt(options.mutation, seeds, options.faults, options.processes)
-        return many.play(seeds, options.faults, options.each, options.processes, fresh)
+            return hunt(options.mutation, seeds, options.faults, options.processes, options.mode)
+        return many.play(seeds, options.faults, options.each, options.processes, fresh, options.mode)
     with planted(options.mutation):
-        return _one(drawn(options.seed, options.faults).without(options.without), options.node, options.shrink)
+        return _one(
+            DRAWS[options.mode](options.seed, options.faults).without(options.without), options.node, options.shrink
+        )
 
 
-def _range(text: str) -> range:
-    first, _, last = text.rpartition("-")
-    return range(int(first or 0), int(last))
+def _ranges(text: str) -> list[int]:
+    parts = [part.rpartition("-") for part in text.split(",")]
+    return [seed for first, _, last in parts for seed in range(int(first or 0), int(last))]
 
 
 def _numbers(text: str) -> frozenset[int]:

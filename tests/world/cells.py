@@ -56,6 +56,32 @@ CELLS: dict[str, tuple[str, ...]] = {
 ROWS = tuple((kind, role) for kind, roles in CELLS.items() for role in roles)
 """Of the coverage table."""
 
+MEMBERS = "worker-worker"
+"""Workers of a job without servers have connections with each other: of their group, and to the chief's store."""
+
+_SERVERLESS_LINKS = (MEMBERS, "worker-coordinator", "launcher-coordinator")
+
+SERVERLESS_CELLS: dict[str, tuple[str, ...]] = {
+    KILL: (WORKER, COORDINATOR),
+    VANISH: (WORKER,),
+    FREEZE: (WORKER, COORDINATOR, LAUNCHER),
+    POWER: (COORDINATOR,),
+    LOSE: (COORDINATOR,),
+    RESET: _SERVERLESS_LINKS,
+    DROP: _SERVERLESS_LINKS,
+    DELAY: _SERVERLESS_LINKS,
+    FULL: (COORDINATOR,),
+    BROKEN: (COORDINATOR,),
+    JUMP: (WORKER, COORDINATOR, LAUNCHER),
+    SCALE: ("",),
+    DRAIN: (WORKER,),
+}
+"""Whom each kind may meet in a job without servers."""
+
+SERVERLESS_ROWS = tuple((kind, role) for kind, roles in SERVERLESS_CELLS.items() for role in roles)
+
+SERVERLESS_PHASES = (REST, *PLAN_PHASES, DEATH)
+
 Cell = tuple[str, str, str]
 """Role, phase, kind."""
 
@@ -65,7 +91,8 @@ IMPOSSIBLE: dict[Cell, str] = {
 """Cells that no seed can hit, and why."""
 
 
-def possible() -> list[Cell]:
-    """Return every cell that some seed can hit."""
-    every = [(role, phase, kind) for (kind, role), phase in product(ROWS, PHASES)]
+def possible(serverless: bool = False) -> list[Cell]:
+    """Return every cell that some seed can hit, of jobs with servers or of those without."""
+    rows, phases = (SERVERLESS_ROWS, SERVERLESS_PHASES) if serverless else (ROWS, PHASES)
+    every = [(role, phase, kind) for (kind, role), phase in product(rows, phases)]
     return [cell for cell in every if cell not in IMPOSSIBLE]

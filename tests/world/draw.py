@@ -22,6 +22,8 @@ from tests.world.cells import (
     RESTORE,
     ROWS,
     SCALE,
+    SERVERLESS_PHASES,
+    SERVERLESS_ROWS,
 )
 from tests.world.gradients import DENSE, KINDS
 
@@ -71,6 +73,7 @@ class JobDraw:
     Attributes:
         apart: each fault waits until the job has got over the one before.
         norm: servers wait for the factor that the norm of all gradients decides (it is 1).
+        serverless: it has no servers: its workers all-reduce.
         hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
     """
 
@@ -97,6 +100,7 @@ class JobDraw:
     apart: bool = False
     hosts: int = 0
     norm: bool = False
+    serverless: bool = False
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, numbers: frozenset[int]) -> "JobDraw":
@@ -110,6 +114,8 @@ def calm(seed: int, **fields: object) -> JobDraw:
 
 
 _LEASES = (2.0, 3.0, 5.0)
+_LATENCIES = (0.0005, 0.01), (0.005, 0.03), (0.02, 0.08)
+_PACES = (0.01, 0.1), (0.1, 0.4), (0.02, 0.5)
 _SHORT_PACE = 0.001, 0.01
 _SHARING_SEEDS = 300
 """From this seed on jobs may share memory: what smaller ones have found stands."""
@@ -123,6 +129,9 @@ _DEEP_SEEDS = 20_000
 _NORM_SEEDS = 30_000
 """From this seed on servers may wait for the norm of all gradients."""
 
+_SERVERLESS_SEEDS = 40_000
+"""From this seed on every fourth job has no servers."""
+
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
 
@@ -133,6 +142,8 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         seed: of everything.
         faults: that the job meets; what its operator asks for comes beside them.
     """
+    if seed >= _SERVERLESS_SEEDS and Random(f"serverless {seed}").random() < 1 / 4:
+        return serverless(seed, faults)
     random = Random(f"job {seed}")
     replicas = int(random.random() < 0.6)
     apart = bool(replicas) and random.random() < 0.5
@@ -151,8 +162,8 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         migration=random.choice(("live", "live", "pause")),
         lease=lease,
         checkpoint_interval=random.choice((0.5, 1.0, 2.0)),
-        latency=random.choice(((0.0005, 0.01), (0.005, 0.03), (0.02, 0.08))),
-        pace=random.choice(((0.01, 0.1), (0.1, 0.4), (0.02, 0.5))),
+        latency=random.choice(_LATENCIES),
+        pace=random.choice(_PACES),
         room=random.choice((1 << 16, 4096, 512)),
         switches=random.choice((0.0, 0.02, 0.1)),
         slow=random.choice((0.0, 0.1, 0.3)),
@@ -166,6 +177,32 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
     if seed >= _DEEP_SEEDS:
         draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
+
+
+def serverless(seed: int, faults: int = 10) -> JobDraw:
+    """Return what a seed draws where its job has no servers; see `drawn`."""
+    random = Random(f"serverless job {seed}")
+    lease = random.choice(_LEASES)
+    latency, pace = random.choice(_LATENCIES), random.choice((*_PACES, _SHORT_PACE))
+    draw = JobDraw(
+        seed,
+        workers=random.randint(1, 4),
+        servers=0,
+        epochs=20,
+        tensors=random.randint(1, 3),
+        lease=lease,
+        latency=latency,
+        pace=pace,
+        switches=random.choice((0.0, 0.02, 0.1)),
+        slow=random.choice((0.0, 0.1, 0.3)),
+        serverless=True,
+    )
+    found = _faults(random, faults, lease, lambda role: SERVERLESS_PHASES, 0, SERVERLESS_ROWS)
+    return replace(draw, faults=tuple(replace(fault, servers=0) for fault in found))
+
+
+DRAWS: dict[str, Callable[[int, int], JobDraw]] = {"": drawn, "all-reduce": serverless}
+"""By the mode that all jobs are to have; "": the seed draws it."""
 
 
 def _deep(draw: JobDraw, random: Random) -> JobDraw:
@@ -192,12 +229,17 @@ def _lasts(random: Random, kind: str, role: str, lease: float) -> float:
 
 
 def _faults(
-    random: Random, count: int, lease: float, phases: Callable[[str], Sequence[str]], replicas: int
+    random: Random,
+    count: int,
+    lease: float,
+    phases: Callable[[str], Sequence[str]],
+    replicas: int,
+    table: Sequence[tuple[str, str]] = ROWS,
 ) -> Iterator[Fault]:
     """Yield faults of the few rows of the coverage table that this seed uses, among an operator's wishes."""
-    rows = random.sample([row for row in ROWS if row[0] not in OPERATOR], random.randint(1, 6))
+    rows = random.sample([row for row in table if row[0] not in OPERATOR], random.randint(1, 6))
     asked = random.sample(OPERATOR, random.randint(0, 3))
-    wishes = [row for row in ROWS if row[0] in asked]
+    wishes = [row for row in table if row[0] in asked]
     rate = random.choice((0.1, 0.5, 1.5))
     number, made = 0, 0
     while made < count:

@@ -8,7 +8,7 @@ from tests.world.mutations import MUTATIONS
 ALL = "all"
 
 
-def hunt(name: str, seeds: Sequence[int], faults: int, processes: int) -> int:
+def hunt(name: str, seeds: Sequence[int], faults: int, processes: int, mode: str = "") -> int:
     """Say of a planted bug, or of `ALL`, which seed finds it; return 1 where one is not found, else 0.
 
     Args:
@@ -16,16 +16,17 @@ def hunt(name: str, seeds: Sequence[int], faults: int, processes: int) -> int:
         seeds: of the worlds.
         faults: that each job meets, at most.
         processes: that run them; 0: one on each core.
+        mode: of every job, see `DRAWS`.
     """
     names = list(MUTATIONS) if name == ALL else [name]
-    missed = [each for each in names if not _is_found(each, seeds, faults, processes)]
+    missed = [each for each in names if not _is_found(each, seeds, faults, processes, mode)]
     print(f"{len(names) - len(missed)} of {len(names)} found" + "".join(f"; not {each}" for each in missed))
     return 1 if missed else 0
 
 
-def _is_found(name: str, seeds: Sequence[int], faults: int, processes: int) -> bool:
+def _is_found(name: str, seeds: Sequence[int], faults: int, processes: int, mode: str) -> bool:
     tried = 0
-    with each_result(seeds, faults, processes, name) as each:
+    with each_result(seeds, faults, processes, name, mode) as each:
         for result in each:
             tried += 1
             if result.failures:

@@ -81,7 +81,7 @@ class Injector:
             self._depth = depth
             if self._coming and self._coming[0].deep == depth:
                 self._look_soon(self._network.random.random() * 0.004)
-        if not self._not_before and job.checkpoints:
+        if not self._not_before and (job.checkpoints or (job.all_reduces and job.model.blocks)):
             self._not_before = self._scheduler.now + 0.001
             self._next()
 
@@ -95,9 +95,12 @@ class Injector:
         return at_peace and self._scheduler.now > since + self._world.draw.lease
 
     def lost(self, process: Process, status: int) -> None:
-        """Take note of a process's end: a server that is killed at the job's end keeps its last ledger entries."""
+        """Take note of a process's end: who is killed at the job's end keeps its last ledger entries."""
         ending = bool(self._world.watch.scripts_ended) or (self.state is not None and self.state.job.ended)
-        self.late |= process.role == kinds.SERVER and status != 0 and ending
+        if self._world.draw.serverless:  # a worker that a second SIGTERM ends waits for the others no more
+            self.late |= process.role == kinds.WORKER and ending and (status != 0 or process in self._drained)
+        else:
+            self.late |= process.role == kinds.SERVER and ending and status != 0
 
     def _is_cut_off(self) -> bool:
         """Return whether a server has no way to the coordinator, or back: its last ledger entries stay with it."""
@@ -146,7 +149,7 @@ class Injector:
     def _is_met(self, fault: Fault) -> bool:
         """Return whether the job is in a fault's phase, and has the connection that it is to meet."""
         is_here = fault.phase == self.phase and fault.deep in ("", self._depth)
-        return is_here and (fault.role not in kinds.LINKS or self._link(fault) is not None)
+        return is_here and ("-" not in fault.role or self._link(fault) is not None)
 
     def _strike(self, fault: Fault) -> None:
         acts: dict[str, Callable[[Fault], str]] = {
@@ -197,14 +200,23 @@ class Injector:
         found = [each for each in every if each.role == role and each.state == RUNS]
         return found[choice % len(found)] if found else None
 
+    def _mortal(self, role: str, choice: int) -> Process | None:
+        """Return a process that may die: the last worker that has the parameters of a job without servers may not."""
+        process = self._of(role, choice)
+        return None if process is not None and self._is_last(process) else process
+
+    def _is_last(self, *processes: Process) -> bool:
+        survivors = self._world.survivors
+        return self._world.draw.serverless and any(survivors.is_last(each) for each in processes)
+
     def _kill(self, fault: Fault) -> str:
-        process = self._of(fault.role, fault.choice)
+        process = self._mortal(fault.role, fault.choice)
         if process is not None:
             self._world.kill(process)
         return str(process or "")
 
     def _vanish(self, fault: Fault) -> str:
-        process = self._of(fault.role, fault.choice)
+        process = self._mortal(fault.role, fault.choice)
         if process is not None:
             self._scheduler.freeze(process)
             self._network.vanish(process)
@@ -228,7 +240,7 @@ class Injector:
         return whom
 
     def _freeze(self, fault: Fault) -> str:
-        process = self._of(fault.role, fault.choice)
+        process = self._mortal(fault.role, fault.choice)
         if process is not None:
             self._scheduler.freeze(process)
             self._ends(fault, lambda: self._scheduler.thaw(process))
@@ -259,7 +271,7 @@ class Injector:
             for process in every
             if process.role == near and process.state != DEAD
             for end in process.ends
-            if end.other.process.role == far
+            if end.other.process.role == far and end.other.process is not process
         }
         found = list(pairs)
         return found[fault.choice % len(found)] if found else None
@@ -274,7 +286,7 @@ class Injector:
 
     def _drop(self, fault: Fault) -> str:
         way = self._way(fault)
-        if way is None:
+        if way is None or (fault.role in kinds.LINKS and self._is_last(*way)):
             return ""
         self._network.block(*way)
         self._ends(fault, lambda: self._network.heal(*way))
@@ -299,6 +311,8 @@ class Injector:
         process = self._of(fault.role, fault.choice)
         if process is not None:
             if process in self._drained:  # the second signal kills it
+                if self._is_last(process):
+                    return ""
                 self._guarantee.struck(fault)
             self._drained.add(process)
             self._world.signal(process, signal.SIGTERM)

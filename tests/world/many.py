@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tests.paths import ROOT
 from tests.world import coverage, results
-from tests.world.draw import drawn
+from tests.world.draw import DRAWS
 from tests.world.known import KNOWN
 from tests.world.mutations import planted
 
@@ -23,7 +23,14 @@ _WORLDS_OF_A_PROCESS = 100
 """What nodes that were killed have held, files of memory above all, is given back when their process ends."""
 
 
-def play(seeds: Sequence[int], faults: int, each: bool, processes: int = 0, untried: Collection[int] = ()) -> int:
+def play(
+    seeds: Sequence[int],
+    faults: int,
+    each: bool,
+    processes: int = 0,
+    untried: Collection[int] = (),
+    mode: str = "",
+) -> int:
     """Run the worlds of seeds and tell what came of them.
 
     Args:
@@ -32,16 +39,17 @@ def play(seeds: Sequence[int], faults: int, each: bool, processes: int = 0, untr
         each: tell of every seed, not of those alone that failed.
         processes: that run them; 0: one on each core.
         untried: those that nobody ran before the change at hand: what fails there need not be its fault.
+        mode: of every job, see `DRAWS`.
 
     Returns:
         1 where a seed has failed that is neither known to fail nor untried, or one known to fail is good; else 0.
     """
     failed: list[int] = []
-    hits: list[Any] = []
+    hits: dict[bool, list[Any]] = {False: [], True: []}  # of jobs with servers, of those without
     steps, watched, took = 0, 0, 0.0
-    with each_result(seeds, faults, processes) as found:
+    with each_result(seeds, faults, processes, mode=mode) as found:
         for result in found:
-            hits += result.hits
+            hits[result.draw.serverless] += result.hits
             steps += result.steps
             watched += result.watched
             took += result.real
@@ -49,12 +57,16 @@ def play(seeds: Sequence[int], faults: int, each: bool, processes: int = 0, untr
                 print(result, flush=True)
             if result.failures:
                 failed.append(result.draw.seed)
-    Console(width=140).print(coverage.table(hits))
+    for serverless, some in hits.items():
+        if some:
+            print("jobs without servers:" if serverless else "jobs with servers:")
+            Console(width=140).print(coverage.table(some, serverless))
     print(f"{watched} faults came alone while every block had a follower, and cost no restore where nothing failed")
     rate = len(seeds) / took * 60
-    print(f"{len(seeds)} jobs, {steps} steps, {len(hits)} faults, {len(failed)} failed; {rate:.0f} jobs a CPU minute")
+    met = sum(map(len, hits.values()))
+    print(f"{len(seeds)} jobs, {steps} steps, {met} faults, {len(failed)} failed; {rate:.0f} jobs a CPU minute")
     for seed in failed:
-        drawn_so = "" if faults == _FAULTS else f" --faults {faults}"
+        drawn_so = ("" if faults == _FAULTS else f" --faults {faults}") + (f" --mode {mode}" if mode else "")
         why = f" (known: {KNOWN[seed]})" if seed in KNOWN else ""
         print(f"at {_commit() or 'this code'}: python -m tests.world --seed {seed}{drawn_so} --shrink{why}")
     healed = sorted(KNOWN.keys() & set(seeds) - set(failed)) if faults == _FAULTS else []
@@ -73,7 +85,7 @@ def fresh(count: int) -> range:
 
 @contextmanager
 def each_result(
-    seeds: Sequence[int], faults: int, processes: int, mutation: str = ""
+    seeds: Sequence[int], faults: int, processes: int, mutation: str = "", mode: str = ""
 ) -> Iterator[Iterator[results.Result]]:
     """Give the results in the order of the seeds, where a mutation is planted in production's code.
 
@@ -82,17 +94,18 @@ def each_result(
         faults: that each job meets, at most.
         processes: that run them; 0: one on each core.
         mutation: its name; none: the code is as it is.
+        mode: of every job, see `DRAWS`.
     """
-    one = partial(_play, faults=faults, mutation=mutation)
+    one = partial(_play, faults=faults, mutation=mutation, mode=mode)
     processes = processes or len(os.sched_getaffinity(0))
     fork = multiprocessing.get_context("fork")  # all is imported once
     with fork.Pool(processes, maxtasksperchild=_WORLDS_OF_A_PROCESS) as pool:
         yield pool.imap(one, seeds)
 
 
-def _play(seed: int, faults: int, mutation: str) -> results.Result:
+def _play(seed: int, faults: int, mutation: str, mode: str) -> results.Result:
     with planted(mutation):
-        result = results.play(drawn(seed, faults))
+        result = results.play(DRAWS[mode](seed, faults))
     return result if result.failures else replace(result, story="")
 
 

@@ -36,6 +36,7 @@ class End:
         self.other: End
         self.open = True
         self.severed = False  # what is under way is lost
+        self.lasting = False  # it has no keepalive and no timeout: a silent way does not break it
         self.unread = 0  # bytes that it has sent and the other has not taken from its buffer
         self.took: Callable[[Any], None] = lambda item: None
         self.broke: Callable[[str], None] = lambda why: None
@@ -179,12 +180,21 @@ class Network:
         found[1](far)
         return near
 
+    def dial(self, address: tuple[str, int], timeout: float) -> End:
+        """See `socket.create_connection`."""
+        try:
+            return self.connect(self.scheduler.current.process, address[1], timeout)  # type: ignore[union-attr]
+        except Refused as error:
+            raise OSError(str(error)) from None
+
     def _apart(self, one: Process, other: Process) -> bool:
         return self.is_blocked(one, other) or self.is_blocked(other, one)
 
     def doubt(self, end: End, seconds: float) -> None:
         """Break an end in `seconds`, where it has had no acknowledgement all that time."""
         since = self._since(end)
+        if end.lasting:
+            return
 
         def judge() -> None:
             if end.open and since and self._since(end) == since:

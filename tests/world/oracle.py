@@ -24,6 +24,10 @@ BEYOND_THE_LEASE = 30.0
 """Seconds, after a lease, within which a job goes on after the last fault, or its coordinator's last start or end: one
 that ends again and again is started after ever longer pauses, of 30 s at most."""
 
+BEYOND_THE_LEASE_SERVERLESS = 180.0
+"""Likewise of a job without servers: the members of a group that has failed, and of which nobody is gone, end one after
+the other, 30 s each, and their group takes up to a minute to be given up."""
+
 MOST_THREADS, MOST_CONNECTIONS = 80, 60
 """Of a process of a job this small."""
 
@@ -53,7 +57,8 @@ class Oracle(Watch):
         self._owners: dict[tuple[Any, int], Any] = {}  # by configuration and block
         self.scripts_ended = 0
 
-    def _wrong(self, why: str) -> None:
+    def wrong(self, why: str) -> None:
+        """Take note of what is wrong."""
         self.world.fail(why)
 
     # ---- scripts -----------------------------------------------------------------------------------------------------
@@ -71,20 +76,20 @@ class Oracle(Watch):
         if self._draw.mode == "sync":
             self._check_sync(process, job.node.version, arrays)
         elif any(array.min() < 0 or array.max() > self._draw.epochs for array in arrays):
-            self._wrong(f"{process} has parameters that no sample can make: {arrays[0]}")
+            self.wrong(f"{process} has parameters that no sample can make: {arrays[0]}")
 
     def _check_sync(self, process: Any, version: int, arrays: list[Any]) -> None:
         if version < self._versions.get(process, 0):
-            self._wrong(f"{process} went back from version {self._versions[process]} to {version}")
+            self.wrong(f"{process} went back from version {self._versions[process]} to {version}")
         self._versions[process] = version
         whole, rest = divmod(version * self._draw.batch, self._draw.samples)
         for number, array in enumerate(arrays):
             counts = np.array([(array == whole).sum(), (array == whole + 1).sum()])
             if list(counts) != [self._draw.samples - rest, rest]:
-                self._wrong(f"{process}: tensor {number} of version {version} is {array.astype(int).tolist()}")
+                self.wrong(f"{process}: tensor {number} of version {version} is {array.astype(int).tolist()}")
         checksum = zlib.crc32(b"".join(array.tobytes() for array in arrays))
         if self._weights.setdefault(version, checksum) != checksum:
-            self._wrong(f"{process}: the parameters of version {version} differ from another worker's")
+            self.wrong(f"{process}: the parameters of version {version} differ from another worker's")
 
     def finished(self, process: Any, arrays: list[Any]) -> None:
         """See `Watch`."""
@@ -92,19 +97,19 @@ class Oracle(Watch):
         self._progress = self.world.scheduler.now
         for number, array in enumerate(arrays):
             if (array != self._draw.epochs).any():
-                self._wrong(
+                self.wrong(
                     f"{process}: tensor {number} is not {self._draw.epochs} at the end: {array.astype(int).tolist()}"
                 )
 
     def crashed(self, process: Any, error: Exception) -> None:
         """See `Watch`."""
         if not self.world.joining.has_given_up(error):
-            self._wrong(f"the script of {process} has raised {error!r}")
+            self.wrong(f"the script of {process} has raised {error!r}")
 
     def ended(self) -> None:
         """Check what is known when the launcher has ended with status 0."""
         if not self.scripts_ended:
-            self._wrong("the job has ended, and no script came to its end")
+            self.wrong("the job has ended, and no script came to its end")
         injector = self.world.injector
         partial = injector.late or injector.journal_lost  # a server died with entries, or the ledger begins anew
         if self.scripts_ended and not partial:
@@ -123,7 +128,7 @@ class Oracle(Watch):
         if (used != 1).any():
             block, epoch, position = (int(at[0]) for at in np.nonzero(used != 1))
             times = used[block, epoch, position]
-            self._wrong(f"the ledger has sample {position} of epoch {epoch} {times} times for block {block}")
+            self.wrong(f"the ledger has sample {position} of epoch {epoch} {times} times for block {block}")
 
     # ---- the network -------------------------------------------------------------------------------------------------
 
@@ -135,7 +140,7 @@ class Oracle(Watch):
             return
         if frame.kind is Kind.VALUE and not self._takes_part(process):
             return
-        self._wrong(f"{process} uses {frame.kind.name} {frame.version} of {sender}, who has written to it meanwhile")
+        self.wrong(f"{process} uses {frame.kind.name} {frame.version} of {sender}, who has written to it meanwhile")
 
     def _takes_part(self, process: Any) -> bool:
         """Return whether a worker is one of those that its job has, or goes over to have."""
@@ -159,12 +164,12 @@ class Oracle(Watch):
             for block in range(start, start + count):
                 owner = self._owners.setdefault((frame.configuration, block), process)
                 if owner is not process:
-                    self._wrong(f"{owner} and {process} both give block {block} in configuration {frame.configuration}")
+                    self.wrong(f"{owner} and {process} both give block {block} in configuration {frame.configuration}")
         if self._draw.mode == "sync" and frame.payload_bytes:
             checksum = zlib.crc32(b"".join(payload))
             key = frame.version, tuple(frame.runs), frame.meta.rows
             if self._values.setdefault(key, checksum) != checksum:
-                self._wrong(f"{process}: blocks {key[1]} of version {frame.version} differ from what was given before")
+                self.wrong(f"{process}: blocks {key[1]} of version {frame.version} differ from what was given before")
 
     # ---- time --------------------------------------------------------------------------------------------------------
 
@@ -174,15 +179,16 @@ class Oracle(Watch):
         injector = self.world.injector
         if self.world.joining.is_awaited():
             self._awaited = scheduler.now
+        patience = BEYOND_THE_LEASE_SERVERLESS if self._draw.serverless else BEYOND_THE_LEASE
         waited = scheduler.now - max(self._progress, injector.last, self.world.coordinator_changed, self._awaited)
         asked = BEYOND_THE_LEASE + self._draw.lease if injector.journal_lost else 0.0  # nodes, for who does not come
-        if waited > self._draw.lease + BEYOND_THE_LEASE + asked:
-            self._wrong(f"no step for {waited:.0f} s after the last fault and the last step")
+        if waited > self._draw.lease + patience + asked:
+            self.wrong(f"no step for {waited:.0f} s after the last fault and the last step")
         for process, threads in scheduler.threads().items():
             if threads > MOST_THREADS or len(process.ends) > MOST_CONNECTIONS:
-                self._wrong(f"{process} has {threads} threads and {len(process.ends)} connections")
+                self.wrong(f"{process} has {threads} threads and {len(process.ends)} connections")
             waiting = max((link.backlog for link in process.links if not link.closed), default=0)
             self.waiting = max(self.waiting, waiting)
             if waiting > MOST_WAITING:
-                self._wrong(f"{process} has {waiting} bytes waiting for one peer")
+                self.wrong(f"{process} has {waiting} bytes waiting for one peer")
         scheduler.call_at(scheduler.now + _LOOK_SECONDS, self.look)

@@ -13,7 +13,7 @@ from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.frames import Frame
 from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import WorkerJob
-from tests.world import gradients, threads
+from tests.world import gradients, serverless, threads
 from tests.world.draw import JobDraw
 from tests.world.scheduler import Process
 
@@ -35,9 +35,10 @@ def run_launcher(process: Process, agent: JobAgent) -> int:
 
 def run_worker(process: Process, draw: JobDraw, watch: "Watch", pace: Callable[[], tuple[float, float]]) -> int:
     """Run a training script, and what Python does at its end."""
-    process.make_job = lambda: WorkerJob(NodeSettings.from_environment(process.environment))  # type: ignore[attr-defined]
+    settings = NodeSettings.from_environment(process.environment)
+    process.make_job = lambda: serverless.make_job(settings) if draw.serverless else WorkerJob(settings)  # type: ignore[attr-defined]
     try:
-        train(process, draw, watch, pace)
+        (serverless.train if draw.serverless else train)(process, draw, watch, pace)
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1

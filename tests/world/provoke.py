@@ -72,6 +72,8 @@ class Provoker:
         """Return how many workers and servers there must be for a death to bring a fault's phase about."""
         if fault.phase == FILLING:
             return 1, 3
+        if self._world.draw.serverless:
+            return (2, 0) if fault.phase == DEATH else (1, 0)
         if fault.phase == DEATH:
             return (1, 2) if self._by_server() else (2, 1)
         return 1, 1
@@ -92,7 +94,7 @@ class Provoker:
                 self._operator.scale(replace(fault, workers=lacks[0], servers=lacks[1]))
             return False
         found = protection(job)
-        return servers == 1 or found.blocks == found.all_blocks
+        return servers <= 1 or found.blocks == found.all_blocks
 
     def _another(self, fault: Fault) -> Fault:
         """Return a scaling to what the job does not have and can have; for REGISTERED one by which somebody joins."""

@@ -36,7 +36,8 @@ class Result:
 
     def __str__(self) -> str:
         replicas = ", replicas" if self.draw.replicas else ""
-        job = f"{self.draw.mode}, {self.draw.workers} workers, {self.draw.servers} servers{replicas}"
+        mode = "all-reduce" if self.draw.serverless else f"{self.draw.mode}, {self.draw.servers} servers{replicas}"
+        job = f"{mode}, {self.draw.workers} workers"
         what = f"{self.steps} steps, {len(self.hits)} faults, {self.virtual:.1f} s in {self.real:.2f} s"
         return f"seed {self.draw.seed}: {'; '.join(self.failures) or 'good'} ({job}; {what})"
 

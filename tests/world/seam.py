@@ -34,10 +34,11 @@ from elastic_ps.node import node_memory, session
 from elastic_ps.server import service
 from elastic_ps.server.copying import shadows
 from elastic_ps.system import storage, strangers
+from elastic_ps.torch.allreduce import group, peer_probe
 from elastic_ps.transport import choice, send_queue, shared_memory
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.worker.script import process_ending, script_job
-from tests.world import clocks, loop, threads
+from tests.world import clocks, gloo, loop, threads
 from tests.world.memory import Memory
 from tests.world.threads import here
 
@@ -199,6 +200,10 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
         yield module, "ChildProcess", world.start_child
     for module in children, coordinator_process, job_agent:
         yield module, "NodeLog", world.make_log
+    if world.draw.serverless:
+        for name in "dist", "_untyped":
+            yield group, name, gloo.distributed(world)
+        yield peer_probe, "socket", SimpleNamespace(create_connection=world.network.dial)
     yield send_queue.Link, "__init__", _linked
     yield shadows, "BACKLOG_BYTES", _BACKLOG_BYTES
     yield service.ServerNode, "__init__", _serving(world.copies)

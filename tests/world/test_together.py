@@ -13,9 +13,10 @@ HITS = possible() * 60 + [("server-server", "death", "reset")] * 20 + [("", "res
 AGAIN = "at c7f9382b: python -m tests.world --seed 7 --shrink"
 
 
-def printed(hits, faults):
+def printed(hits, faults, serverless=()):
     console = Console(width=140, record=True, file=StringIO())
     console.print(coverage.table(hits))
+    console.print(coverage.table(serverless, serverless=True))
     told = "2 faults came alone while every block had a follower, and cost no restore where nothing failed"
     return [
         *console.export_text().splitlines(),
@@ -34,6 +35,13 @@ def test_runs_are_summed_up_together():
     assert (together.jobs, together.faults, together.failed, together.alone) == (200, 2 * len(HITS) - 1, 2, 4)
     assert together.minutes == 4.0
     assert together.again == [AGAIN, AGAIN]
+
+
+def test_jobs_without_servers_are_summed_up_apart():
+    together, kill = Sum(), ("worker", "ARMED", "kill")
+    together.add(printed([kill], 3, [kill, ("worker-worker", "death", "drop")]))
+    assert together.hits == {kill: 1}
+    assert together.serverless == {kill: 1, ("worker-worker", "death", "drop"): 1}
 
 
 def test_a_run_that_has_not_ended_counts_for_nothing():

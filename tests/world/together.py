@@ -8,19 +8,19 @@ python -m tests.world.together build/a.txt build/b.txt
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 
 from tests.world import coverage
-from tests.world.cells import PHASES, ROWS, Cell
+from tests.world.cells import PHASES, ROWS, SERVERLESS_PHASES, SERVERLESS_ROWS, Cell
 
 _SUMMARY = re.compile(r"(\d+) jobs, (\d+) steps, (\d+) faults, (\d+) failed; (\d+) jobs a CPU minute")
 _ALONE = re.compile(r"(\d+) faults came alone")
 _AGAIN = re.compile(r"at \S.*: python -m tests.world --seed \d+")
-_ROLES = {role or "the job": role for _, role in ROWS}
+_ROLES = {role or "the job": role for _, role in (*ROWS, *SERVERLESS_ROWS)}
 
 
 @dataclass
@@ -28,7 +28,8 @@ class Sum:
     """A `Sum` is what runs came to together.
 
     Attributes:
-        hits: of each cell.
+        hits: of each cell, in jobs with servers.
+        serverless: likewise, in jobs without.
         jobs: that ran.
         steps: of theirs.
         faults: that they met.
@@ -39,6 +40,7 @@ class Sum:
     """
 
     hits: Counter[Cell] = field(default_factory=Counter)
+    serverless: Counter[Cell] = field(default_factory=Counter)
     jobs: int = 0
     steps: int = 0
     faults: int = 0
@@ -50,16 +52,19 @@ class Sum:
     def add(self, lines: Iterable[str]) -> None:
         """Add what a run has printed, or nothing of one that has not ended."""
         rows: Counter[Cell] = Counter()
+        serverless: Counter[Cell] = Counter()
         alone = 0
         for line in lines:
-            rows.update(_row(line))
+            rows.update(_row(line, PHASES))
+            serverless.update(_row(line, SERVERLESS_PHASES))
             if found := _ALONE.match(line):
                 alone = int(found[1])
             elif found := _SUMMARY.match(line):
                 jobs, steps, faults, failed, rate = map(int, found.groups())
-                if rows.total() != faults:
-                    raise ValueError(f"the run says that it made {faults} faults, and its table has {rows.total()}")
+                if (total := rows.total() + serverless.total()) != faults:
+                    raise ValueError(f"the run says that it made {faults} faults, and its table has {total}")
                 self.hits += rows
+                self.serverless += serverless
                 self.jobs, self.steps, self.faults = self.jobs + jobs, self.steps + steps, self.faults + faults
                 self.failed, self.alone, self.minutes = (
                     self.failed + failed,
@@ -70,15 +75,15 @@ class Sum:
                 self.again.append(line)
 
 
-def _row(line: str) -> dict[Cell, int]:
-    """Return what a line of the coverage table says, or nothing of another line."""
+def _row(line: str, phases: Sequence[str]) -> dict[Cell, int]:
+    """Return what a line of the coverage table of these phases says, or nothing of another line."""
     role, *words = re.split(r" {2,}", line.strip())
-    if role not in _ROLES or len(words) != len(PHASES) + 2:
+    if role not in _ROLES or len(words) != len(phases) + 2:
         return {}
     kind, *counts = words
     return {
         (_ROLES[role], phase, kind): int(count)
-        for phase, count in zip(PHASES, counts[:-1], strict=True)
+        for phase, count in zip(phases, counts[:-1], strict=True)
         if count != coverage.CANNOT
     }
 
@@ -88,7 +93,10 @@ def main() -> None:
     together = Sum()
     for path in sys.argv[1:]:
         together.add(Path(path).read_text().splitlines())
-    Console(width=140).print(coverage.table(together.hits.elements()))
+    for serverless, hits in enumerate((together.hits, together.serverless)):
+        if hits:
+            print("jobs without servers:" if serverless else "jobs with servers:")
+            Console(width=140).print(coverage.table(hits.elements(), bool(serverless)))
     rate = together.jobs / together.minutes if together.minutes else 0.0
     print(f"{together.alone} faults came alone while every block had a follower")
     print(

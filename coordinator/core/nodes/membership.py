@@ -172,7 +172,7 @@ def on_reported(context: StepContext, event: Reported) -> None:
         bytes=event.bytes,
         copied=event.copied,
         metrics=event.metrics,
-        exchanging=event.exchanging,
+        exchanging=event.exchanging and event.version == before.version,  # one may have been under way for long
         transports=event.transports,
         waits=event.waits,
     )

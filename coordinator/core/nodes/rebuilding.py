@@ -200,7 +200,7 @@ def _unknowable(context: StepContext, found: RebuiltConfiguration) -> str:
         return "with it the book of this job's batches: which of them are done is not known"
     if found.missed:
         return found.missed
-    if len(target.assignment) != len(job.model.blocks):
+    if len(target.assignment) != len(job.model.blocks) and not job.all_reduces:
         return f"its nodes know {len(target.assignment)} blocks of {len(job.model.blocks)}: its model was growing"
     astray = [name for name in found.lagging if (one := known[name].prepared) is None or one.id != target.id]
     if astray and not found.dead:  # a death's own plan would bring them there

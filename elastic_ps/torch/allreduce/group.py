@@ -198,9 +198,10 @@ class Rendezvous:
         first = members[0]
         meeting = _untyped.PrefixStore(self._secret(name), _store(first.host, first.port, is_master=False))
         options = _untyped.ProcessGroupGloo._Options()
-        options._timeout = datetime.timedelta(seconds=_COLLECTIVE_SECONDS)
+        options._timeout = datetime.timedelta(seconds=BUILD_SECONDS)
         options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._host)]
         backend = _untyped.ProcessGroupGloo(meeting, rank, size, options)
+        backend._set_default_timeout(datetime.timedelta(seconds=_COLLECTIVE_SECONDS))
         return WorkerGroup(number, rank, size, backend, changed)
 
     def tell_epoch(self, epoch: int) -> None:
@@ -208,7 +209,17 @@ class Rendezvous:
         self._own.set(self._secret(_EPOCH), str(epoch))
 
     def epoch_at(self, chief: Member) -> int:
-        """Return the epoch that the chief has told; 0: it has told none, or is gone."""
+        """Return the epoch that the chief has told; 0: it has told none, or is gone, or does not answer in time."""
+        found: queue.SimpleQueue[int] = queue.SimpleQueue()
+        # A store whose process is frozen keeps who asks it waiting beyond any timeout: so a thread waits.
+        threading.Thread(target=lambda: found.put(self._ask_epoch(chief)), name="ask-epoch", daemon=True).start()
+        try:
+            return found.get(timeout=2 * _ASK_SECONDS)
+        except queue.Empty:
+            log.info("the chief's epoch is not known: it does not answer")
+            return 0
+
+    def _ask_epoch(self, chief: Member) -> int:
         try:
             store, key = _store(chief.host, chief.port, False, _ASK_SECONDS), self._secret(_EPOCH)
             return int(store.get(key)) if store.check([key]) else 0

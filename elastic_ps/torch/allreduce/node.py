@@ -3,12 +3,13 @@
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from elastic_ps.control import codec
-from elastic_ps.core.configuration import NodeId, Role
+from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model
-from elastic_ps.node.peer_watch import Awaited, PeerView
+from elastic_ps.node.peer_watch import Awaited, PeerView, patience
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
@@ -19,6 +20,7 @@ from elastic_ps.torch.allreduce.following.shadow_feed import ShadowFeeds
 from elastic_ps.torch.allreduce.group import Rendezvous, WorkerGroup
 from elastic_ps.torch.allreduce.group_state import GroupState
 from elastic_ps.torch.allreduce.membership import GroupMembership
+from elastic_ps.torch.allreduce.peer_probe import PeerProbe
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class GroupNode(GroupState):
 
     def __init__(self, session: Session, rendezvous: Rendezvous):
         super().__init__(session, rendezvous)
+        self._probe = PeerProbe(self._awaited)
         self.membership = GroupMembership(self)
         self.saver = GroupSaver(self)
         self.read_blocks = GroupBlocks(self)
@@ -64,6 +67,9 @@ class GroupNode(GroupState):
         self.model = Model(block_bytes=reply.block_bytes)
         log.info("node %s", self.session.node)
         self.session.run(self)
+        every = patience(reply.lease_seconds)
+        probing = partial(self._probe.run, every, self.session.closes_within)
+        threading.Thread(target=probing, name="probe", daemon=True).start()
 
     def close(self, finished: bool) -> None:
         """Leave the job; `finished`: the script has done its work."""
@@ -137,7 +143,23 @@ class GroupNode(GroupState):
         """See `Handler`."""
         with self.changed:
             lacking = self.lacking() if self.ended is None else {}
-        return PeerView(awaited=[Awaited(peer, what) for peer, what in lacking.items()])
+        return PeerView(awaited=[Awaited(peer, what) for peer, what in lacking.items()], apart=self._probe.apart)
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _awaited(self) -> list[Member]:
+        """Return the members for whom the script's thread waits, or with whom a group is being built."""
+        with self.changed:
+            known = self.standing.known if self.ended is None else ()
+            lacking = self.lacking() if self.ended is None else {}
+            found = {
+                worker.id: worker
+                for configuration in known
+                for worker in configuration.workers
+                if worker.id in lacking or configuration.id in self._building
+            }
+        found.pop(self.session.node, None)
+        return list(found.values())
 
 
 def _spawn(name: str, body: Callable[[], None]) -> None:

@@ -152,3 +152,13 @@ def test_a_worker_in_a_barrier_whose_push_another_waits_for_is_told_so():
     world.post(ev.Reported(world.now, "w0", 14, exchanging=True))
     assert w1.reply.why is ef.Why.PRECONDITION
     assert "w0 has pushed after version 14" in text(w1.reply)
+
+
+def test_an_old_report_says_nothing_of_whom_a_worker_waits_for_now():
+    """It was written while the coordinator was away; by now the worker has told a newer version."""
+    world = World(2, 1, data=STATIC)
+    (w1,) = scripts(world, "w1")
+    w1.enter(version=14)
+    world.post(ev.Listening(world.now, "w0", version=14))
+    world.post(ev.Reported(world.now, "w0", 13, exchanging=True))
+    assert w1.reply is None

@@ -1,0 +1,107 @@
+"""A member that does not answer keeps nobody waiting for ever, and is told of."""
+
+import socket
+import threading
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("torch")
+
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
+from elastic_ps.torch.allreduce import group
+from elastic_ps.torch.allreduce.group import Rendezvous
+from elastic_ps.torch.allreduce.peer_probe import PeerProbe
+
+HOST = "127.0.0.1"
+TOKEN = b"t" * 16
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def member(name, port):
+    return Member(name, Role.WORKER, HOST, port)
+
+
+def listener():
+    return closing(socket.create_server((HOST, 0)))
+
+
+def test_who_does_not_answer_twice_is_apart_until_it_answers():
+    with listener() as taken:
+        port = taken.getsockname()[1]
+    awaited = [member("w1", port)]
+    probe = PeerProbe(lambda: awaited)
+    probe.look(5.0)
+    assert probe.apart == {}, "it may be a moment"
+    probe.look(5.0)
+    assert list(probe.apart) == ["w1"]
+    assert "refused" in probe.apart["w1"]
+    with closing(socket.create_server((HOST, port))):
+        probe.look(5.0)
+    assert probe.apart == {}
+
+
+def test_who_is_not_waited_for_any_more_is_not_apart():
+    with listener() as taken:
+        awaited = [member("w1", taken.getsockname()[1])]
+    probe = PeerProbe(lambda: awaited)
+    probe.look(5.0)
+    probe.look(5.0)
+    assert probe.apart
+    awaited.clear()
+    probe.look(5.0)
+    assert probe.apart == {}
+
+
+def test_a_group_is_given_up_where_a_member_does_not_come(monkeypatch):
+    """Gloo takes its collectives' timeout, an hour, for meeting too, where it is not told another."""
+    monkeypatch.setattr(group, "BUILD_SECONDS", 0.3)
+    rendezvous = Rendezvous(HOST, TOKEN)
+    members = (member("w0", rendezvous.port), member("w1", 1))
+    configuration = Configuration(ConfigId(1, 1), members, ())
+    with pytest.raises(RuntimeError):
+        rendezvous.build(configuration, "w0", threading.Condition())
+
+
+def test_collectives_have_longer_than_the_meeting(monkeypatch):
+    """One member comes to a collective after more than `BUILD_SECONDS`."""
+    monkeypatch.setattr(group, "BUILD_SECONDS", 2.0)
+    rendezvous = [Rendezvous(HOST, TOKEN) for _ in range(2)]
+    members = tuple(member(f"w{rank}", each.port) for rank, each in enumerate(rendezvous))
+    configuration = Configuration(ConfigId(1, 1), members, ())
+    changed = threading.Condition()
+    built = {}
+
+    def build(rank):
+        built[rank] = rendezvous[rank].build(configuration, f"w{rank}", changed)
+
+    threads = [threading.Thread(target=build, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first = built[0].submit(lambda: built[0].gather([1.0]))
+    with changed:
+        assert not changed.wait_for(lambda: first.done, 2.5)
+    second = built[1].submit(lambda: built[1].gather([2.0]))
+    with changed:
+        changed.wait_for(lambda: first.done and second.done)
+    assert first.value == second.value == [[1.0], [2.0]]
+    for each in built.values():
+        each.close()
+
+
+def test_a_frozen_chief_does_not_keep_who_asks_for_the_epoch(monkeypatch):
+    """It connects, and hears nothing: as TCPStore does, whatever its timeout."""
+    monkeypatch.setattr(group, "_ASK_SECONDS", 0.1)
+    rendezvous = Rendezvous(HOST, TOKEN)
+    with listener() as silent:
+        assert rendezvous.epoch_at(member("w0", silent.getsockname()[1])) == 0
+
+
+def test_the_epoch_that_the_chief_has_told():
+    chief, other = Rendezvous(HOST, TOKEN), Rendezvous(HOST, TOKEN)
+    assert other.epoch_at(member("w0", chief.port)) == 0
+    chief.tell_epoch(7)
+    assert other.epoch_at(member("w0", chief.port)) == 7
