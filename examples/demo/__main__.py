@@ -6,13 +6,14 @@ servers -> one server drained -> 1 worker and 1 server. Writes build/demo/summar
 status 0 only if every claim of the summary holds.
 
 With --torch the digits' script is PyTorch's, its weights are exported while it trains, and the files are in
-build/demo-torch.
+build/demo-torch. Then the same script trains without servers: 2 workers -> 4 -> one drained -> 1.
 """
 
 import argparse
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +21,10 @@ from rich.console import Console
 
 from coordinator.archive import read_archive
 from elastic_ps.system.descendants import descendants_end_with_me
-from examples.demo.claims import DemoResults, gather
+from examples.demo.claims import DemoResults, ScaledJob, gather
 from examples.demo.story import Story
 from examples.demo.timeline import draw
+from protos import elastic_pb2 as pb
 
 STEPS = 50
 """Steps of the digits before they are scaled."""
@@ -50,14 +52,24 @@ class Digits:
         """Return what a job has written."""
         return float(json.loads(self.result(name).read_text())["test_accuracy"])
 
-    def story(self, name: str, console: Console) -> Story:
-        """Return a job that trains the digits."""
+    def story(self, name: str, console: Console, nodes: Sequence[str] = ("--workers", "2", "--servers", "1")) -> Story:
+        """Return a job that trains the digits.
+
+        Args:
+            name: of the job.
+            console: where it is told.
+            nodes: options of elasticrun that say which nodes it begins with.
+        """
         script = [self.script, "--epochs", str(self.epochs), "--out", str(self.result(name))]
-        return Story(name, self.folder, ["--workers", "2", "--servers", "1", *script], console)
+        return Story(name, self.folder, [*nodes, *script], console)
+
+    def scaled(self, story: Story) -> ScaledJob:
+        """Return what is claimed of a job that was scaled."""
+        return ScaledJob.of(story.name, read_archive(story.folder), self.accuracy(story.name), self.epochs)
 
 
 MXNET = Digits("examples/digits.py", Path("build/demo"), 120)
-TORCH = Digits("examples/torch/digits.py", Path("build/demo-torch"), 120)
+TORCH = Digits("examples/torch/digits.py", Path("build/demo-torch"), 200)
 
 DEVICE = "-m", "benchmarks.scripts.emulated", "computing", "--epochs", "1000"
 """A training script whose device is emulated; it is stopped long before."""
@@ -77,22 +89,13 @@ def main(digits: Digits) -> int:
     baseline = digits.story("baseline", console)
     with baseline:
         baseline.until_end()
-    console.rule("real digits, scaled")
-    elastic = digits.story("digits", console)
-    with elastic:
-        elastic.trains(2, 1, STEPS)
-        elastic.command("scale", "digits", "--workers", "4", "--servers", "3")
-        elastic.command("drain", "digits", elastic.a_server())
-        elastic.command("scale", "digits", "--workers", "1", "--servers", "1")
-        if digits is TORCH:
-            elastic.command("export", "digits", "-o", str(folder / "model.safetensors"))
-        elastic.until_end()
+    scaled = [_with_servers(digits, console), *([_without_servers(digits, console)] if digits is TORCH else [])]
     console.rule("what is claimed, and whether it holds")
-    archives = read_archive(device.folder), read_archive(elastic.folder)
-    claims = gather(*archives, digits.accuracy("digits"), digits.accuracy("baseline"), digits.epochs)
+    archive = read_archive(device.folder)
+    claims = gather(archive, [digits.scaled(story) for story in scaled], digits.accuracy("baseline"))
     claims.show(console)
     (folder / "summary.json").write_text(json.dumps(claims.summary(), indent=2) + "\n")
-    draw(*archives, folder / "timeline.png")
+    draw(archive, read_archive(scaled[0].folder), folder / "timeline.png")
     console.print(f"written: {folder / 'summary.json'}, {folder / 'timeline.png'}")
     return _verdict(claims, console)
 
@@ -107,6 +110,32 @@ def _emulated(folder: Path, console: Console) -> Story:
             story.command("scale", "device", "--workers", str(workers), "--servers", str(servers))
             story.trains(workers, servers, some)
         story.stop()
+    return story
+
+
+def _with_servers(digits: Digits, console: Console) -> Story:
+    console.rule("real digits, scaled")
+    story = digits.story("digits", console)
+    with story:
+        story.trains(2, 1, STEPS)
+        story.command("scale", "digits", "--workers", "4", "--servers", "3")
+        story.command("drain", "digits", story.youngest(pb.SERVER))
+        story.command("scale", "digits", "--workers", "1", "--servers", "1")
+        if digits is TORCH:
+            story.command("export", "digits", "-o", str(digits.folder / "model.safetensors"))
+        story.until_end()
+    return story
+
+
+def _without_servers(digits: Digits, console: Console) -> Story:
+    console.rule("the same script without servers, scaled")
+    story = digits.story("all-reduce", console, ("--mode", "all-reduce", "--workers", "2"))
+    with story:
+        story.trains(2, 0, STEPS)
+        story.command("scale", story.name, "--workers", "4")
+        story.command("drain", story.name, story.youngest(pb.WORKER))
+        story.command("scale", story.name, "--workers", "1")
+        story.until_end()
     return story
 
 

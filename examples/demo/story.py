@@ -100,11 +100,11 @@ class Story:
         if done.returncode:
             raise StoryError(f"elasticctl {arguments[0]} ended with status {done.returncode}")
 
-    def a_server(self) -> str:
-        """Return the name of a server that an operator may choose to drain: the youngest."""
+    def youngest(self, role: "pb.Role") -> str:
+        """Return the name of a node of a role that an operator may choose to drain."""
         status = self._status()
         assert status is not None, "the job runs"
-        return [node.member.id for node in status.nodes if node.member.role == pb.SERVER and node.state == "member"][-1]
+        return [node.member.id for node in status.nodes if node.member.role == role and node.state == "member"][-1]
 
     def until_end(self) -> None:
         """Wait for the job's end."""
