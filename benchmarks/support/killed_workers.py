@@ -17,6 +17,7 @@ from coordinator.ctl.exactly_once_audit import audit
 from dl2_scheduler.backends.trial import Trial
 from dl2_scheduler.cluster.errors import TrialFailed
 from elastic_ps.core.data_order import indices, permutation
+from protos import elastic_pb2 as pb
 
 WORKERS = 3
 _SEED = 7
@@ -35,13 +36,15 @@ class KilledWorkers:
     Attributes:
         kills: how often a worker was killed.
         during_plans: so many of them while a plan was under way.
+        survivors: members that outlived a kill, all kills together.
         redone: steps that some worker computed again, all together.
-        most: so often a worker computed one step, at most.
+        most: so often a worker computed one step, at most: more than twice where two deaths met in one step.
         problems: of the ledger's audit; and of the weights, where they are not those of one process to 1e-9.
     """
 
     kills: int
     during_plans: int
+    survivors: int
     redone: int
     most: int
     problems: tuple[str, ...]
@@ -62,15 +65,14 @@ def killed_workers(folder: Path, kills: int, seed: str) -> KilledWorkers:
     results.mkdir(parents=True, exist_ok=True)
     script = [train_replicas.__name__, str(results), "--epochs", str(_EPOCHS), "--pace", str(_PACE_SECONDS)]
     chance = random.Random(seed)
-    made = during = 0
+    kills_made: list[Kill] = []
     with Trial(folder, "killed", script, WORKERS, 0, _OPTIONS) as job:
-        while made < kills:
-            rests = made % 3 != 2
+        while len(kills_made) < kills:
+            rests = len(kills_made) % 3 != 2
             if not _wait(job, rests):
                 break
             time.sleep(chance.random() * 0.5)
-            found = _kill(job, chance)
-            made, during = made + (found is not None), during + (found is True)
+            kills_made += _kill(job, chance)
         (results / _HURRY).touch()
         if job.process.wait(_PATIENCE) != 0:
             raise TrialFailed(f"the job failed: see the logs in {job.folder}")
@@ -79,8 +81,9 @@ def killed_workers(folder: Path, kills: int, seed: str) -> KilledWorkers:
     computed = [Counter(file.read_text().split()) for file in results.glob("*.steps")]
     proof = audit(archive.ledger, train_replicas.SAMPLES, train_replicas.BATCH, _EPOCHS)
     return KilledWorkers(
-        made,
-        during,
+        len(kills_made),
+        sum(kill.during_plan for kill in kills_made),
+        sum(kill.survivors for kill in kills_made),
         sum(sum(counts.values()) - len(counts) for counts in computed),
         max(max(counts.values(), default=0) for counts in computed),
         (*proof.problems, *_wrong_weights(results)),
@@ -101,7 +104,7 @@ def _wait(job: Trial, rests: bool) -> bool:
         if status is not None and status.version >= last:
             return False
         if status is not None and status.phase == "running" and status.version:
-            members = len(status.configuration.workers)
+            members = len(_members(status))
             if members == WORKERS and not status.plan.id if rests else members >= 2:
                 return True
         if job.process.poll() is not None:
@@ -110,14 +113,27 @@ def _wait(job: Trial, rests: bool) -> bool:
     raise TrialFailed(f"the job does not train with {WORKERS} workers again: see the logs in {job.folder}")
 
 
-def _kill(job: Trial, chance: random.Random) -> bool | None:
-    """Kill a member; return whether a plan was under way, or None where there were not two members."""
+@dataclass(frozen=True)
+class Kill:
+    """This is how a job was when one of its workers was killed.
+
+    Attributes:
+        during_plan: a plan was under way.
+        survivors: members besides the victim.
+    """
+
+    during_plan: bool
+    survivors: int
+
+
+def _kill(job: Trial, chance: random.Random) -> list[Kill]:
+    """Kill a member, where there are two or more, and return how the job was then."""
     status = _status(job)
-    if status is None or len(status.configuration.workers) < 2:
-        return None
-    members = {worker.id for worker in status.configuration.workers}
-    pids = [node.pid for node in status.nodes if node.member.id in members and node.pid]
-    os.kill(chance.choice(sorted(pids)), signal.SIGKILL)
+    members = [] if status is None else _members(status)
+    if status is None or len(members) < 2:
+        return []
+    kill = Kill(bool(status.plan.id), len(members) - 1)
+    os.kill(chance.choice(sorted(node.pid for node in members)), signal.SIGKILL)
     victim_gone = time.monotonic() + 5.0
     version, before = status.version, status.configuration
     while time.monotonic() < victim_gone:  # until the death's plan is in force: the next one is another death
@@ -125,7 +141,11 @@ def _kill(job: Trial, chance: random.Random) -> bool | None:
         if status is not None and status.configuration != before and status.version > version:
             break
         time.sleep(0.02)
-    return bool(status is not None and status.plan.id)
+    return [kill]
+
+
+def _members(status: pb.StatusReply) -> list[pb.NodeStatus]:
+    return [node for node in status.nodes if node.member.role == pb.WORKER and node.state == "member" and node.pid]
 
 
 def _status(job: Trial) -> Any:
