@@ -16,7 +16,7 @@ from torch import nn
 
 from benchmarks.support.kvstores import tell, write_result
 from benchmarks.support.models import MODELS, Shape
-from elastic_ps.worker.script.worker_job import current_job
+from elastic_ps.worker.script.worker_job import script_job
 
 ELASTIC, OVERLAPPING, DDP = "elastic", "elastic-overlap", "ddp"
 BATCH = 64  # nobody looks at the samples
@@ -92,7 +92,7 @@ def train_elastic(model: Shapes, arguments: argparse.Namespace) -> None:
             if elastic.num_workers() == arguments.workers:
                 seconds.append(time.perf_counter() - started)
             if len(seconds) == arguments.steps:
-                write_result(arguments.folder, elastic.rank(), seconds, trained(model, current_job().node.version))
+                write_result(arguments.folder, elastic.rank(), seconds, trained(model, script_job().node.version))
             if len(seconds) >= arguments.steps and (arguments.folder / "done").exists():
                 return
 
