@@ -15,19 +15,18 @@ Models have the shapes of ResNet-50 (102 MB), VGG-16 (553 MB) and an LSTM (79 MB
 import argparse
 import os
 import shutil
-import statistics
 import sys
 from typing import Any
 
 from benchmarks.scripts.train_torch import ELASTIC
+from benchmarks.support.beside_ddp import TRAIN_TORCH, steps_beside_ddp
 from benchmarks.support.killed_workers import KilledWorkers, killed_workers
-from benchmarks.support.kvstores import Size, run_ddp, run_own
+from benchmarks.support.kvstores import Size
 from benchmarks.support.report import FOLDER as RESULTS
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from benchmarks.support.worker_scaling import worker_scaling
 
 FOLDER = RESULTS / "allreduce"
-MODULE = "benchmarks.scripts.train_torch"
 PARTS = ("scaling", "steps", "kills")
 MODELS = ("resnet50", "vgg16", "lstm")
 SCALED = MODELS[:2]
@@ -67,35 +66,13 @@ def main() -> int:
 
 def _scaling(model: str, plans: int) -> Result:
     folder = FOLDER / f"scaling-{model}"
-    return worker_scaling(folder, [MODULE, ELASTIC, model, str(folder)], model, plans, 0, MODE)
+    return worker_scaling(folder, [TRAIN_TORCH, ELASTIC, model, str(folder)], model, plans, 0, MODE)
 
 
 def _steps(model: str, workers: int, steps: int, rounds: int) -> Result:
-    ours: list[float] = []
-    theirs: list[float] = []
-    values: set[float] = set()
-    size, more = Size(workers, 0), ("--workers", str(workers))
-    for number in range(rounds):
-        print(f"{model}: steps of {workers} workers, round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-        own = run_own(FOLDER / f"own-{model}-{workers}", MODULE, model, size, steps, MODE, ELASTIC, more)
-        ddp = run_ddp(FOLDER / f"ddp-{model}-{workers}", MODULE, model, workers, steps)
-        ours += own.seconds
-        theirs += ddp.seconds
-        values |= {own.value, ddp.value}
-    assert values == {1.0}, f"weights are so many times what one process has: {values}"
-    ratio = statistics.median(ours) / statistics.median(theirs)
-    row = {
-        "part": "steps",
-        "model": model,
-        "workers": workers,
-        "elastic ms": 1000 * statistics.median(ours),
-        "ddp ms": 1000 * statistics.median(theirs),
-        "ratio": ratio,
-        "elastic MB": own.peak_bytes / 1e6,
-        "ddp MB": ddp.peak_bytes / 1e6,
-        "load": os.getloadavg()[0],
-    }
-    return row, [at_most(f"{model}, {workers} workers: step over DDP's", 1.05, ratio, "times")]
+    row = steps_beside_ddp(FOLDER, "steps", model, Size(workers, 0), steps, rounds, MODE)
+    row["ratio"] = row["elastic ms"] / row["ddp ms"]
+    return row, [at_most(f"{model}, {workers} workers: step over DDP's", 1.05, row["ratio"], "times")]
 
 
 def _kills(kills: int) -> Result:

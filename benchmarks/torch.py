@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scripts.train_torch import ELASTIC, OVERLAPPING
-from benchmarks.support.kvstores import Size, run_ddp, run_own
+from benchmarks.support.beside_ddp import TRAIN_TORCH, steps_beside_ddp
+from benchmarks.support.kvstores import Size, run_own
 from benchmarks.support.models import MODELS
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish
 from benchmarks.support.worker_scaling import worker_scaling
 
 FOLDER = Path("build/bench/torch")
-MODULE = "benchmarks.scripts.train_torch"
 PARTS = ("scaling", "exchange", "overlap")
 DEVICE_MS = 160.0
 _PAIR = Size(2, 1)
@@ -66,36 +66,16 @@ Result = tuple[dict[str, Any], list[BenchmarkGoal]]
 
 def _scaling(model: str, plans: int) -> Result:
     folder = FOLDER / f"scaling-{model}"
-    return worker_scaling(folder, [MODULE, ELASTIC, model, str(folder)], model, plans, servers=1)
+    return worker_scaling(folder, [TRAIN_TORCH, ELASTIC, model, str(folder)], model, plans, servers=1)
 
 
 # ---- steps -----------------------------------------------------------------------------------------------------------
 
 
 def _exchange(model: str, steps: int, rounds: int) -> Result:
-    ours: list[float] = []
-    theirs: list[float] = []
-    values: set[float] = set()
-    for number in range(rounds):
-        print(f"{model}: exchange, round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-        own = run_own(FOLDER / f"own-{model}", MODULE, model, _PAIR, steps, store=ELASTIC, more=_TOGETHER)
-        ddp = run_ddp(FOLDER / f"ddp-{model}", MODULE, model, _PAIR.workers, steps)
-        ours += own.seconds
-        theirs += ddp.seconds
-        values |= {own.value, ddp.value}
-    assert values == {1.0}, f"weights are so many times what one process has: {values}"
-    ratio = statistics.median(theirs) / statistics.median(ours)
-    row = {
-        "part": "exchange",
-        "model": model,
-        "elastic ms": 1000 * statistics.median(ours),
-        "ddp ms": 1000 * statistics.median(theirs),
-        "ratio": ratio,
-        "elastic MB": own.peak_bytes / 1e6,
-        "ddp MB": ddp.peak_bytes / 1e6,
-        "load": os.getloadavg()[0],
-    }
-    return row, [at_least(f"{model}: exchange, DDP's time over ours", 2, ratio, "times")]
+    row = steps_beside_ddp(FOLDER, "exchange", model, _PAIR, steps, rounds)
+    row["ratio"] = row["ddp ms"] / row["elastic ms"]
+    return row, [at_least(f"{model}: exchange, DDP's time over ours", 2, row["ratio"], "times")]
 
 
 def _overlap(model: str, steps: int) -> Result:
@@ -104,7 +84,7 @@ def _overlap(model: str, steps: int) -> Result:
         print(f"{model}: {system}", file=sys.stderr, flush=True)
         more = (*_TOGETHER, "--device", str(DEVICE_MS))
         options = ("--transport", "tcp")
-        run = run_own(FOLDER / f"{system}-{model}", MODULE, model, _PAIR, steps, options, system, more)
+        run = run_own(FOLDER / f"{system}-{model}", TRAIN_TORCH, model, _PAIR, steps, options, system, more)
         median[system] = 1000 * statistics.median(run.seconds)
     exchange = median[ELASTIC] - DEVICE_MS
     hidden = 100 * (median[ELASTIC] - median[OVERLAPPING]) / exchange

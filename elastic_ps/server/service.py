@@ -65,7 +65,8 @@ class ServerNode:
         self.worker_frames = WorkerFrames(self.state, self.plan_steps.switch)
         self.state.tell = self.worker_frames.tell
         self._saver = Saver(self.state, self._spawn, lambda: self._ended.is_set())
-        self._restorer = Restorer(ServerBlocks(self.state, self.plan_steps), self._spawn, lambda: self._ended.is_set())
+        blocks = ServerBlocks(self.state, self.plan_steps)
+        self._restorer = Restorer(self.state, blocks, self._spawn, lambda: self._ended.is_set())
         self._trials = OptimizerTrials(control, modules, self._spawn)
         self._control = control
         self._records: WeakSet[Image] = WeakSet()  # of the old owners' connections

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.errors import CheckpointError, StorageError
+from elastic_ps.node.standing import Standing
 from elastic_ps.server.checkpoints.files import BlockManifest, SavedBlock
 from elastic_ps.system import storage
 from protos import elastic_pb2 as pb
@@ -28,15 +29,20 @@ class _GivenUp(CheckpointError):
     """The plan that the blocks were for is no more."""
 
 
+class NodeState(Protocol):
+    """A `NodeState` is what any kind of node knows of its configurations.
+
+    Attributes:
+        changed: guards it.
+        standing: its configurations.
+    """
+
+    changed: threading.Condition
+    standing: Standing
+
+
 class BlockHolder(Protocol):
-    """A `BlockHolder` is the node whose blocks are filled. Everything but `prepared` is called under `changed`."""
-
-    @property
-    def changed(self) -> threading.Condition:
-        """The node's lock."""
-
-    def holds(self, number: ConfigId) -> bool:
-        """Return whether a configuration is prepared here."""
+    """A `BlockHolder` is what a node's blocks are filled by. All but `prepared` is called under the node's lock."""
 
     def missing(self) -> Sequence[int]:
         """Return the blocks that it has to hold, and whose bytes it lacks."""
@@ -71,7 +77,8 @@ class Restorer:
     """A `Restorer` fills the blocks of a prepared start from a checkpoint, and answers PREPARED, UNREADABLE or UNREAD.
 
     Args:
-        holder: whose blocks.
+        state: the node's.
+        holder: its blocks.
         spawn: starts a named thread.
         ended: whether the node's part in the job is over.
         patience: see `PATIENCE_SECONDS`.
@@ -80,12 +87,14 @@ class Restorer:
 
     def __init__(
         self,
+        state: NodeState,
         holder: BlockHolder,
         spawn: Callable[[str, Callable[[], None]], object],
         ended: Callable[[], bool],
         patience: float = PATIENCE_SECONDS,
         stuck: float = STUCK_SECONDS,
     ):
+        self._state = state
         self._holder = holder
         self._spawn = spawn
         self._ended = ended
@@ -96,9 +105,9 @@ class Restorer:
 
     def restore(self, number: ConfigId, manifest_url: str) -> None:
         """Fill the blocks that the prepared configuration gives the node; once, however often it is asked for."""
-        with self._holder.changed:
+        with self._state.changed:
             empty = self._holder.missing()
-            if not empty or not self._holder.holds(number):
+            if not empty or not self._state.standing.holds(number):
                 self._holder.prepared(number)
             elif self._begun == number:
                 self._check_progress(number, manifest_url)
@@ -125,7 +134,7 @@ class Restorer:
 
     def _fail(self, number: ConfigId, kind: "pb.Answer", detail: str) -> None:
         log.error("the checkpoint of plan %s cannot be loaded: %s", number, detail)
-        with self._holder.changed:
+        with self._state.changed:
             if not self._is_over(number):
                 self._holder.failed(number, kind, detail)
 
@@ -133,12 +142,12 @@ class Restorer:
         holder = self._holder
 
         def over() -> bool:
-            with holder.changed:
+            with self._state.changed:
                 return self._is_over(number)
 
         manifest = BlockManifest(storage.patiently(lambda: storage.read(manifest_url), self._patience, over))
         entries = manifest.entries(blocks)
-        with holder.changed:
+        with self._state.changed:
             for found in entries.values():
                 for block, entry in found:
                     holder.check(block, entry)
@@ -152,14 +161,14 @@ class Restorer:
             reader.close()
 
     def _fill(self, number: ConfigId, block: int, entry: SavedBlock, data: bytes, manifest: BlockManifest) -> None:
-        with self._holder.changed:
+        with self._state.changed:
             if self._is_over(number):
                 raise _GivenUp(f"the plan {number} is over")
             self._holder.fill(block, entry, data, manifest)
             self._moved = time.monotonic()
 
     def _is_over(self, number: ConfigId) -> bool:
-        return self._ended() or self._begun != number or not self._holder.holds(number)
+        return self._ended() or self._begun != number or not self._state.standing.holds(number)
 
 
 class _Reader:

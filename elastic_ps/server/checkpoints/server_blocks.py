@@ -1,6 +1,5 @@
 """`ServerBlocks` lets a `Restorer` fill a server's blocks."""
 
-import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,15 +23,6 @@ class ServerBlocks:
     def __init__(self, state: ServerState, plan_steps: PlanSteps):
         self._state = state
         self._plan_steps = plan_steps
-
-    @property
-    def changed(self) -> threading.Condition:
-        """See `BlockHolder.changed`."""
-        return self._state.changed
-
-    def holds(self, number: ConfigId) -> bool:
-        """See `BlockHolder.holds`."""
-        return self._state.standing.holds(number)
 
     def missing(self) -> Sequence[int]:
         """See `BlockHolder.missing`."""

@@ -48,7 +48,7 @@ class GroupNode(GroupState):
         self.membership = GroupMembership(self)
         self.saver = GroupSaver(self)
         self.read_blocks = GroupBlocks(self)
-        self._restorer = Restorer(self.read_blocks, _spawn, lambda: self.ended is not None)
+        self._restorer = Restorer(self, self.read_blocks, _spawn, lambda: self.ended is not None)
         self.feeds = ShadowFeeds()
 
     @staticmethod

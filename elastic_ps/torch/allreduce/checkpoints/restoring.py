@@ -4,7 +4,6 @@ The script has made no model yet then, so they are kept as they lie in the files
 reads everything: whoever dies before the first step, the others have it.
 """
 
-import threading
 from collections.abc import Sequence
 
 from elastic_ps.core.configuration import ConfigId
@@ -26,15 +25,6 @@ class GroupBlocks:
         self._read: dict[int, ReadBlock] = {}
         self._version = 0
         self._taken = False
-
-    @property
-    def changed(self) -> threading.Condition:
-        """See `BlockHolder.changed`."""
-        return self._state.changed
-
-    def holds(self, number: ConfigId) -> bool:
-        """See `BlockHolder.holds`."""
-        return self._state.standing.holds(number)
 
     def missing(self) -> Sequence[int]:
         """See `BlockHolder.missing`."""
