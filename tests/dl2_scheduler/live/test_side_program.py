@@ -180,7 +180,9 @@ def test_closing_has_an_end(frozen, monkeypatch):
     monkeypatch.setattr(frozen.process, "kill", lambda: None)
     frozen.side.close()
     assert frozen.process.poll() is None
-    os.kill(frozen.process.pid, signal.SIGKILL)
+    monkeypatch.undo()
+    frozen.process.kill()
+    frozen.process.wait(SECONDS)
 
 
 def test_what_is_not_understood_is_left_out(tmp_path, caplog):
