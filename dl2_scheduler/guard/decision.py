@@ -1,4 +1,4 @@
-"""This module decides when a policy loses its place. It is pure."""
+"""This module decides when a policy loses its place, and when it gets it back. It is pure."""
 
 from dataclasses import dataclass, replace
 
@@ -14,6 +14,11 @@ class GuardSettings:
 
     margin: float = 0.1
     slots: int = 5
+
+
+RETURN_SLOTS = 3
+"""So many times as many good slots in a row as bad ones lost it its place give it back; twice as many after each
+further loss. Good is no worse than the baseline, whatever the margin: it is to gain something by it."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +47,20 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PolicyStanding:
-    """A `PolicyStanding` says how long one policy has been worse than the baseline.
+    """A `PolicyStanding` says how long one policy has been worse than the baseline, or no worse.
 
     Attributes:
         policy: the policy's name.
         worse: slots in a row in which it was worse by more than the margin.
+        good: slots in a row in which it was no worse at all.
+        losses: how often it has lost its place, as far as this process knows.
         last: comparison; None: there was none.
     """
 
     policy: str = ""
     worse: int = 0
+    good: int = 0
+    losses: int = 0
     last: Comparison | None = None
 
 
@@ -66,7 +75,13 @@ def seen(standing: PolicyStanding, comparison: Comparison, settings: GuardSettin
     if comparison.policy != standing.policy:
         standing = PolicyStanding(comparison.policy)
     worse = standing.worse + 1 if comparison.above > settings.margin else 0
-    return replace(standing, worse=worse, last=comparison)
+    good = standing.good + 1 if comparison.above <= 0 else 0
+    return replace(standing, worse=worse, good=good, last=comparison)
+
+
+def lost(standing: PolicyStanding) -> PolicyStanding:
+    """Return a policy's standing when it has lost its place."""
+    return replace(standing, worse=0, good=0, losses=standing.losses + 1)
 
 
 def verdict(standing: PolicyStanding, settings: GuardSettings, baseline: str) -> str:
@@ -83,4 +98,21 @@ def verdict(standing: PolicyStanding, settings: GuardSettings, baseline: str) ->
     return (
         f"for {standing.worse} slots in a row jobs would have ended later than under {baseline} by more than "
         f"{settings.margin:.0%}; in slot {last.slot} after {last.own:.1f} slots instead of {last.baseline:.1f}"
+    )
+
+
+def pardon(standing: PolicyStanding, settings: GuardSettings, baseline: str) -> str:
+    """Return why a policy that has lost its place gets it back, for people; "" where it does not.
+
+    Args:
+        standing: the standing of the policy.
+        settings: the settings of the guard.
+        baseline: the name of the policy that decides meanwhile.
+    """
+    last, needed = standing.last, RETURN_SLOTS * settings.slots * 2 ** max(0, standing.losses - 1)
+    if last is None or standing.good < needed:
+        return ""
+    return (
+        f"for {standing.good} slots in a row jobs would have ended no later than under {baseline}; in slot {last.slot} "
+        f"after {last.own:.1f} slots instead of {last.baseline:.1f}"
     )

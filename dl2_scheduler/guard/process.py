@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, seen, verdict
+from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, lost, pardon, seen, verdict
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side_program import SideProgram
 from dl2_scheduler.policies.learnt_names import DL2
@@ -41,16 +41,28 @@ class Guard:
             if not self._error:
                 self._standing = seen(self._standing, Comparison(**found), self._settings)
                 continue
+            self._standing = replace(self._standing, good=0)
             if self._error != before:
                 log.error("guard: slot %d: %s could not be compared: %s", slot, found["policy"], self._error)
             if found["unusable"]:
                 self._policies.renew(found["policy"])
-        choice = self._policies.choice
-        if choice.fallen or self._standing.policy != choice.policy:
-            self._standing = replace(self._standing, worse=0)  # once it decides (again), it has its slots
-        elif why := verdict(self._standing, self._settings, self._policies.fallback_name):
-            self._policies.fall_back(why)
-            self._standing = replace(self._standing, worse=0)  # it may decide again before the next slot
+        self._judge()
+
+    def _judge(self) -> None:
+        """Take the policy out where it is worse, and let it decide again where it has long been no worse."""
+        choice, fallback = self._policies.choice, self._policies.fallback_name
+        if self._standing.policy != choice.policy:
+            self._standing = replace(self._standing, worse=0, good=0)  # once it decides (again), it has its slots
+        elif not choice.fallen:
+            self._standing = replace(self._standing, good=0)  # it counts while another decides
+            if why := verdict(self._standing, self._settings, fallback):
+                self._policies.fall_back(why)
+                self._standing = lost(self._standing)
+        elif why := pardon(self._standing, self._settings, fallback):
+            self._policies.come_back(why)
+            self._standing = replace(self._standing, worse=0, good=0)
+        else:
+            self._standing = replace(self._standing, worse=0)
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""

@@ -171,7 +171,7 @@ class Policies:
             return SlotPolicies(self._choice.policy, self._policy, *fallback, *shadow)
 
     def fall_back(self, reason: str) -> None:
-        """Decide by the fallback, until somebody chooses anew."""
+        """Decide by the fallback, until somebody chooses anew, or the policy comes back."""
         with self._lock:
             if not self._choice.fallen:
                 fallen = replace(self._choice, fallen=reason)
@@ -181,6 +181,21 @@ class Policies:
                     self._choice = fallen
                     log.error("policy: it would decide again after a restart: %s", error)  # noqa: TRY400  # for operators
                 log.error("policy: %s DECIDES INSTEAD OF %s: %s", self.fallback_name, self._choice.policy, reason)
+
+    def come_back(self, reason: str) -> None:
+        """Decide by the policy that was asked for again; where it cannot be used, or written down, nothing changes."""
+        with self._lock:
+            choice = self._choice
+            if not choice.fallen:
+                return
+            try:
+                policy = self._make(choice.policy)
+                self._write(replace(choice, fallen=""))
+            except BadInput as error:
+                log.error("policy: %s cannot decide again: %s", choice.policy, error)  # noqa: TRY400  # for operators
+                return
+            self._policy, self._fault = policy, ""
+            log.warning("policy: %s DECIDES AGAIN: %s", choice.policy, reason)
 
     def decided(self, slot: int, fault: str) -> None:
         """Note what was wrong with the policy's answer; "": nothing."""

@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.guard.counterfactual import MOST_SLOTS, completion
-from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, seen, verdict
+from dl2_scheduler.guard.decision import Comparison, GuardSettings, PolicyStanding, lost, pardon, seen, verdict
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.guard.program import Comparing
 from dl2_scheduler.live.history import HISTORY_FILE, History
@@ -57,6 +57,24 @@ def test_the_verdict_says_why_and_another_policy_begins_anew():
         "in slot 2 after 20.0 slots instead of 10.0"
     )
     assert verdict(after(20.0, policy="dl2:other", standing=standing), SETTINGS, "drf") == ""
+
+
+@pytest.mark.parametrize(
+    ("owns", "losses", "returns"),
+    [
+        ([10.0] * 8, 1, False),
+        ([10.0] * 9, 1, True),
+        ([9.0] * 5 + [10.1] + [9.0] * 8, 1, False),  # in a row, and no worse at all
+        ([9.0] * 17, 2, False),
+        ([9.0] * 18, 2, True),
+        ([9.0] * 36, 3, True),
+    ],
+)
+def test_a_policy_that_is_no_worse_for_long_gets_its_place_back(owns, losses, returns):
+    out = PolicyStanding("dl2:run")
+    for _ in range(losses):
+        out = lost(out)
+    assert bool(pardon(after(*owns, standing=out), SETTINGS, "drf")) == returns
 
 
 class Starves:
@@ -219,6 +237,36 @@ def test_the_guard_falls_back_beside_the_loop(tmp_path):
             policies.use(f"dl2:{run.path}")
             guard.before(3)
             assert policies.deciding == f"dl2:{run.path}"  # it has its slots again
+
+
+def test_a_policy_that_has_become_better_decides_again(tmp_path, caplog):
+    run = new_run(tmp_path / "run")
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        _, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
+        name = policies.choice.policy
+        with closing(Guard(policies, GuardSettings(0.1, 1), tmp_path, NodeRule.SPREAD)) as guard:
+
+            def hear(*owns):
+                for own in owns:
+                    found = {"slot": 7, "policy": name, "own": own, "baseline": 10.0, "jobs": 4}
+                    guard._side._heard.append(json.dumps(found))
+                guard.before(8)
+                return policies.deciding
+
+            assert hear(9.0, 9.0, 9.0) == name
+            assert hear(20.0) == "drf"
+            assert hear(9.0, 9.0) == "drf"
+            (run.path / "policy.npz").rename(tmp_path / "away")
+            assert hear(9.0) == "drf", "it cannot be read"
+            assert "cannot decide again" in caplog.text
+            (tmp_path / "away").rename(run.path / "policy.npz")
+            assert hear(9.0, 9.0) == "drf", "it begins anew"
+            assert hear(9.0) == name
+            assert "for 3 slots in a row jobs would have ended no later than under drf" in caplog.text
+            assert hear(20.0) == "drf"
+            assert hear(9.0, 9.0, 9.0, 9.0, 9.0) == "drf", "twice as many after the second loss"
+            assert hear(9.0) == name
+            assert json.loads((tmp_path / "policy.json").read_text())["fallen"] == ""
 
 
 @pytest.mark.slow
