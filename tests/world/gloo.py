@@ -1,9 +1,10 @@
 """Gloo's process groups in the world: collectives as gloo makes them, message by message, over the world's network.
 
-Which member sends what to whom is gloo's own scheme: allgather goes round a ring, alltoall is direct, a broadcast goes
-down a tree. A message leaves when its receiver waits for it. So a collective ends at each member by itself; where a
-connection breaks it fails at the two members that use it, and others may wait until these let go of the group. A
-connection has no signs of life: a frozen member, or a way that is blocked, is waited for until the timeout, of an hour.
+Which member sends what to whom is gloo's own scheme: allgather goes round a ring, a broadcast goes down a tree, and
+what members send to one another is direct. A message leaves when its receiver waits for it. So a collective ends at
+each member by itself; where a connection breaks it fails at the two members that use it, and others may wait until
+these let go of the group. A connection has no signs of life: a frozen member, or a way that is blocked, is waited for
+until the timeout, of an hour.
 """
 
 import datetime
@@ -21,7 +22,9 @@ from tests.world.scheduler import DEAD, FROZEN, Process
 from tests.world.tcp_store import PrefixStore, opener
 
 _Slot = tuple[int, int]
-"""Of a message: number of the collective, and of the step in it."""
+"""Of a message: number of the collective, and of the step in it; or `_POINT_TO_POINT`, and its tag."""
+
+_POINT_TO_POINT = 0
 
 
 class _Pair:
@@ -79,9 +82,17 @@ class _Pair:
 
     def wait(self, slot: _Slot, deadline: float) -> None:
         """Wait until nothing is left to send or to receive at a slot."""
+        self._wait(lambda: slot not in self._sending and slot not in self._awaiting, deadline)
 
-        def is_over() -> bool:
-            return slot not in self._sending and slot not in self._awaiting
+    def wait_sent(self, slot: _Slot, deadline: float) -> None:
+        """Wait until nothing is left to send at a slot."""
+        self._wait(lambda: slot not in self._sending, deadline)
+
+    def wait_received(self, slot: _Slot, deadline: float) -> None:
+        """Wait until nothing is left to receive at a slot."""
+        self._wait(lambda: slot not in self._awaiting, deadline)
+
+    def _wait(self, is_over: Callable[[], bool], deadline: float) -> None:
 
         with self._changed:
             ended = self._changed.wait_for(lambda: is_over() or self._why, deadline - here.scheduler.now)
@@ -95,7 +106,7 @@ class _Pair:
 
 
 class _Work:
-    """See torch's Work: it is done when it is waited for, as `WorkerGroup` does at once."""
+    """See torch's Work: a collective is done when it is waited for, as `WorkerGroup` does at once."""
 
     def __init__(self, act: Callable[[], None]):
         self.wait = act
@@ -211,19 +222,17 @@ class ProcessGroupGloo:
             self._pairs[right].send(slot, parts[(rank - step) % size])
             self._wait([(left, slot), (right, slot)], deadline)
 
-    def alltoall_base(self, parts: torch.Tensor, own: torch.Tensor, _out: list[int], _in: list[int]) -> _Work:
-        return _Work(partial(self._alltoall, parts, own))
+    def send(self, tensors: Sequence[torch.Tensor], other: int, tag: int) -> _Work:
+        pair, slot = self._pairs[other], (_POINT_TO_POINT, tag)
+        here.scheduler.pause()
+        pair.send(slot, _bytes(tensors[0]))
+        return _Work(partial(pair.wait_sent, slot, here.scheduler.now + self._seconds))
 
-    def _alltoall(self, parts: torch.Tensor, own: torch.Tensor) -> None:
-        number, deadline = self._begin()
-        rank, size = self._rank, self._size
-        taken, given = _bytes(parts).reshape(size, -1), _bytes(own).reshape(size, -1)
-        taken[rank] = given[rank]
-        others = [(rank + step) % size for step in range(1, size)]
-        for other in others:
-            self._pairs[other].receive((number, 0), taken[other])
-            self._pairs[other].send((number, 0), given[other])
-        self._wait([(other, (number, 0)) for other in others], deadline)
+    def recv(self, tensors: Sequence[torch.Tensor], other: int, tag: int) -> _Work:
+        pair, slot = self._pairs[other], (_POINT_TO_POINT, tag)
+        here.scheduler.pause()
+        pair.receive(slot, _bytes(tensors[0]))
+        return _Work(partial(pair.wait_received, slot, here.scheduler.now + self._seconds))
 
     def broadcast(self, tensors: Sequence[torch.Tensor], options: Any) -> _Work:
         return _Work(partial(self._broadcast, _bytes(tensors[0]), options.rootRank))

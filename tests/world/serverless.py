@@ -82,13 +82,23 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
                 watch.stepped(process, job, arrays)
                 _check_states(process, job.node.version, optimizer, watch)
             least, most = pace()
-            threads.time.sleep(least + (most - least) * threads.here.scheduler.random.random())
+            random = threads.here.scheduler.random
+            threads.time.sleep(least + (most - least) * random.random())
             optimizer.zero_grad()
             for parameter in parameters:
                 parameter.grad = torch.zeros(draw.samples)
                 parameter.grad[torch.from_numpy(indices)] = 1.0
+            if job.rehearsed:
+                _push_early(store, keys, random.randrange(len(keys) + 1))
             store.pushpull(keys, [], [])
     watch.finished(process, arrays)
+
+
+def _push_early(store: ReplicaStore, keys: list[str], others: int) -> None:
+    """Have the gradients of the last keys summed before those of others are there, which takes a while."""
+    if others < len(keys):
+        store.push_early(keys, keys[others:], [])
+        threads.time.sleep(0.01)
 
 
 def _check_states(process: Process, version: int, optimizer: Counting, watch: Any) -> None:

@@ -5,24 +5,27 @@ All of it runs on the script's thread, which waits for collectives on the group'
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
 
 from elastic_ps.core.configuration import ConfigId, NodeId
-from elastic_ps.core.data_order import DataSpec
-from elastic_ps.core.errors import JobEnded, ProtocolError
+from elastic_ps.core.data_order import DataSpec, share
+from elastic_ps.core.errors import ProtocolError
 from elastic_ps.torch.allreduce.agreement import BEGINS, HeldVersion, agree, checked
 from elastic_ps.torch.allreduce.following.shadow_feed import ShadowFeed
 from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower
 from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
-from elastic_ps.torch.allreduce.group_state import PATIENCE_SECONDS, Following
+from elastic_ps.torch.allreduce.group_collectives import GroupChanged, GroupCollectives
+from elastic_ps.torch.allreduce.group_state import Following
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.record import StepRecord
-from elastic_ps.torch.allreduce.replica import Replica
-from elastic_ps.torch.allreduce.step_buffers import StepBuffers, is_in
+from elastic_ps.torch.allreduce.replica import Replica, Weights
+from elastic_ps.torch.allreduce.step_division import StepDivision
+from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in
+from elastic_ps.torch.allreduce.summing.step_sum import BUCKET_BYTES, StepSum
 from elastic_ps.torch.allreduce.transfer import (
     give_record,
     give_state,
@@ -42,8 +45,12 @@ _FIXED = 4
 """The first numbers that each member gathers in a step: version, samples, and its slice [low, high)."""
 
 
-class GroupChanged(Exception):
-    """The group does not count any more, or has failed: another configuration is in force, or will be."""
+def _weights(part: StepPart, spec: DataSpec, gives: bool) -> Weights:
+    """Return what a part of a step counts by: a mean by its samples, a sum by those that all lack."""
+    assert part.place is not None
+    samples, all_samples = len(part.positions), len(share(spec, part.place.step, 0, 1))
+    own = samples if spec.loss == "mean" else spec.global_batch
+    return Weights(own / all_samples if gives and samples else 0.0, samples / all_samples)
 
 
 class GroupExchange:
@@ -59,6 +66,11 @@ class GroupExchange:
         self._replica = replica
         self._gathering: tuple[int, Collective] | None = None  # an agreement's, by the generation it is of
         self._buffers = StepBuffers(replica.layout, self._is_used)
+        self._buckets = replica.layout.buckets(BUCKET_BYTES)
+        self._step: StepSum | None = None  # under way
+        self._division = StepDivision()
+        self._tried: tuple[NodeId, ...] | None = None  # the members of the last step that this one has had a part in
+        self._collectives = GroupCollectives(node, self._abandon)
         self._suspended = 0.0  # seconds that the agreement under way has taken from the script so far
         self._last: StepRecord | None = None  # kept until the next one: a member may lack it
         self._first = True  # the next step is the first of a configuration
@@ -68,8 +80,10 @@ class GroupExchange:
 
     def follow(self, following: Following) -> None:
         """Follow a member, to join; see `ShadowFollower.follow`."""
-        self._node.proven = False
-        ShadowFollower(self._node, self._node.membership, self._replica).follow(following)
+        node, current = self._node, self._node.standing.current
+        node.proven = False
+        self._division.stepped(None if current is None or not following.giver else roster(current))
+        ShadowFollower(node, node.membership, self._replica).follow(following)
 
     def begin_agreement(self) -> None:
         """Tell all members what this one holds, and go on: the next step waits for what they hold."""
@@ -81,8 +95,38 @@ class GroupExchange:
         self._gather(group, generation)
         self._suspended += time.monotonic() - started
 
-    def run(self, part: StepPart, spec: DataSpec) -> bool:
+    def part_of(self, part: StepPart, spec: DataSpec) -> StepPart:
+        """Return what this worker does of a step; `part` is what it would if the step were divided among all."""
+        return self._division.part_of(part, self._node.session.node, spec, self._node.held)
+
+    def sum_early(self, keys: Sequence[str], part: StepPart, spec: DataSpec) -> bool:
+        """Begin to sum gradients while others are not there; return False where the step has to begin with all.
+
+        Args:
+            keys: of parameters whose gradients are there.
+            part: of the step.
+            spec: of the job's data.
+        """
+        node = self._node
+        with node.changed:
+            node.check()
+            shared, generation = roster(node.configuration), node.generation
+            if node.fresh or shared != part.roster:
+                return False
+        try:
+            numbers = self._replica.parameter_numbers
+            self._step_sum(part, spec, generation, gives=True).ready([numbers[key] for key in keys])
+        except GroupChanged:
+            return False
+        return True
+
+    def run(self, part: StepPart, spec: DataSpec, gives: bool = True) -> bool:
         """Make the step of `part`; return False where other workers share it now, and it must be computed again.
+
+        Args:
+            part: of the step.
+            spec: of the job's data.
+            gives: the gradients there are of this step.
 
         Raises:
             JobEnded: the job, or this worker's part in it, is over.
@@ -95,14 +139,19 @@ class GroupExchange:
             if fresh:
                 self.settle()
             elif shared != part.roster:
+                if self._step is not None:
+                    self._abandon()
                 return False
             else:
                 try:
-                    record = self._reduce(part, spec, generation)
+                    record = self._reduce(part, spec, generation, gives)
                 except GroupChanged as change:
-                    self._await_news(generation, change)
+                    self._collectives.wait_for_news(generation, change)
                 else:
+                    if record is None:
+                        return False
                     self._apply(record)
+                    self._division.stepped(shared)
         reached = time.monotonic()
         if self._first:  # a plan is committed when all workers have made a step behind its clock
             self._first = False
@@ -122,7 +171,7 @@ class GroupExchange:
                 self._agree(generation)
                 break
             except GroupChanged as change:
-                self._await_news(generation, change)
+                self._collectives.wait_for_news(generation, change)
         self._first = True
         with node.changed:
             node.fresh = node.generation != generation
@@ -133,8 +182,8 @@ class GroupExchange:
 
     def _agree(self, generation: int) -> None:
         node, replica = self._node, self._replica
-        group = self._group(generation)
-        gathered = self._await(self._gather(group, generation), generation)
+        group = self._collectives.group(generation)
+        gathered = self._collectives.wait(self._gather(group, generation), generation)
         holdings = checked([HeldVersion.of(numbers) for numbers in gathered])
         found = agree(holdings)
         rank = group.rank
@@ -146,9 +195,9 @@ class GroupExchange:
         if found.states:
             if rank == found.giver:
                 packed = state_of(replica, node)  # here, as this thread may go on before the group's thread is done
-                self._collect(group, generation, lambda: give_state(group, packed))
+                self._collectives.run(group, generation, lambda: give_state(group, packed))
             else:
-                taken = self._collect(group, generation, lambda: take_state(group, found.giver))
+                taken = self._collectives.run(group, generation, lambda: take_state(group, found.giver))
                 if rank in found.states:
                     if node.held == found.version:
                         log.warning(
@@ -169,10 +218,13 @@ class GroupExchange:
         if self._gathering is None or self._gathering[0] != generation:
             node, last = self._node, self._last
             node.feeds.end(node.configuration.ranks)
-            keeps = last is not None and last.version == node.held - 1
-            own = HeldVersion(node.held, keeps, node.proven, self._replica.fingerprint())
-            self._gathering = generation, group.submit(lambda: group.gather(own.told()))
+            own = HeldVersion(node.held, last is not None and last.version == node.held - 1, node.proven)
+            self._gathering = generation, group.submit(lambda: self._tell_held(group, own))
         return self._gathering[1]
+
+    def _tell_held(self, group: WorkerGroup, own: HeldVersion) -> list[list[float]]:
+        """Gather what all hold; on the group's thread, as parameters stay as they are until this has ended."""
+        return group.gather(replace(own, fingerprint=self._replica.fingerprint()).told())
 
     def _pass_record(self, group: WorkerGroup, generation: int, giver: int, lacks: bool) -> None:
         """Give the last step's record to those who lack it; everybody takes it, as a broadcast is to all.
@@ -187,40 +239,59 @@ class GroupExchange:
         if group.rank == giver:
             last = self._last
             assert last is not None
-            self._collect(group, generation, partial(give_record, group, last))
+            self._collectives.run(group, generation, partial(give_record, group, last))
             return
-        record = self._collect(group, generation, lambda: take_record(group, giver, layout))
+        record = self._collectives.run(group, generation, lambda: take_record(group, giver, layout))
         if lacks:
             self._apply(record)
+            if self._tried is not None:  # a joiner has only followed to the version before
+                self._division.stepped(self._tried)
 
-    def _reduce(self, part: StepPart, spec: DataSpec, generation: int) -> StepRecord:
-        """Sum the gradients of all members, in the order of ranks."""
+    def _reduce(self, part: StepPart, spec: DataSpec, generation: int, gives: bool) -> StepRecord | None:
+        """Sum the gradients of all members, in the order of ranks; None: their parts are not the step once."""
         node, replica = self._node, self._replica
-        samples, mean = len(part.positions), spec.loss == "mean"
+        samples = len(part.positions)
+        group, gives = self._collectives.group(generation), gives or self._step is not None
         bounds = [node.held, samples, part.positions.start, part.positions.stop]
-
-        group = self._group(generation)
-        own, sums = self._buffers.of_step(group.size)
-        present = replica.contribute(own, samples, float(samples) if mean else 1.0)
-        told = [*map(float, bounds), *map(float, present), *replica.numbers]
-
-        def body() -> list[list[float]]:
-            gathered = group.gather(told)
-            for dtype, buffer in own.items():
-                group.sum_in_rank_order(buffer, sums[dtype])
-            return gathered
-
-        gathered = self._collect(group, generation, body)
+        told = [*map(float, bounds), *map(float, replica.present(gives and samples > 0)), *replica.numbers]
+        step, self._tried = self._step_sum(part, spec, generation, gives), part.roster
+        gathered = self._collectives.wait(step.finish(told), generation)
+        self._step = None
         if {int(numbers[0]) for numbers in gathered} != {node.held}:
             raise ProtocolError(f"members made one step at versions {[int(numbers[0]) for numbers in gathered]}")
-        total = int(sum(numbers[1] for numbers in gathered))
-        replica.normalise(sums, total, (1.0 if mean else spec.global_batch) / total)
+        told_parts = [range(int(numbers[2]), int(numbers[3])) for numbers in gathered]
+        if not self._division.is_sound(told_parts, part, spec, node.held):
+            return None
         count = len(replica.parameters)
         flags = [numbers[_FIXED : _FIXED + count] for numbers in gathered]
         anybody = tuple(any(flags[rank][each] for rank in range(len(flags))) for each in range(count))
         return StepRecord(
-            node.held, sums, anybody, tuple(gathered[0][_FIXED + count :]), self._entry(group.number, part, gathered)
+            node.held,
+            step.sums,
+            anybody,
+            tuple(gathered[0][_FIXED + count :]),
+            self._entry(group.number, part, gathered),
         )
+
+    def _step_sum(self, part: StepPart, spec: DataSpec, generation: int, gives: bool) -> StepSum:
+        """Return the sum of the step under way, whose first buckets may be on their way already."""
+        if self._step is not None and self._step.generation != generation:
+            self._abandon()
+        if self._step is None:
+            replica, weights = self._replica, _weights(part, spec, gives)
+            self._step = StepSum(
+                self._collectives.group(generation),
+                generation,
+                self._buckets,
+                self._buffers,
+                lambda bucket, sums: replica.fill(bucket, sums, weights),
+            )
+        return self._step
+
+    def _abandon(self) -> None:
+        """Leave the memory of sums to what is left behind: gloo may use it yet."""
+        self._step = None
+        self._buffers.abandon()
 
     def _entry(self, number: ConfigId, part: StepPart, gathered: list[list[float]]) -> pb.LedgerEntry:
         """Return what the ledger is told of a step.
@@ -252,80 +323,15 @@ class GroupExchange:
         """Go to the next version by a record; whoever made one more step had all members' contributions to it."""
         node = self._node
         with node.feeds.updating(record):
-            self._replica.apply(record)
-            self._last = record
+            is_whole = self._replica.apply(record)
+            self._last = record if is_whole else None
             node.ledger.settle(record.version)
             node.ledger.append(record.entry)
             node.held = record.version + 1
+        if not is_whole:
+            node.feeds.spoiled()
         node.saver.reached()
-
-    def _group(self, generation: int) -> WorkerGroup:
-        """Return the group in force.
-
-        Raises:
-            GroupChanged: another configuration came into force.
-        """
-        node = self._node
-        with node.changed:
-            if node.generation != generation:
-                raise GroupChanged("another configuration is in force")
-            return node.group
-
-    def _collect(self, group: WorkerGroup, generation: int, body: Callable[[], Any]) -> Any:
-        """Run a collective; a result that has come counts, whatever has changed meanwhile.
-
-        What `body` uses is left to it, or does not change: where this thread goes on before it has ended, it may yet
-        end at other members.
-
-        Args:
-            group: of the members.
-            generation: in which it is in force.
-            body: calls the group's operations, on the group's thread.
-
-        Raises:
-            GroupChanged: it has failed, or another configuration came into force before it ended.
-        """
-        return self._await(group.submit(body), generation)
-
-    def _await(self, collective: Collective, generation: int) -> Any:
-        """Wait for a collective; see `_collect`."""
-        node = self._node
-        node.progress.exchanging = True
-        node.wait(lambda: collective.done or node.generation != generation, self._lacking)
-        node.progress.exchanging = False
-        if not collective.done or collective.error is not None:
-            self._buffers.abandon()  # gloo may use it yet
-        if not collective.done:
-            raise GroupChanged("another configuration is in force")
-        if isinstance(collective.error, RuntimeError):
-            raise GroupChanged(str(collective.error).splitlines()[0])
-        if collective.error is not None:
-            raise collective.error
-        return collective.value
 
     def _is_used(self, memory: torch.Tensor) -> bool:
         """Return whether a record lies in some memory, that a member or a shadow may lack."""
         return is_in(memory, self._last.sums if self._last else None) or self._node.feeds.uses(memory)
-
-    def _lacking(self) -> dict[NodeId, str]:
-        """Return for whom the script's thread waits: gloo does not say who has not come."""
-        node = self._node
-        others = [worker.id for worker in node.configuration.workers if worker.id != node.session.node]
-        return dict.fromkeys(others, f"its part of the step after version {node.held}")
-
-    def _await_news(self, generation: int, change: GroupChanged) -> None:
-        """Wait for the configuration that explains why a group has failed.
-
-        Raises:
-            JobEnded: there is none in time; members give up one after the other, so that the others can go on.
-        """
-        node = self._node
-        behind = len(node.configuration.workers) - 1 - node.configuration.ranks.get(node.session.node, 0)
-        deadline = time.monotonic() + PATIENCE_SECONDS * (1 + behind)
-        with node.changed:
-            node.changed.wait_for(
-                lambda: node.ended is not None or node.generation != generation, deadline - time.monotonic()
-            )
-            node.check()
-            if node.generation == generation:
-                raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {change}", 1)

@@ -5,7 +5,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -28,6 +28,27 @@ _ASK_SECONDS = 5.0
 _END_SECONDS = 2.0
 
 _EPOCH = "epoch"
+
+
+class Work(Protocol):
+    """See torch's Work."""
+
+    def wait(self) -> bool:
+        """Wait until it is done.
+
+        Raises:
+            RuntimeError: it has failed.
+        """
+
+
+class _Done:
+    """A `_Done` is work that there is not."""
+
+    def wait(self) -> bool:
+        return True
+
+
+DONE = _Done()
 
 
 class Collective:
@@ -115,26 +136,19 @@ class WorkerGroup:
         self._backend._allgather_base(found, own).wait()
         return [part.tolist() for part in found.view(self.size, -1)]
 
-    def sum_in_rank_order(self, own: torch.Tensor, total: torch.Tensor) -> None:
-        """Fill `total`, at all members alike, with the sum of their `own`, added in the order of ranks.
-
-        Each member adds up a part and gives it to all: it sends and receives 2 (W - 1) / W of the bytes, as a ring
-        does. Unlike a ring's, the order of the additions is the same for all elements.
+    def send(self, tensor: torch.Tensor, other: int, tag: int) -> Work:
+        """Begin to send a tensor, which stays as it is until that is done.
 
         Args:
-            own: flat; its length is a multiple of the group's size.
-            total: of the same length and type.
+            tensor: flat.
+            other: rank of the member that receives it.
+            tag: of what is sent; `other` receives it under the same.
         """
-        if self.size == 1:
-            total.copy_(own)
-            return
-        parts = torch.empty_like(own)
-        self._backend.alltoall_base(parts, own, [], []).wait()
-        rows = parts.view(self.size, -1)
-        mine = rows[0]
-        for other in rows[1:]:
-            mine.add_(other)
-        self._backend._allgather_base(total, mine).wait()
+        return self._backend.send([tensor], other, tag) if len(tensor) else DONE
+
+    def receive(self, tensor: torch.Tensor, other: int, tag: int) -> Work:
+        """Begin to receive a tensor; see `send`."""
+        return self._backend.recv([tensor], other, tag) if len(tensor) else DONE
 
     def broadcast(self, tensor: torch.Tensor, giver: int) -> None:
         """Fill `tensor` at all members with the giver's."""

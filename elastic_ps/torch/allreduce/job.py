@@ -76,7 +76,7 @@ class AllReduceJob(ScriptJob):
                 "--mode all-reduce is for scripts with one elastic.Optimizer: give its torch.optim optimizer the "
                 "parameters of all models, in groups, or train with servers"
             )
-        self._store = ReplicaStore(self.staging, self._make_step)
+        self._store = ReplicaStore(self.staging, self._make_step, self._sum_early)
         self._make_replica, self._undo_rehearsal = make_replica, undo_rehearsal
         return self._store
 
@@ -145,6 +145,8 @@ class AllReduceJob(ScriptJob):
             part = self.data_position.begin(epoch)
             if part is None and self.node.fresh:
                 self._exchange.settle()
+        if part is not None:
+            part = self._exchange.part_of(part, self.spec)
         self._part, self._again, self._done = part, False, False
         if part is not None:
             for seeder in self.seeders:
@@ -180,7 +182,11 @@ class AllReduceJob(ScriptJob):
     # ---- inside ------------------------------------------------------------------------------------------------------
 
     def _make_step(self, empty: bool = False) -> None:
-        """Sum the gradients and apply the sum; where other workers share the step now it is yielded again."""
+        """Sum the gradients and apply the sum; where other workers share the step now it is yielded again.
+
+        Args:
+            empty: this worker has none, of this step.
+        """
         if self._part is None:
             raise ConfigurationError("optimizer.step() outside of the loop over the elastic.DataLoader")
         if self._done:
@@ -191,11 +197,21 @@ class AllReduceJob(ScriptJob):
             return
         part = self._part
         with exits():
-            self._done = self._exchange.run(part, self.spec)
+            self._done = self._exchange.run(part, self.spec, gives=not empty)
         self._again = not self._done
         if self._done:
             self.node.progress.stepped(self.node.version, len(part.positions))
             self._core_share.stepped()
+
+    def _sum_early(self, keys: Sequence[str]) -> bool:
+        """Begin to sum gradients of the step under way; see `GroupExchange.sum_early`."""
+        part = self._part
+        if part is None or self._done or self._again:
+            return False
+        assert self._exchange is not None
+        assert self.spec is not None
+        with exits():
+            return self._exchange.sum_early(keys, part, self.spec)
 
     def _declare(self, store: ReplicaStore) -> None:
         node, tensors = self.node, store.tensors()

@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,27 +10,11 @@ import torch
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers
 from elastic_ps.torch.allreduce.record import StepRecord
+from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums
 from elastic_ps.torch.arrays import ModelArray
-
-Sums = dict[torch.dtype, torch.Tensor]
-
-_INTEGERS_AS = torch.float64
-"""In this type statistics that are integers are averaged."""
 
 _SAMPLED = 64
 """Elements of a parameter that a fingerprint looks at, at least."""
-
-
-@dataclass
-class _Slot:
-    """A `_Slot` is a tensor's place among all of its type."""
-
-    dtype: torch.dtype
-    start: int
-    count: int
-
-    def of(self, flat: Mapping[torch.dtype, torch.Tensor]) -> torch.Tensor:
-        return flat[self.dtype][self.start : self.start + self.count]
 
 
 @dataclass(frozen=True)
@@ -46,59 +30,17 @@ class Portion:
     parameters: range
 
 
-@dataclass
-class Layout:
-    """A `Layout` says where each gradient and each statistic lies in the flat buffers that are summed.
+@dataclass(frozen=True)
+class Weights:
+    """`Weights` are those of a worker's part of a step, so that the sum over all members is the mean that is wanted.
 
     Attributes:
-        parameters: places of the gradients, by parameter.
-        statistics: places of the statistics; in each buffer they lie behind all gradients.
-        lengths: of the buffers, by type of elements.
-        gradients: how many elements of each buffer are of gradients.
+        gradients: of its gradients; 0: it has none.
+        statistics: of its statistics.
     """
 
-    parameters: list[_Slot] = field(default_factory=list)
-    statistics: list[_Slot] = field(default_factory=list)
-    lengths: dict[torch.dtype, int] = field(default_factory=dict)
-    gradients: dict[torch.dtype, int] = field(default_factory=dict)
-
-    @staticmethod
-    def of(parameters: Sequence[torch.Tensor], statistics: Sequence[torch.Tensor]) -> "Layout":
-        """Lay out the gradients of parameters, then statistics."""
-        layout = Layout()
-        for parameter in parameters:
-            layout.parameters.append(layout._add(parameter.dtype, parameter.numel()))
-        layout.gradients = dict(layout.lengths)
-        for statistic in statistics:
-            dtype = statistic.dtype if statistic.dtype.is_floating_point else _INTEGERS_AS
-            layout.statistics.append(layout._add(dtype, statistic.numel()))
-        return layout
-
-    def _add(self, dtype: torch.dtype, count: int) -> _Slot:
-        start = self.lengths.get(dtype, 0)
-        self.lengths[dtype] = start + count
-        return _Slot(dtype, start, count)
-
-    def spans(self, parameters: range) -> dict[torch.dtype, slice]:
-        """Return by type where the gradients of parameters lie, whose numbers are one behind the other."""
-        found: dict[torch.dtype, slice] = {}
-        for slot in self.parameters[parameters.start : parameters.stop]:
-            start = found[slot.dtype].start if slot.dtype in found else slot.start
-            found[slot.dtype] = slice(start, slot.start + slot.count)
-        return found
-
-    def spans_of_statistics(self) -> dict[torch.dtype, slice]:
-        """Return by type where all statistics lie."""
-        starts = {dtype: self.gradients.get(dtype, 0) for dtype in self.lengths}
-        return {dtype: slice(starts[dtype], end) for dtype, end in self.lengths.items() if starts[dtype] < end}
-
-    def buffers(self, spare: int) -> Sums:
-        """Return zeros for all, with `spare` elements more."""
-        return {dtype: torch.zeros(length + spare, dtype=dtype) for dtype, length in self.lengths.items()}
-
-    def divisible(self, buffers: Sums, size: int) -> Sums:
-        """Return as much of buffers as holds everything and can be divided by `size` members."""
-        return {dtype: buffers[dtype][: -(-length // size) * size] for dtype, length in self.lengths.items()}
+    gradients: float
+    statistics: float
 
 
 class Replica:
@@ -109,6 +51,10 @@ class Replica:
         parameters: those that it updates, in the model's order.
         arrays: all parameters and buffers of the model, by key.
         statistics: keys of the buffers that are averaged in every step.
+
+    Attributes:
+        layout: of gradients and statistics in sums.
+        parameter_numbers: their places in `parameters`, by key.
     """
 
     def __init__(
@@ -124,61 +70,60 @@ class Replica:
         self._statistics = [array for key, array in arrays.items() if key in statistics]
         self.layout = Layout.of(parameters, [array.tensor for array in self._statistics])
         self._statistic_spans = self.layout.spans_of_statistics()
+        numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+        self.parameter_numbers = {
+            key: numbers[id(array.tensor)] for key, array in arrays.items() if id(array.tensor) in numbers
+        }
+        self._lends = True  # a record's memory to the optimizer, until that has once changed a gradient
 
     @property
     def numbers(self) -> tuple[float, ...]:
         """The numbers of the optimizer's groups, as this worker's script has set them."""
         return group_numbers(self.optimizer)
 
+    def present(self, gives: bool) -> list[bool]:
+        """Return by parameter whether this worker has a gradient of it; none where it `gives` none."""
+        return [gives and parameter.grad is not None for parameter in self.parameters]
+
     @torch.no_grad()
-    def contribute(self, buffers: Sums, samples: int, weight: float) -> list[bool]:
-        """Write this worker's part of a sum; return by parameter whether it has a gradient.
+    def fill(self, bucket: Bucket, sums: Sums, weights: Weights) -> None:
+        """Write this worker's part of a bucket.
 
         Args:
-            buffers: see `Layout.buffers`.
-            samples: of this worker's part of the step; with none it gives zeros.
-            weight: of its gradients; its statistics count by samples.
+            bucket: of the layout.
+            sums: see `Layout.buffers`.
+            weights: of this worker's part of the step.
         """
-        present = [samples > 0 and parameter.grad is not None for parameter in self.parameters]
-        for slot, parameter, has in zip(self.layout.parameters, self.parameters, present, strict=True):
-            if has:
-                assert parameter.grad is not None
-                torch.mul(parameter.grad.reshape(-1), weight, out=slot.of(buffers))
+        flat = sums[bucket.dtype]
+        for piece in bucket.gradients:
+            gradient = self.parameters[piece.number].grad
+            if gradient is None or not weights.gradients:
+                flat[piece.place].zero_()
             else:
-                slot.of(buffers).zero_()
-        for slot, array in zip(self.layout.statistics, self._statistics, strict=True):
-            slot.of(buffers).copy_(array.tensor.reshape(-1)).mul_(samples)
-        return present
-
-    def normalise(self, sums: Sums, samples: int, factor: float) -> None:
-        """Turn sums into means.
-
-        Args:
-            sums: of all members, changed in place.
-            samples: of all members' parts of the step: statistics are divided by them.
-            factor: on gradients.
-        """
-        for dtype, whole in sums.items():
-            end = self.layout.gradients.get(dtype, 0)
-            if factor != 1.0:
-                whole[:end].mul_(factor)
-            whole[end:].div_(samples)
+                torch.mul(gradient.reshape(-1)[piece.within], weights.gradients, out=flat[piece.place])
+        for piece in bucket.statistics:
+            values = self._statistics[piece.number].tensor.reshape(-1)[piece.within]
+            flat[piece.place].copy_(values).mul_(weights.statistics)
 
     @torch.no_grad()
-    def apply(self, record: StepRecord) -> None:
-        """Update parameters and statistics by a record; its memory stays as it is."""
+    def apply(self, record: StepRecord) -> bool:
+        """Update parameters and statistics by a record; return whether its memory has stayed as it was.
+
+        The script's gradients stay its own.
+        """
         set_group_numbers(self.optimizer, record.numbers)
+        own = [parameter.grad for parameter in self.parameters]
         for slot, parameter, present in zip(self.layout.parameters, self.parameters, record.present, strict=True):
-            if not present:
-                parameter.grad = None
-                continue
             values = slot.of(record.sums).view(parameter.shape)
-            if parameter.grad is None:
-                parameter.grad = values.clone()
-            else:
-                parameter.grad.copy_(values)
+            parameter.grad = (values if self._lends else values.clone()) if present else None
+        before = [whole._version for whole in record.sums.values()]
         self.optimizer.step()
+        for parameter, gradient in zip(self.parameters, own, strict=True):
+            parameter.grad = gradient
+        is_whole = before == [whole._version for whole in record.sums.values()]
+        self._lends = self._lends and is_whole
         self.set_statistics({dtype: record.sums[dtype][span] for dtype, span in self._statistic_spans.items()})
+        return is_whole
 
     def apply_portion(
         self, parameters: range, present: Sequence[bool], numbers: Sequence[float], gradients: Sums

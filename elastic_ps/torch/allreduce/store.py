@@ -17,6 +17,7 @@ class ReplicaStore:
     Args:
         staging: knows whether the script rehearses.
         make_step: called where a step's gradients are there.
+        begin_step: called with keys whose gradients are there, while others are not; returns whether it is enough.
 
     Attributes:
         spec: the optimizer, for people.
@@ -24,12 +25,13 @@ class ReplicaStore:
         statistics: keys of the buffers that are averaged in each step.
     """
 
-    def __init__(self, staging: Staging, make_step: Callable[[], None]):
+    def __init__(self, staging: Staging, make_step: Callable[[], None], begin_step: Callable[[Sequence[str]], bool]):
         self.spec: OptimizerSpec | None = None
         self.arrays: dict[str, ModelArray] = {}
         self.statistics: frozenset[str] = frozenset()
         self._staging = staging
         self._make_step = make_step
+        self._begin_step = begin_step
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`: the script's own optimizer makes the updates."""
@@ -45,8 +47,8 @@ class ReplicaStore:
         self.statistics = frozenset(keys)
 
     def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
-        """See `KeyStore.push_early`: gradients are summed when all are there."""
-        return False
+        """See `KeyStore.push_early`: begin to sum gradients that are there."""
+        return self._begin_step(ready)
 
     def pushpull(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from elastic_ps.torch.allreduce.group import WorkerGroup
-from elastic_ps.torch.allreduce.replica import Layout, Sums
+from elastic_ps.torch.allreduce.summing.layout import Layout, Sums
 
 SNAPSHOT, RECORD, END, PAUSE = "snapshot", "record", "end", "pause"
 """Kinds of messages."""

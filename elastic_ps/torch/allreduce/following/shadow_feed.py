@@ -24,9 +24,10 @@ from elastic_ps.torch.allreduce.following.follow_stream import (
 )
 from elastic_ps.torch.allreduce.group import WorkerGroup
 from elastic_ps.torch.allreduce.record import StepRecord
-from elastic_ps.torch.allreduce.replica import Portion, Replica, Sums
+from elastic_ps.torch.allreduce.replica import Portion, Replica
 from elastic_ps.torch.allreduce.state_bytes import pack
-from elastic_ps.torch.allreduce.step_buffers import is_in
+from elastic_ps.torch.allreduce.summing.layout import Sums
+from elastic_ps.torch.allreduce.summing.step_buffers import is_in
 from elastic_ps.torch.allreduce.transfer import give_bytes, give_told, take_bytes
 
 log = logging.getLogger(__name__)
@@ -264,6 +265,13 @@ class ShadowFeeds:
                 self.changed.notify_all()
             yield
         with self.changed:
+            self.changed.notify_all()
+
+    def spoiled(self) -> None:
+        """Let all shadows get all at the switch: the record that they are sent is not whole any more."""
+        with self.changed:
+            for feed in self._feeds:
+                feed.end(PAUSE)
             self.changed.notify_all()
 
     def end(self, members: Collection[NodeId]) -> None:

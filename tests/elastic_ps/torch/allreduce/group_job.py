@@ -37,6 +37,7 @@ TOKEN = b"t" * 16
 SEED, SAMPLES, BATCH, INPUTS = 7, 53, 8, 5
 SPEC = DataSpec(True, SAMPLES, BATCH, "short", "mean")
 WAIT = 280.0
+EARLY = 2  # keys from here on have their gradients before others do
 CHIEF = 3  # seed of the first worker's model: its first values are the job's
 
 
@@ -278,6 +279,8 @@ class Worker:
         self.node = GroupNode(self.session, rendezvous)
         self.job = AllReduceJob(self.node)
         self.error = None
+        self.leaves_out = None  # the step of this version, without a push
+        self.begun_early = 0  # steps, before all gradients were there
         self.parts = []  # (version, epoch, positions) of each step that was computed
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -325,8 +328,9 @@ class Worker:
             lambda store: Replica(self.optimizer, list(self.model.parameters()), store.arrays, ()), lambda: None
         )
         names = {parameter: f"s:{name}" for name, parameter in self.model.named_parameters()}
+        known = list(names.values())
         store.set_optimizer(spec_of(self.optimizer, names), lambda _: Hyper())
-        store.broadcast(list(names.values()), arrays, [])
+        store.broadcast(known, arrays, [])
         job.rehearse(SPEC)
         store.pushpull(keys, [], [])
         job.perform()
@@ -335,12 +339,16 @@ class Worker:
             order = permutation(node.seed, epoch, SAMPLES)
             while (part := job.begin_step(epoch)) is not None:
                 self.at(self, "begun")
+                if self.leaves_out == node.held:
+                    job.end_step(part)
+                    continue
                 if not len(part.positions):
                     job.skip_step()
                     continue
                 self.optimizer.zero_grad()
                 loss_of(self.model, torch.from_numpy(indices(order, part.positions))).backward()
                 self.parts.append((node.held, epoch, part.positions))
+                self.begun_early += store.push_early(known, known[EARLY:], [])
                 self.at(self, "computed")
                 store.pushpull(keys, [], [])
                 self.at(self, "stepped")

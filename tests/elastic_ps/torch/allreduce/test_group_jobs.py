@@ -47,6 +47,23 @@ class Death:
 def test_a_fixed_roster_trains_as_one_process_does(count):
     coordinator, workers = started(count, 2)
     finished(coordinator, workers, 2)
+    assert all(worker.begun_early >= 2 * STEPS - 1 for worker in workers), "but for the first step, which agrees"
+
+
+def test_a_step_that_scripts_leave_out_changes_nothing_though_older_gradients_are_there():
+    weights = {}
+
+    def at(worker, where):
+        worker.leaves_out = 3
+        if where == "begun":
+            assert worker.node.held == 0 or worker.model[0].weight.grad is not None
+            weights[worker.id, worker.node.held] = worker.model[0].weight.detach().clone()
+
+    _, workers = started(2, 1, at=at)
+    for worker in workers:
+        worker.wait()
+        assert torch.equal(weights[worker.id, 3], weights[worker.id, 4])
+        assert not torch.equal(weights[worker.id, 4], weights[worker.id, 5])
 
 
 def test_a_job_repeats_itself_to_the_bit():
@@ -103,7 +120,7 @@ def test_workers_join_and_leave_while_it_trains():
     assert len(workers) == 3
     for joiner, (_, clock) in zip(workers[1:], plans, strict=False):
         joiner.wait()
-        assert joiner.parts[0][0] == clock, "its first step is the first one of its configuration"
+        assert joiner.parts[0][0] == clock + 1, "it has no samples of the first step of its configuration"
         left_at = plans[-1][1]
         assert joiner.node.held in (left_at - 1, left_at), "the others' switch may come before its last sum"
     finished(coordinator, workers[:1], 9)
@@ -126,14 +143,15 @@ def test_who_has_the_sum_gives_it_to_those_who_lack_it():
     """The chief has the sum of step 4 when it dies, and so has the last worker; the other one's collective fails."""
     death = Death(0, 5, "stepped")
     coordinator, workers = started(3, 2, at=death)
-    applied = WorkerGroup.sum_in_rank_order
+    gathers = WorkerGroup.gather
     lost, given = [], []
 
-    def sum_in_rank_order(group, own, total):
-        applied(group, own, total)
+    def gather(group, numbers):
+        gathered = gathers(group, numbers)
         if group is workers[1].node.group and workers[1].node.held == 4 and not lost:
             lost.append(group)
             raise RuntimeError("Connection closed by peer")
+        return gathered
 
     def give_record(group, record):
         given.append(record.version)
@@ -141,7 +159,7 @@ def test_who_has_the_sum_gives_it_to_those_who_lack_it():
 
     give = exchange.give_record
     with (
-        patch.object(WorkerGroup, "sum_in_rank_order", sum_in_rank_order),
+        patch.object(WorkerGroup, "gather", gather),
         patch.object(exchange, "give_record", give_record),
     ):
         for worker in workers:

@@ -9,9 +9,9 @@ from elastic_ps.torch.allreduce.following.follow_stream import record_parts  # n
 from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers  # noqa: E402
 from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
 from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
-from elastic_ps.torch.allreduce.replica import Replica  # noqa: E402
+from elastic_ps.torch.allreduce.replica import Replica, Weights  # noqa: E402
 from elastic_ps.torch.allreduce.state_bytes import pack, unpack  # noqa: E402
-from elastic_ps.torch.allreduce.step_buffers import StepBuffers, is_in  # noqa: E402
+from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in  # noqa: E402
 from elastic_ps.torch.arrays import ModelArray  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
 
@@ -24,6 +24,15 @@ OPTIMIZERS = {
 }
 
 
+def torch_rules():
+    """Return the names of PyTorch's optimizers of dense gradients of any shape."""
+    refused = {"Optimizer", "LBFGS", "SparseAdam", "Muon"}
+    kinds = {name: kind for name, kind in vars(torch.optim).items() if isinstance(kind, type)}
+    return sorted(
+        name for name, kind in kinds.items() if issubclass(kind, torch.optim.Optimizer) and name not in refused
+    )
+
+
 def model_of(seed):
     torch.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
@@ -34,6 +43,14 @@ def replica_of(model, make):
     arrays = {key: ModelArray(model[int(key[0])], key[2:]) for key in keys}
     statistics = {key for key in keys if "running" in key or "tracked" in key}
     return Replica(make(model.parameters()), list(model.parameters()), arrays, statistics)
+
+
+def filled(replica, weights, limit=16):
+    """Return a worker's part of a sum."""
+    sums = replica.layout.buffers()
+    for bucket in replica.layout.buckets(limit):
+        replica.fill(bucket, sums, weights)
+    return sums
 
 
 def train(model, optimizer, seed):
@@ -90,18 +107,18 @@ def test_a_sum_counts_samples_and_leaves_its_record_as_it_is():
             parameter.grad = torch.full_like(parameter, number)
         model[1].running_mean.fill_(number)
         model[1].num_batches_tracked.fill_(7)
-    sums = replicas[0].layout.buffers(0)
+    sums = replicas[0].layout.buffers()
     for replica, samples in zip(replicas, (3, 1), strict=True):
-        own = replica.layout.buffers(0)
-        assert all(replica.contribute(own, samples, float(samples)))
+        own = filled(replica, Weights(samples / 4, samples / 4))
         for dtype, whole in own.items():
             sums[dtype] += whole
-    replicas[0].normalise(sums, 4, 1 / 4)
     before = {dtype: whole.clone() for dtype, whole in sums.items()}
     record = StepRecord(0, sums, (True,) * 4, replicas[0].numbers, pb.LedgerEntry())
     for model, replica in zip(models, replicas, strict=True):
-        replica.apply(record)
-        assert torch.equal(model[0].weight.grad, torch.full((2, 3), 2.0))
+        before_it, own = model[0].weight.clone(), model[0].weight.grad.clone()
+        assert replica.apply(record)
+        assert torch.equal(model[0].weight, before_it - 0.1 * torch.full((2, 3), 2.0))
+        assert torch.equal(model[0].weight.grad, own), "the script's gradients stay its own"
         assert torch.equal(model[1].running_mean, torch.full((2,), 2.0))
         assert model[1].num_batches_tracked == 7
         model[0].weight.grad.zero_()
@@ -113,9 +130,8 @@ def test_a_member_without_samples_adds_nothing():
     replica = replica_of(model, OPTIMIZERS["SGD"])
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    own = replica.layout.buffers(0)
-    assert not any(replica.contribute(own, 0, 0.0))
-    assert not any(whole.any() for whole in own.values())
+    assert not any(replica.present(False))
+    assert not any(whole.any() for whole in filled(replica, Weights(0.0, 0.0)).values())
 
 
 def test_only_what_is_settled_is_reported_and_only_by_the_chief():
@@ -159,7 +175,7 @@ def test_portions_of_other_versions_come_to_the_same_bits_by_records_of_each(nam
         if version < len(portions):
             unpack(taken, pack(given, {}, portions[version]))
             sent.append(portions[version].parameters)
-        sums = layout.buffers(0)
+        sums = layout.buffers()
         for whole in sums.values():
             whole.copy_(torch.randn(len(whole), generator=torch.Generator().manual_seed(version)))
         present = (True, version != 1, True, True)
@@ -181,13 +197,58 @@ def test_buffers_are_used_again_when_no_record_lies_in_them():
     replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
     needed = []
     buffers = StepBuffers(replica.layout, lambda memory: any(is_in(memory, sums) for sums in needed))
-    own, first = buffers.of_step(2)
-    assert all(len(whole) % 2 == 0 for whole in first.values())
+    first, received = buffers.of_step(), buffers.received
     needed.append(first)
-    second = buffers.of_step(3)[1]
+    second = buffers.of_step()
     assert not any(is_in(whole, first) for whole in second.values())
     needed.clear()
-    assert all(is_in(whole, first) for whole in buffers.of_step(3)[1].values())
+    assert all(is_in(whole, first) for whole in buffers.of_step().values())
     buffers.abandon()
-    needed.append(own)
-    assert not any(is_in(whole, own) or is_in(whole, first) for whole in buffers.of_step(2)[0].values())
+    assert not any(is_in(whole, first) or is_in(whole, second) for whole in buffers.of_step().values())
+    assert buffers.received is not received
+
+
+def test_buckets_have_everything_once_and_the_last_gradients_first():
+    replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
+    buckets = replica.layout.buckets(16)
+    assert all(bucket.stop - bucket.start <= 4 for bucket in buckets if bucket.gradients)
+    for dtype, length in replica.layout.lengths.items():
+        covered = sorted(place for each in buckets if each.dtype == dtype for place in range(each.start, each.stop))
+        assert covered == list(range(length))
+    numbers = [piece.number for bucket in buckets for piece in reversed(bucket.gradients)]
+    assert numbers == sorted(numbers, reverse=True)
+    assert not any(bucket.gradients for bucket in buckets[-2:])
+    shares = [buckets[0].share(rank, 3) for rank in range(3)]
+    assert [each.start for each in shares] == [buckets[0].start, *(each.stop for each in shares[:2])]
+    assert shares[-1].stop == buckets[0].stop
+
+
+class Greedy(torch.optim.SGD):
+    """An optimizer that uses the gradients for its own purposes."""
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.mul_(2)
+        return super().step(closure)
+
+
+def test_a_record_that_an_optimizer_has_changed_is_not_given_away_and_the_next_ones_are_copied():
+    replica = replica_of(model_of(1), lambda parameters: Greedy(parameters, lr=0.1))
+    outcomes = []
+    for version in range(2):
+        sums = replica.layout.buffers()
+        sums[torch.float32].fill_(1.0)
+        record = StepRecord(version, sums, (True,) * 4, replica.numbers, pb.LedgerEntry())
+        outcomes.append((replica.apply(record), sums[torch.float32][0].item()))
+    assert outcomes == [(False, 2.0), (True, 1.0)]
+
+
+@pytest.mark.parametrize("name", torch_rules())
+def test_no_optimizer_of_torch_changes_a_record(name):
+    model = model_of(1)
+    replica = replica_of(model, lambda parameters: getattr(torch.optim, name)(parameters, lr=0.1))
+    for version in range(3):
+        sums = replica.layout.buffers()
+        sums[torch.float32].fill_(1.0)
+        assert replica.apply(StepRecord(version, sums, (True,) * 4, replica.numbers, pb.LedgerEntry()))

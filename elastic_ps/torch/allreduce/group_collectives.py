@@ -1,0 +1,97 @@
+"""`GroupCollectives` are the operations of the group in force that the script's thread waits for."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.errors import JobEnded
+from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
+from elastic_ps.torch.allreduce.group_state import PATIENCE_SECONDS
+from elastic_ps.torch.allreduce.node import GroupNode
+
+
+class GroupChanged(Exception):
+    """The group does not count any more, or has failed: another configuration is in force, or will be."""
+
+
+class GroupCollectives:
+    """`GroupCollectives` are the operations of the group in force that the script's thread waits for.
+
+    Args:
+        node: this worker.
+        left: called where one is left behind that has failed or may never end.
+    """
+
+    def __init__(self, node: GroupNode, left: Callable[[], None]):
+        self._node = node
+        self._left = left
+
+    def group(self, generation: int) -> WorkerGroup:
+        """Return the group in force.
+
+        Raises:
+            GroupChanged: another configuration came into force.
+        """
+        node = self._node
+        with node.changed:
+            if node.generation != generation:
+                raise GroupChanged("another configuration is in force")
+            return node.group
+
+    def run(self, group: WorkerGroup, generation: int, body: Callable[[], Any]) -> Any:
+        """Run a collective; a result that has come counts, whatever has changed meanwhile.
+
+        What `body` uses is left to it, or does not change: where this thread goes on before it has ended, it may yet
+        end at other members.
+
+        Args:
+            group: of the members.
+            generation: in which it is in force.
+            body: calls the group's operations, on the group's thread.
+
+        Raises:
+            GroupChanged: it has failed, or another configuration came into force before it ended.
+        """
+        return self.wait(group.submit(body), generation)
+
+    def wait(self, collective: Collective, generation: int) -> Any:
+        """Wait for a collective; see `run`."""
+        node = self._node
+        node.progress.exchanging = True
+        node.wait(lambda: collective.done or node.generation != generation, self._lacking)
+        node.progress.exchanging = False
+        if not collective.done or collective.error is not None:
+            self._left()
+        if not collective.done:
+            raise GroupChanged("another configuration is in force")
+        if isinstance(collective.error, RuntimeError):
+            raise GroupChanged(str(collective.error).splitlines()[0])
+        if collective.error is not None:
+            raise collective.error
+        return collective.value
+
+    def wait_for_news(self, generation: int, change: GroupChanged) -> None:
+        """Wait for the configuration that explains why a group has failed.
+
+        Raises:
+            JobEnded: there is none in time; members give up one after the other, so that the others can go on.
+        """
+        node = self._node
+        behind = len(node.configuration.workers) - 1 - node.configuration.ranks.get(node.session.node, 0)
+        deadline = time.monotonic() + PATIENCE_SECONDS * (1 + behind)
+        with node.changed:
+            node.changed.wait_for(
+                lambda: node.ended is not None or node.generation != generation, deadline - time.monotonic()
+            )
+            node.check()
+            if node.generation == generation:
+                raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {change}", 1)
+
+    # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _lacking(self) -> dict[NodeId, str]:
+        """Return for whom the script's thread waits: gloo does not say who has not come."""
+        node = self._node
+        others = [worker.id for worker in node.configuration.workers if worker.id != node.session.node]
+        return dict.fromkeys(others, f"its part of the step after version {node.held}")

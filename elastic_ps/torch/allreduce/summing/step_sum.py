@@ -1,0 +1,130 @@
+"""A `StepSum` is the sum of a step under way: each bucket is summed as soon as this worker's part of it is there.
+
+Each member adds up a share of a bucket, in the order of ranks, and gives it to all: it sends and receives 2 (W - 1) / W
+of the bytes, as a ring does. Unlike a ring's, the order of the additions is the same for all elements, and for all
+sizes of buckets. All is sent from, and received into, the memory where the sum lies in the end.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from elastic_ps.torch.allreduce.group import Collective, Work, WorkerGroup
+from elastic_ps.torch.allreduce.summing.layout import Bucket, Sums
+from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers
+
+BUCKET_BYTES = 4 << 20
+"""What a bucket has at most: little enough to be in a core's cache between its copy, its sum and the wire."""
+
+
+class StepSum:
+    """A `StepSum` sums buckets in their order, on the group's thread, while the script's thread fills later ones.
+
+    Args:
+        group: of the members.
+        generation: in which it is in force.
+        buckets: of the layout.
+        buffers: gives memory.
+        fill: writes this worker's part of a bucket into the sums.
+
+    Attributes:
+        generation: see Args.
+        sums: where this worker's part lies, and in the end the sum.
+    """
+
+    def __init__(
+        self,
+        group: WorkerGroup,
+        generation: int,
+        buckets: Sequence[Bucket],
+        buffers: StepBuffers,
+        fill: Callable[[Bucket, Sums], None],
+    ):
+        self.generation = generation
+        self.sums = buffers.of_step()
+        self._group = group
+        self._buckets = buckets
+        self._received = buffers.received
+        self._fill = fill
+        self._others = [rank for rank in range(group.size) if rank != group.rank]
+        self._filled = 0  # buckets
+        self._ready: set[int] = set()  # parameters whose gradients are there, while others are not
+        self._error: Exception | None = None
+        self._parts: list[list[tuple[torch.Tensor, Work]]] = []  # by bucket: what others send, by rank, to be added
+        self._works: list[Work] = []  # what is under way besides
+
+    # ---- on the script's thread --------------------------------------------------------------------------------------
+
+    def ready(self, parameters: Sequence[int]) -> None:
+        """Take note that gradients are there, and begin to sum the next buckets that have all of theirs."""
+        self._ready.update(parameters)
+        while self._filled < len(self._buckets) and self._is_ready(self._buckets[self._filled]):
+            self._begin()
+
+    def finish(self, told: Sequence[float]) -> Collective:
+        """Begin to sum all buckets that lack; return the collective that ends with what each member has told."""
+        while self._filled < len(self._buckets):
+            self._begin()
+        return self._group.submit(lambda: self._end(told))
+
+    def _is_ready(self, bucket: Bucket) -> bool:
+        return bool(bucket.gradients) and all(piece.number in self._ready for piece in bucket.gradients)
+
+    def _begin(self) -> None:
+        number = self._filled
+        self._fill(self._buckets[number], self.sums)
+        self._filled += 1
+        if self._group.size > 1:
+            self._group.submit(lambda: self._pass(number))
+
+    # ---- on the group's thread ---------------------------------------------------------------------------------------
+
+    def _pass(self, number: int) -> None:
+        """Give others this worker's part of a bucket; meanwhile the bucket before is summed."""
+        if self._error is not None:
+            return
+        try:
+            self._give(number)
+            if number:
+                self._add(number - 1)
+        except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind; `finish` is told
+            self._error = error
+
+    def _end(self, told: Sequence[float]) -> list[list[float]]:
+        if self._error is not None:
+            raise self._error
+        if self._parts:
+            self._add(len(self._parts) - 1)
+        for work in self._works:
+            work.wait()
+        return self._group.gather(told)
+
+    def _give(self, number: int) -> None:
+        group, bucket = self._group, self._buckets[number]
+        flat, own = self.sums[bucket.dtype], bucket.share(group.rank, group.size)
+        parts: list[tuple[torch.Tensor, Work]] = []
+        for other in self._others:
+            place = 2 * other + number % 2  # two buckets are under way at once
+            part = self._received.of(bucket.dtype, place, own.stop - own.start)
+            parts.append((part, group.receive(part, other, 2 * number)))
+            self._works.append(group.send(flat[bucket.share(other, group.size)], other, 2 * number))
+        self._parts.append(parts)
+
+    def _add(self, number: int) -> None:
+        """Add up this worker's share of a bucket, give it to all, and begin to receive the others' shares."""
+        group, bucket = self._group, self._buckets[number]
+        flat = self.sums[bucket.dtype]
+        own = flat[bucket.share(group.rank, group.size)]
+        for _, work in self._parts[number]:
+            work.wait()
+        parts = [part for part, _ in self._parts[number]]
+        if group.rank:
+            before = parts[0]  # and what other ranks before this one have
+            for part in parts[1 : group.rank]:
+                before.add_(part)
+            own.add_(before)
+        for part in parts[group.rank :]:
+            own.add_(part)
+        for other in self._others:
+            self._works.append(group.receive(flat[bucket.share(other, group.size)], other, 2 * number + 1))
+            self._works.append(group.send(own, other, 2 * number + 1))
