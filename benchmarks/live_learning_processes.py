@@ -56,7 +56,7 @@ _LOOK_SECONDS, _TELL_EVERY = 1.0, 30
 
 
 def main() -> int:
-    """Play each seed, print, write build/bench/live_learning_processes.json."""
+    """Play each seed, print, write build/bench/live_learning_processes.json after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=52, help="that arrive at each cluster (default 52)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of arrivals and learning (0 1 2)")
@@ -77,9 +77,10 @@ def main() -> int:
         explored = json.loads((state / LEARNING / EXPLORATION_FILE).read_text())
         exploring = 100 * explored["spent"] / explored["lived"]
         told.append({"seed": seed, **of_learning, "times explored": explored["jobs"], "exploring %": exploring})
-    goals = [*_goals(lived, simulations, told), *forecast_goals(forecasts)]
-    rows = [*lived, *simulations, *told, *forecasts]
-    return finish("live_learning_processes", rows, goals, ("numpy", "grpcio", "torch"))
+        goals = [*_goals(lived, simulations, told), *forecast_goals(forecasts)]
+        rows = [*lived, *simulations, *told, *forecasts]
+        status = finish("live_learning_processes", rows, goals, ("numpy", "grpcio", "torch"))
+    return status
 
 
 def simulated(jobs: Sequence[Job], policy: AllocationPolicy) -> float:

@@ -14,29 +14,24 @@ Models have the shapes of ResNet-50 (102 MB) and VGG-16 (553 MB), one compute th
 """
 
 import argparse
-import os
 import shutil
-import statistics
-import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scripts.train_torch import ELASTIC, OVERLAPPING
-from benchmarks.support.beside_ddp import TRAIN_TORCH, steps_beside_ddp
-from benchmarks.support.kvstores import Size, run_own
+from benchmarks.scripts.train_torch import ELASTIC
+from benchmarks.support.beside_ddp import TRAIN_TORCH, overlap, steps_beside_ddp
+from benchmarks.support.kvstores import Size
 from benchmarks.support.models import MODELS
-from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish
+from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish_each
 from benchmarks.support.worker_scaling import worker_scaling
 
 FOLDER = Path("build/bench/torch")
 PARTS = ("scaling", "exchange", "overlap")
-DEVICE_MS = 160.0
 _PAIR = Size(2, 1)
-_TOGETHER = ("--workers", "2")
 
 
 def main() -> int:
-    """Measure, print, write build/bench/torch.json."""
+    """Measure, print, write build/bench/torch.json after each part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--models", nargs="*", choices=MODELS, default=["resnet50", "vgg16"])
@@ -50,12 +45,12 @@ def main() -> int:
         "exchange": lambda model: _exchange(model, arguments.steps, arguments.rounds),
         "overlap": lambda model: _overlap(model, arguments.steps),
     }
-    measured = [
+    results = (
         parts[part](model)
         for part in arguments.parts
         for model in (arguments.models[:1] if part == "overlap" else arguments.models)
-    ]
-    return finish("torch", [row for row, _ in measured], [goal for _, goals in measured for goal in goals], ("torch",))
+    )
+    return finish_each("torch", results, ("torch",))
 
 
 Result = tuple[dict[str, Any], list[BenchmarkGoal]]
@@ -79,25 +74,7 @@ def _exchange(model: str, steps: int, rounds: int) -> Result:
 
 
 def _overlap(model: str, steps: int) -> Result:
-    median = {}
-    for system in (ELASTIC, OVERLAPPING):
-        print(f"{model}: {system}", file=sys.stderr, flush=True)
-        more = (*_TOGETHER, "--device", str(DEVICE_MS))
-        options = ("--transport", "tcp")
-        run = run_own(FOLDER / f"{system}-{model}", TRAIN_TORCH, model, _PAIR, steps, options, system, more)
-        median[system] = 1000 * statistics.median(run.seconds)
-    exchange = median[ELASTIC] - DEVICE_MS
-    hidden = 100 * (median[ELASTIC] - median[OVERLAPPING]) / exchange
-    row = {
-        "part": "overlap",
-        "model": model,
-        "step ms": median[ELASTIC],
-        "overlapping ms": median[OVERLAPPING],
-        "device ms": DEVICE_MS,
-        "hidden %": hidden,
-        "load": os.getloadavg()[0],
-    }
-    return row, [at_least(f"{model}: of the exchange is hidden", 70, hidden, "%")]
+    return overlap(FOLDER, model, _PAIR, steps, ("--transport", "tcp"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A benchmark's steps of PyTorch, in turn with those of DistributedDataParallel with gloo, on the same shapes."""
+"""Steps of PyTorch that benchmarks time: beside DistributedDataParallel with gloo, and beside an emulated device."""
 
 import os
 import statistics
@@ -7,14 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.scripts.train_torch import ELASTIC
+from benchmarks.scripts.train_torch import ELASTIC, OVERLAPPING
 from benchmarks.support.kvstores import Size, run_ddp, run_own
+from benchmarks.support.report import BenchmarkGoal, at_least
 
 TRAIN_TORCH = "benchmarks.scripts.train_torch"
+DEVICE_MS = 160.0
+"""So long a backward pass of the emulated device takes."""
 
 
 def steps_beside_ddp(
-    folder: Path, part: str, model: str, size: Size, steps: int, rounds: int, options: Sequence[str] = ()
+    folder: Path,
+    part: str,
+    model: str,
+    size: Size,
+    steps: int,
+    rounds: int,
+    options: Sequence[str] = (),
+    system: str = ELASTIC,
 ) -> dict[str, Any]:
     """Return the row of a model's steps: medians and peak memory of both systems.
 
@@ -26,6 +36,7 @@ def steps_beside_ddp(
         steps: of a run, after the warm-up.
         rounds: runs of each system.
         options: of elasticrun.
+        system: of ours, as `train_torch` names it.
     """
     ours: list[float] = []
     theirs: list[float] = []
@@ -34,7 +45,7 @@ def steps_beside_ddp(
     for number in range(rounds):
         told = f"{model}: {part} of {size.workers} workers, round {number + 1} of {rounds}"
         print(told, file=sys.stderr, flush=True)
-        own = run_own(folder / f"own-{name}", TRAIN_TORCH, model, size, steps, options, ELASTIC, more)
+        own = run_own(folder / f"own-{name}", TRAIN_TORCH, model, size, steps, options, system, more)
         ddp = run_ddp(folder / f"ddp-{name}", TRAIN_TORCH, model, size.workers, steps)
         ours += own.seconds
         theirs += ddp.seconds
@@ -50,3 +61,34 @@ def steps_beside_ddp(
         "ddp MB": ddp.peak_bytes / 1e6,
         "load": os.getloadavg()[0],
     }
+
+
+def overlap(
+    folder: Path, model: str, size: Size, steps: int, options: Sequence[str]
+) -> tuple[dict[str, Any], list[BenchmarkGoal]]:
+    """Return the row, and the goal, of how much of the exchange `overlap=True` hides behind an emulated device.
+
+    Args:
+        folder: of the benchmark.
+        model: one of `support.models`.
+        size: of the job.
+        steps: of a run, after the warm-up.
+        options: of elasticrun.
+    """
+    median = {}
+    for system in (ELASTIC, OVERLAPPING):
+        print(f"{model}: {system}", file=sys.stderr, flush=True)
+        more = ("--workers", str(size.workers), "--device", str(DEVICE_MS))
+        run = run_own(folder / f"{system}-{model}", TRAIN_TORCH, model, size, steps, options, system, more)
+        median[system] = 1000 * statistics.median(run.seconds)
+    hidden = 100 * (median[ELASTIC] - median[OVERLAPPING]) / (median[ELASTIC] - DEVICE_MS)
+    row = {
+        "part": "overlap",
+        "model": model,
+        "step ms": median[ELASTIC],
+        "overlapping ms": median[OVERLAPPING],
+        "device ms": DEVICE_MS,
+        "hidden %": hidden,
+        "load": os.getloadavg()[0],
+    }
+    return row, [at_least(f"{model}: of the exchange is hidden", 70, hidden, "%")]

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from itertools import groupby
@@ -120,6 +120,31 @@ def finish(
         console.print(f"{'met   ' if goal.met else 'MISSED'}  {goal.name}: {goal.value:g} (goal: {goal.goal})")
     console.print(f"written to {path}")
     return 0 if all(goal.met for goal in goals) else 1
+
+
+def finish_each(
+    name: str,
+    results: Iterable[tuple[Mapping[str, Any], Sequence[BenchmarkGoal]]],
+    packages: Sequence[str] = (),
+) -> int:
+    """Measure one result after the other, and `finish` after each: who is interrupted has what was measured.
+
+    Args:
+        name: of the benchmark.
+        results: rows with their goals, measured when they are asked for.
+        packages: see `finish`.
+
+    Returns:
+        Exit status: 1 where a goal is missed, or nothing was measured.
+    """
+    rows: list[Mapping[str, Any]] = []
+    goals: list[BenchmarkGoal] = []
+    status = 1
+    for row, its_goals in results:
+        rows.append(row)
+        goals += its_goals
+        status = finish(name, rows, goals, packages)
+    return status
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
