@@ -1,6 +1,6 @@
 """Seeded faults in real jobs, each with the time until its job trained again.
 
-    python -m tests.chaos [--seed 1] [--faults 100] [--lanes 2] [--only worker-server/ARMED/cut]
+    python -m tests.chaos [--seed 1] [--faults 100] [--lanes 2] [--mode all-reduce] [--only worker-server/ARMED/cut]
 
 Writes build/chaos/summary.json, and keeps the folder of each job that failed. Exit status 1 where a fault was not
 recovered from, could not be made, or where a job could not prove what it trained on. All that it starts dies with it.
@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks.support.report import BenchmarkGoal, machine
 from tests.chaos import network
-from tests.chaos.draw import Fault, JobDraw, draw
+from tests.chaos.draw import ALL_REDUCE, Fault, JobDraw, draw
 from tests.chaos.run import Run
 from tests.chaos.table import GOOD, TIMES, failures, summary, table, times
 
@@ -54,6 +54,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--lanes", type=int, default=2, help="jobs at a time (default 2)")
+    parser.add_argument(
+        "--mode", choices=("servers", ALL_REDUCE), default="servers", help="jobs with servers (default), or without"
+    )
     parser.add_argument("--only", default="", metavar="TEXT", help="only faults whose ROLE/PHASE/KIND has TEXT in it")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -61,7 +64,7 @@ def main() -> int:
     if refusal:
         print(f"chaos: NOT MADE: faults of the network. {refusal}", file=sys.stderr, flush=True)
     shutil.rmtree(FOLDER, ignore_errors=True)
-    draws = _only(draw(arguments.seed, arguments.faults, not refusal), arguments.only)
+    draws = _only(draw(arguments.seed, arguments.faults, not refusal, arguments.mode == ALL_REDUCE), arguments.only)
     count = sum(len(job.faults) for job in draws)
     began = time.monotonic()
     run = Run(draws, FOLDER, arguments.lanes, room=not refusal)

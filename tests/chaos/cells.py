@@ -16,6 +16,7 @@ from tests.world.cells import (
     LAUNCHER,
     LINKS,
     LOSE,
+    MEMBERS,
     MOVERS,
     MOVING,
     PHASES,
@@ -23,6 +24,8 @@ from tests.world.cells import (
     RESET,
     RESTORE,
     SERVER,
+    SERVERLESS_LINKS,
+    SERVERLESS_PHASES,
     STORAGE,
     WORKER,
 )
@@ -44,7 +47,7 @@ _PROCESSES = {
 OF_DISKS = (FULL, BROKEN, POWER)
 """Faults that need a disk of the job's own, or one that fails at a word."""
 
-_SERVERLESS = ("worker-server", MOVERS)
+_UNMET = ("worker-server", MOVERS, MEMBERS)
 """Links that are not there while a job restores: its new processes have yet to speak with each other."""
 
 _UNSPOKEN = ("worker-coordinator", RESET)
@@ -74,7 +77,7 @@ class Cell:
     @property
     def of_network(self) -> bool:
         """Whether it happens to a link."""
-        return self.role in LINKS
+        return self.role in (*LINKS, *SERVERLESS_LINKS)
 
     @property
     def needs_replicas(self) -> bool:
@@ -87,21 +90,27 @@ class Cell:
         return self.phase in (DEATH, FILLING, RESTORE) or self.kind == LOSE or self.role == STORAGE
 
 
-def cells(room: bool) -> list[Cell]:
-    """Return every cell that can be hit; room: with those that need a room of the job's own."""
+def cells(room: bool, serverless: bool = False) -> list[Cell]:
+    """Return every cell that can be hit.
+
+    Args:
+        room: with those that need a room of the job's own.
+        serverless: of jobs without servers; else of those with some.
+    """
+    phases, links = ((*SERVERLESS_PHASES, RESTORE), SERVERLESS_LINKS) if serverless else (PHASES, LINKS)
     found = [
         Cell(role, phase, kind)
         for role, kinds in _PROCESSES.items()
         for kind in kinds
-        for phase in PHASES
-        if room or kind not in (*OF_DISKS, JUMP)
+        for phase in phases
+        if (room or kind not in (*OF_DISKS, JUMP)) and not (serverless and role == SERVER)
     ]
     if room:
-        found += [Cell(role, phase, kind) for role in LINKS for kind in (RESET, DROP, DELAY) for phase in PHASES]
+        found += [Cell(role, phase, kind) for role in links for kind in (RESET, DROP, DELAY) for phase in phases]
     return [cell for cell in found if not _is_empty(cell)]
 
 
 def _is_empty(cell: Cell) -> bool:
     if cell.phase != RESTORE:
         return False
-    return cell.role in _SERVERLESS or cell.kind in _NEEDS_A_JOB or (cell.role, cell.kind) in (_UNSPOKEN, _UNWRITTEN)
+    return cell.role in _UNMET or cell.kind in _NEEDS_A_JOB or (cell.role, cell.kind) in (_UNSPOKEN, _UNWRITTEN)

@@ -13,7 +13,7 @@ from typing import Any
 from coordinator.client import ClientError
 from coordinator.core.plans.scale_goal import RESTORE
 from tests.chaos import disks
-from tests.chaos.draw import JobDraw
+from tests.chaos.draw import ALL_REDUCE, JobDraw
 from tests.chaos.network import NODE, End
 from tests.chaos.preload import Preload
 from tests.chaos.result import bound
@@ -21,6 +21,7 @@ from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT
 from tests.world.cells import BROKEN, COORDINATOR, FULL, JUMP, LAUNCHER, LOSE, POWER, SERVER, STORAGE, WORKER
 
+TORCH_SCRIPT = jobs.SCRIPTS / "torch_regression.py"
 WORKERS = 2
 """Of a job at rest."""
 
@@ -29,6 +30,7 @@ MODES = {
     "sync": (),
     "async": ("--consistency", "async", "--rate", "0.01"),
     "ssp": ("--consistency", "ssp", "--staleness", "2", "--rate", "0.01"),
+    ALL_REDUCE: (),
 }
 START_SECONDS = 180.0
 PROMPT_SECONDS = 20.0
@@ -101,7 +103,7 @@ class DisturbedJob:
         self.lease = draw.lease
         self.replicas = draw.replicas
         self.base = WORKERS, draw.servers
-        self.grown = WORKERS + 1, draw.servers + 1
+        self.grown = WORKERS + 1, draw.servers + (not draw.serverless)
         self.slowness = 1.0
         self.preload = preload
         self.powered = powered
@@ -211,7 +213,7 @@ class DisturbedJob:
 
         def asked(_: Any) -> bool:
             try:
-                self.job.client.scale(*counts)
+                self.job.client.scale(counts[0], counts[1] or None)
             except ClientError:
                 return False
             return True
@@ -228,7 +230,7 @@ class DisturbedJob:
         time.sleep(1.0)  # they write
 
     def has_checkpoint(self) -> bool:
-        """Whether a server's death can be mended."""
+        """Whether a job that has lost its parameters can go on."""
         return any(self.disk(STORAGE).glob("version-*/manifest.json"))
 
     # ---- holding -----------------------------------------------------------------------------------------------
@@ -288,20 +290,26 @@ def start(folder: Path, draw: JobDraw) -> Iterator[DisturbedJob]:
         elif FULL in draw.kinds:
             disks.small(path)
     preload = Preload(folder, (state, storage)) if draw.kinds & {BROKEN, JUMP} else None
-    wraps = [option for role in ROLES for option in (f"--wrap-{role}", str(NODE))] if draw.of_network else []
-    every = ("--max-restarts", "1000", "--grace", "10", "--replicas", str(draw.replicas))
+    roles = (WORKER,) if draw.serverless else tuple(ROLES)
+    wraps = [option for role in roles for option in (f"--wrap-{role}", str(NODE))] if draw.of_network else []
+    every = ("--max-restarts", "1000", "--grace", "10", "--lease", str(draw.lease))
     every += ("--join-timeout", "40")  # of a process that is frozen before it has registered
+    if draw.serverless:
+        every += ("--mode", ALL_REDUCE)
+    else:
+        every += ("--transport", draw.transport, "--replicas", str(draw.replicas))
     if draw.checkpoints:
         every += ("--checkpoint-interval", str(_CHECKPOINT_SECONDS), "--checkpoint", str(storage))
     how = {
         "workers": WORKERS,
         "servers": draw.servers,
-        "options": ("--transport", draw.transport, "--lease", str(draw.lease), *every, *wraps),
+        "options": (*every, *wraps),
         "call_seconds": _CALL_SECONDS,
         "wrap": (*(preload.wrap if preload else ()), *([str(NODE)] if draw.of_network else ())),
         "launcher": "tests.chaos.launcher" if LOSE in draw.kinds else jobs.LAUNCHER,
     }
-    with jobs.run(folder, SCRIPT, folder, *_PACE, *MODES[draw.mode], **how) as job:
+    script = TORCH_SCRIPT if draw.serverless else SCRIPT
+    with jobs.run(folder, script, folder, *_PACE, *MODES[draw.mode], **how) as job:
         disturbed = DisturbedJob(job, folder, draw, preload, powered)
         began = time.monotonic()
         disturbed.settle(START_SECONDS)

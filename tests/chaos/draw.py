@@ -13,6 +13,7 @@ _FAULTS_OF_A_JOB = 8
 _LONG_LEASE_EVERY = 6
 LEASE, LONG_LEASE = 3.0, 10.0
 MODES = ("sync", "sync", "sync", "async", "ssp")
+ALL_REDUCE = "all-reduce"
 _PROTECTED = 0.6
 """Of jobs, that have followers; half of these have no checkpoints."""
 
@@ -59,8 +60,8 @@ class JobDraw:
 
     Attributes:
         number: in its run.
-        mode: "sync", "async" or "ssp".
-        transport: of tensors.
+        mode: "sync", "async", "ssp" or "all-reduce".
+        transport: of tensors; of gloo "tcp".
         lease: seconds.
         servers: at rest.
         replicas: of each block.
@@ -76,6 +77,11 @@ class JobDraw:
     replicas: int = 0
     checkpoints: bool = True
     faults: tuple[Fault, ...] = field(default=())
+
+    @property
+    def serverless(self) -> bool:
+        """Whether it has no servers."""
+        return self.mode == ALL_REDUCE
 
     @property
     def kinds(self) -> set[str]:
@@ -113,24 +119,25 @@ class _Sort:
     checkpoints: bool
 
 
-def draw(seed: int, count: int, room: bool) -> list[JobDraw]:
-    """Draw `count` faults and the jobs that they happen to.
+def draw(seed: int, count: int, room: bool, serverless: bool = False) -> list[JobDraw]:
+    """Draw `count` faults and the jobs that they happen to, all with servers or all without.
 
     No cell comes a second time before all have come once, so a run of as many faults as there are cells meets each.
     """
     chance = random.Random(seed)
-    faults = [_fault(number, cell, chance) for number, cell in zip(range(count), _endless(room, chance), strict=False)]
+    some = zip(range(count), _endless(room, serverless, chance), strict=False)
+    faults = [_fault(number, cell, chance) for number, cell in some]
     by_sort: dict[_Sort, list[Fault]] = {}
     for fault in faults:
-        by_sort.setdefault(_sort(fault.cell, chance), []).append(fault)
+        by_sort.setdefault(_sort(fault.cell, serverless, chance), []).append(fault)
     groups = [(sort, some) for sort, every in sorted(by_sort.items()) for some in _groups(every)]
     chance.shuffle(groups)
     return [_job(number, sort, group, chance) for number, (sort, group) in enumerate(groups)]
 
 
-def _endless(room: bool, chance: random.Random) -> Iterator[Cell]:
+def _endless(room: bool, serverless: bool, chance: random.Random) -> Iterator[Cell]:
     while True:
-        some = cells(room)
+        some = cells(room, serverless)
         chance.shuffle(some)
         yield from some
 
@@ -152,7 +159,9 @@ def _never_dies(cell: Cell) -> bool:
     return LAUNCHER in cell.role
 
 
-def _sort(cell: Cell, chance: random.Random) -> _Sort:
+def _sort(cell: Cell, serverless: bool, chance: random.Random) -> _Sort:
+    if serverless:
+        return _Sort(cell.of_network, 0, 0, cell.needs_checkpoint or chance.random() < 0.5)
     replicas = int(cell.needs_replicas or chance.random() < _PROTECTED)
     checkpoints = cell.needs_checkpoint or not replicas or chance.random() < 0.5
     return _Sort(cell.of_network, replicas, 3 if cell.phase == FILLING else 2, checkpoints)
@@ -164,7 +173,7 @@ def _groups(faults: Sequence[Fault]) -> list[tuple[Fault, ...]]:
 
 def _job(number: int, sort: _Sort, faults: tuple[Fault, ...], chance: random.Random) -> JobDraw:
     """A link's packets can be dropped where they are TCP's: not those of shared memory."""
-    transport = "tcp" if sort.of_network else chance.choice(("auto", "tcp"))
+    transport = "tcp" if sort.of_network or not sort.servers else chance.choice(("auto", "tcp"))
     lease = LONG_LEASE if number % _LONG_LEASE_EVERY == _LONG_LEASE_EVERY - 1 else LEASE
-    mode = chance.choice(MODES)
+    mode = chance.choice(MODES) if sort.servers else ALL_REDUCE
     return JobDraw(number, mode, transport, lease, sort.servers, sort.replicas, sort.checkpoints, faults)

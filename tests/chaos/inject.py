@@ -24,6 +24,7 @@ from tests.world.cells import (
     KILL,
     LAUNCHER,
     LOSE,
+    MEMBERS,
     MOVERS,
     MOVING,
     POWER,
@@ -73,6 +74,8 @@ class Injection:
             self.targets = [self._one(near, self.fault.joiner)]
         elif self.fault.cell.role == MOVERS:
             self.targets = self._movers()
+        elif self.fault.cell.role == MEMBERS:
+            self.targets = self._pair()
         else:
             here = not self._joins_late
             self.targets = [self._one(near, self.fault.joiner and here), self._one(far, not self.fault.joiner and here)]
@@ -153,6 +156,16 @@ class Injection:
         others = [node for node in members if node.pid != one.pid]
         return [one, *others] if joining else [one, chosen(others, self._chance)]
 
+    def _pair(self) -> list[Node]:
+        """Return a worker, one that joins where that is wanted and it has links already, and the chief, or another.
+
+        Two that are not the chief would meet at its store, and get new links.
+        """
+        joining = self.job.nodes(WORKER, _JOINS) if self.fault.joiner and not self._joins_late else []
+        members = sorted(self.job.nodes(WORKER, _MEMBERS), key=lambda node: int(node.name[1:]))
+        one = chosen(joining or members, self._chance)
+        return [one, next(node for node in members if node.pid != one.pid)]
+
     def _make(self) -> None:
         kind = self.fault.cell.kind
         if kind == LOSE:
@@ -215,6 +228,8 @@ class Injection:
     def _links(self) -> list[tuple[network.End, network.End]]:
         """Of the first target to the others. A coordinator connects to nobody, and may come back at the same port."""
         one, *others = self.targets
+        if self.fault.cell.role == MEMBERS:
+            return network.peers(one.pid, others[0].pid)
         if others and others[0].role == COORDINATOR:
             return [(network.End(one.pid, 0), network.End(0, other.port)) for other in others]
         return [(one.end, other.end) for other in others]

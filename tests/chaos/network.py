@@ -95,6 +95,22 @@ def _rule(pid: int, side: str, port: int, share: Rule) -> Rule:
     return ("INPUT", "-p", "tcp", side, str(port), *mark, *share, "-j", "DROP")
 
 
+def peers(one: int, other: int) -> list[tuple[End, End]]:
+    """Return the links of two processes that listen at several ports each, by those at which they do now.
+
+    Args:
+        one: process.
+        other: process.
+    """
+    links = [(End(one, 0), End(other, port)) for port in _listening(other)]
+    return links + [(End(one, port), End(other, 0)) for port in _listening(one)]
+
+
+def _listening(pid: int) -> list[int]:
+    lines = _run("ss", "-Hltnp").splitlines()
+    return sorted({int(line.split()[3].rpartition(":")[2]) for line in lines if str(pid) in _USER.findall(line)})
+
+
 def drop(some: Sequence[Rule]) -> None:
     """Drop these packets from now on."""
     for rule in some:

@@ -91,9 +91,17 @@ def prove(job: DisturbedJob, draw: JobDraw) -> str:
         weights = finish(job.job, job.folder, timeout=job.bound, lost=LOSE in draw.kinds)
         if draw.mode == "sync":
             assert_undisturbed(weights)
+        elif draw.serverless:
+            _assert_trained_by_one(weights)
     except AssertionError as error:
         return f"{error}"
     return ""
+
+
+def _assert_trained_by_one(weights: dict) -> None:
+    from tests.e2e.torch_proofs import assert_trained_by_one  # here, as it imports PyTorch
+
+    assert_trained_by_one(weights)
 
 
 def run(draw: JobDraw, folder: Path, tell: Callable[[Result], None]) -> bool:

@@ -60,10 +60,14 @@ def _plan(job: DisturbedJob) -> int:
 
 
 def _restoring(job: DisturbedJob, chance: random.Random, held: ExitStack) -> None:
-    """A server is killed, or all where they follow each other; the job restores, its workers held before they join."""
-    servers = job.nodes(SERVER, _MEMBERS)
+    """Who has the parameters is killed; the job restores, its workers held before they join.
+
+    That is a server, all where they follow each other, or all workers where there are no servers.
+    """
+    holders = job.nodes(SERVER, _MEMBERS) or job.nodes(WORKER, _MEMBERS)
+    have_them_all = job.replicas or not job.base[1]
     held.enter_context(job.held(_INIT))
-    for victim in servers if job.replicas else [chosen(servers, chance)]:
+    for victim in holders if have_them_all else [chosen(holders, chance)]:
         os.kill(victim.pid, signal.SIGKILL)
     _come(
         job,
@@ -73,7 +77,7 @@ def _restoring(job: DisturbedJob, chance: random.Random, held: ExitStack) -> Non
             and sum(node.member.role == 2 for node in status.nodes) == status.wanted_servers
         ),
         _SECONDS + 3 * job.lease,
-        "a restore with its servers there",
+        "a restore with its processes there",
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.cells import EITHER, PASSING, cells
 from tests.chaos.draw import JobDraw, draw
-from tests.world.cells import FILLING, LAUNCHER
+from tests.world.cells import FILLING, LAUNCHER, MEMBERS, SERVER
 
 
 def faults_of(draws):
@@ -19,11 +19,21 @@ def test_a_seed_fixes_the_run():
 
 
 @pytest.mark.parametrize("network", [True, False])
-def test_every_cell_is_met_before_any_comes_twice(network):
-    every = cells(network)
+@pytest.mark.parametrize("serverless", [True, False])
+def test_every_cell_is_met_before_any_comes_twice(network, serverless):
+    every = cells(network, serverless)
     assert len(every) <= 247  # one run of `make chaos` meets all
-    met = [fault.cell for fault in faults_of(draw(1, len(every), network))]
+    met = [fault.cell for fault in faults_of(draw(1, len(every), network, serverless))]
     assert sorted(met) == sorted(every)
+
+
+def test_jobs_without_servers_meet_nothing_of_servers():
+    jobs = draw(4, 100, True, serverless=True)
+    assert all(job.serverless and not job.servers and not job.replicas for job in jobs)
+    assert not any(SERVER in fault.cell.role for fault in faults_of(jobs))
+    assert any(fault.cell.role == MEMBERS for fault in faults_of(jobs))
+    assert all(job.checkpoints for job in jobs if any(fault.cell.needs_checkpoint for fault in job.faults))
+    assert not any(job.serverless for job in draw(4, 100, True))
 
 
 def test_each_fault_is_made_once():

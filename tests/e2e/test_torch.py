@@ -6,13 +6,13 @@ import pytest
 from coordinator.archive import read_archive
 from coordinator.ctl.exactly_once_audit import audit
 from coordinator.ctl.weights_export import export_weights
-from elastic_ps.core.data_order import indices, permutation
 from tests.e2e import jobs
 
 torch = pytest.importorskip("torch")
 
 import elastic_ps.torch as elastic  # noqa: E402
 from examples.torch.digits import network  # noqa: E402
+from tests.e2e.torch_proofs import assert_trained_by_one, script  # noqa: E402
 
 STARTS = 240.0
 """Seconds in which a worker must have begun: it imports PyTorch first, with others at once on a busy machine."""
@@ -70,14 +70,12 @@ def test_the_example_grows_and_shrinks(tmp_path, loaders, transport):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("bound", [None, 0.02])
-def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch, bound):
+def test_a_script_is_trained_as_by_one_process(tmp_path, bound):
     """The chief dies, and a worker that has joined is the next. Then a server does, and all begin again.
 
     Every time the schedule goes on where the job's is. With a bound each gradient is clipped.
     """
     clips = () if bound is None else ("--max-norm", bound)
-    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
-    import torch_regression as script
 
     def written():
         with np.load(tmp_path / "weights.npz") as found:
@@ -97,16 +95,14 @@ def test_a_script_is_trained_as_by_one_process(tmp_path, monkeypatch, bound):
         job.until(lambda status: any("restore" in plan.cause for plan in job.client.plans()), "a restore", STARTS)
         job.until(lambda status: status.phase == "running" and status.version > saved, "training after it", STARTS)
         assert job.status().term >= term
-        epochs, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
-    check_trained_by_one(script, epochs, weights, bound)
+        _, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
+    assert_trained_by_one(weights, bound)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_script_without_servers_is_trained_as_by_one_process(tmp_path, monkeypatch):
+def test_a_script_without_servers_is_trained_as_by_one_process(tmp_path):
     """Workers join, the chief dies and another takes its place, and the job shrinks to one worker."""
-    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
-    import torch_regression as script
 
     def written():
         with np.load(tmp_path / "weights.npz") as found:
@@ -123,20 +119,17 @@ def test_a_script_without_servers_is_trained_as_by_one_process(tmp_path, monkeyp
         job.until(lambda status: jobs.counts(status) == (2, 0), "another worker in its place", STARTS)
         train_on(job)
         scale(job, 1, 0)
-        epochs, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
-    check_trained_by_one(script, epochs, weights)
+        _, weights = finish(job, tmp_path, script.SAMPLES, script.BATCH, written)
+    assert_trained_by_one(weights)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_checkpoints_restore_with_servers_and_without(tmp_path, monkeypatch):
+def test_checkpoints_restore_with_servers_and_without(tmp_path):
     """All workers of a job without servers die. Then one with servers goes on from its weights, and one without again.
 
     Each is trained as by one process, states of the optimizer, schedule and all.
     """
-    monkeypatch.syspath_prepend(str(jobs.SCRIPTS))
-    import torch_regression as script
-
     steps = -(-script.SAMPLES // script.BATCH)
     without = ("--mode", "all-reduce", *PATIENT)
 
@@ -153,8 +146,8 @@ def test_checkpoints_restore_with_servers_and_without(tmp_path, monkeypatch):
             job.until(lambda status: status.version > version + 10, "training", STARTS)
             disturb(job)
             saved = job.client.checkpoint()
-            epochs, weights = finish(job, folder, script.SAMPLES, script.BATCH, written, -(-version // steps))
-        check_trained_by_one(script, epochs, weights)
+            _, weights = finish(job, folder, script.SAMPLES, script.BATCH, written, -(-version // steps))
+        assert_trained_by_one(weights)
         return saved.url, saved.version
 
     def all_die(job):
@@ -173,17 +166,3 @@ def test_checkpoints_restore_with_servers_and_without(tmp_path, monkeypatch):
     url, version = trained("second", version, lambda job: None, workers=1, servers=2, options=options)
     options = ("--checkpoint", str(tmp_path / "third-saved"), "--restore", url, *without)
     trained("third", version, lambda job: None, workers=2, servers=0, options=options)
-
-
-def check_trained_by_one(script, epochs, weights, bound=None):
-    """Compare weights with those that one process of plain PyTorch trains."""
-    expected = script.network()
-    optimizer = script.optimizer_of(expected)
-    schedule = script.schedule_of(optimizer)
-    for epoch in range(epochs):
-        order = permutation(jobs.SEED, epoch, script.SAMPLES)
-        for low in range(0, script.SAMPLES, script.BATCH):
-            chosen = indices(order, range(low, min(low + script.BATCH, script.SAMPLES)))
-            script.train(expected, optimizer, schedule, script.data()[torch.from_numpy(chosen)], bound)
-    for name, values in expected.state_dict().items():
-        np.testing.assert_allclose(weights[name], values.numpy(), rtol=1e-7, atol=1e-9, err_msg=name)

@@ -59,7 +59,7 @@ ROWS = tuple((kind, role) for kind, roles in CELLS.items() for role in roles)
 MEMBERS = "worker-worker"
 """Workers of a job without servers have connections with each other: of their group, and to the chief's store."""
 
-_SERVERLESS_LINKS = (MEMBERS, "worker-coordinator", "launcher-coordinator")
+SERVERLESS_LINKS = (MEMBERS, "worker-coordinator", "launcher-coordinator")
 
 SERVERLESS_CELLS: dict[str, tuple[str, ...]] = {
     KILL: (WORKER, COORDINATOR),
@@ -67,9 +67,9 @@ SERVERLESS_CELLS: dict[str, tuple[str, ...]] = {
     FREEZE: (WORKER, COORDINATOR, LAUNCHER),
     POWER: (COORDINATOR,),
     LOSE: (COORDINATOR,),
-    RESET: _SERVERLESS_LINKS,
-    DROP: _SERVERLESS_LINKS,
-    DELAY: _SERVERLESS_LINKS,
+    RESET: SERVERLESS_LINKS,
+    DROP: SERVERLESS_LINKS,
+    DELAY: SERVERLESS_LINKS,
     FULL: (COORDINATOR,),
     BROKEN: (COORDINATOR,),
     JUMP: (WORKER, COORDINATOR, LAUNCHER),

@@ -6,7 +6,6 @@ Trains until the test writes FOLDER/finish, or `--epochs`; writes FOLDER/weights
 """
 
 import argparse
-import os
 import time
 from contextlib import nullcontext
 from functools import partial
@@ -14,22 +13,13 @@ from pathlib import Path
 
 import numpy as np
 from ending import last_epoch
+from holding import hold
 from small_network import BATCH, OPTIMIZERS, RATE, SAMPLES, data, gradients, parameters, schedule
 
 import elastic_ps
 from elastic_ps.worker.script import early_sends
 from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import current_job
-
-
-def hold(path):
-    """Wait while a test has something to do before this worker goes on; FOLDER/NAME.PID says that it waits."""
-    if path.exists():
-        waits = path.with_name(f"{path.name}.{os.getpid()}")
-        waits.touch()
-        while path.exists():
-            time.sleep(0.01)
-        waits.unlink()
 
 
 def parsed():

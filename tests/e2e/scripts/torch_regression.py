@@ -1,9 +1,9 @@
 """A float64 network of PyTorch without batch normalisation or dropout: what a batch is split into does not matter.
 
-torch_regression.py FOLDER [--max-norm N]
+torch_regression.py FOLDER [--max-norm N] [--pace SECONDS]
 
 Trains with AdamW and a schedule of steps until the test writes FOLDER/finish; writes FOLDER/weights.npz. Each gradient
-is sent when the backward pass has made it.
+is sent when the backward pass has made it. FOLDER/beats grows by a byte with each step that a worker has made.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from ending import last_epoch
+from holding import hold
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -20,7 +21,6 @@ import elastic_ps.torch as elastic
 from elastic_ps.worker.script import early_sends
 
 SAMPLES, INPUTS, BATCH = 203, 12, 16
-PACE = 0.02  # seconds of each step
 
 
 def data():
@@ -60,18 +60,26 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--max-norm", type=float)
+    parser.add_argument("--pace", type=float, default=0.02, help="seconds of each step that stand for computation")
     arguments = parser.parse_args()
     folder = arguments.folder
+    hold(folder / "hold-init")
+    beats = (folder / "beats").open("ab", buffering=0)
     model = network()
     early_sends.PORTION_BYTES = 1
     optimizer = elastic.Optimizer(model, optimizer_of(model), overlap=True, max_norm=arguments.max_norm)
     schedule = schedule_of(optimizer)
     loader = elastic.DataLoader(data(), BATCH, shuffle=True)
+    begun = False
     for epoch in elastic.epochs(1_000_000):
         for batch in loader:
+            if not begun:
+                hold(folder / "hold")
+                begun = True
             loss = train(model, optimizer, schedule, batch)
+            beats.write(b".")
             elastic.report(loss=loss)
-            time.sleep(PACE)
+            time.sleep(arguments.pace)
         if epoch == last_epoch(folder, epoch, None):
             break
     if elastic.is_chief():
