@@ -63,7 +63,6 @@ def main():
     parser.add_argument("--pace", type=float, default=0.02, help="seconds of each step that stand for computation")
     arguments = parser.parse_args()
     folder = arguments.folder
-    hold(folder / "hold-init")
     beats = (folder / "beats").open("ab", buffering=0)
     model = network()
     early_sends.PORTION_BYTES = 1
@@ -71,6 +70,7 @@ def main():
     schedule = schedule_of(optimizer)
     loader = elastic.DataLoader(data(), BATCH, shuffle=True)
     begun = False
+    hold(folder / "hold-init")
     for epoch in elastic.epochs(1_000_000):
         for batch in loader:
             if not begun:
