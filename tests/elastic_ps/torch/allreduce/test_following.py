@@ -14,7 +14,8 @@ from elastic_ps.torch.allreduce.following import shadow_feed  # noqa: E402
 from elastic_ps.torch.allreduce.following.follow_stream import RECORD, SNAPSHOT  # noqa: E402
 from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower  # noqa: E402
 from elastic_ps.torch.allreduce.group_state import givers  # noqa: E402
-from tests.elastic_ps.torch.allreduce.group_job import CHIEF, Coordinator, Killed, Worker, adam  # noqa: E402
+from tests.elastic_ps.torch.allreduce.group_job import CHIEF, Killed, Worker, adam  # noqa: E402
+from tests.elastic_ps.torch.allreduce.played_coordinator import Coordinator  # noqa: E402
 from tests.elastic_ps.torch.allreduce.test_group_jobs import finished  # noqa: E402
 
 whole_jobs = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -11,17 +11,8 @@ from coordinator.core.plans.plan import Phase  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
 from elastic_ps.torch.allreduce.group import WorkerGroup  # noqa: E402
 from elastic_ps.torch.allreduce.membership import GroupMembership  # noqa: E402
-from tests.elastic_ps.torch.allreduce.group_job import (  # noqa: E402
-    BATCH,
-    CHIEF,
-    SAMPLES,
-    WAIT,
-    Coordinator,
-    Killed,
-    Worker,
-    finished,
-    started,
-)
+from tests.elastic_ps.torch.allreduce.group_job import BATCH, CHIEF, SAMPLES, Killed, Worker, finished, started  # noqa: E402
+from tests.elastic_ps.torch.allreduce.played_coordinator import WAIT, Coordinator  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.elastic_ps.torch.allreduce.group_job import Coordinator, Killed, Worker, finished  # noqa: E402
+from tests.elastic_ps.torch.allreduce.group_job import Killed, Worker, finished  # noqa: E402
+from tests.elastic_ps.torch.allreduce.played_coordinator import Coordinator  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
