@@ -90,7 +90,8 @@ class ReportedWait:
 class Vitals:
     """Vitals hold what a node has told lately; seconds, bytes, samples per second.
 
-    `back`: since when it was not silent between; `grew`: when `bytes` or `copied` last changed.
+    `back`: since when it was not silent between; `grew`: when `bytes` or `copied` last changed; `rate`: in the
+    configuration in force, 0 where that is not known yet.
     """
 
     heard: float

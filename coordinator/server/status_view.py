@@ -28,7 +28,7 @@ def status(state: State, now: float) -> "pb.StatusReply":
         wanted_workers=job.goal.workers,
         wanted_servers=job.goal.servers,
         version=state.version,
-        rate=sum(v.rate for name, v in state.vitals.items() if job.configuration and name in job.configuration.ranks),
+        rate=_rate(state),
         queued=queued(job),
         requests=[request.number for request in job.goal.wishes],
         queued_requests=[request.number for request in job.queued],
@@ -55,6 +55,13 @@ def _waiting(state: State, now: float) -> list[str]:
     """Return whom the job waits for, as sentences; what has stood for less than a quarter of a lease is no wait yet."""
     least = state.settings.lease / 4
     return [suspicion.text(now) for suspicion in suspicions(state, now) if now - suspicion.since >= least]
+
+
+def _rate(state: State) -> float:
+    """Return the samples a second of the configuration in force; 0: not all of its workers have told theirs yet."""
+    configuration = state.job.configuration
+    rates = [state.vitals[name].rate for name in configuration.ranks if name in state.vitals] if configuration else []
+    return sum(rates) if all(rates) else 0.0
 
 
 def _reason(state: State) -> str:

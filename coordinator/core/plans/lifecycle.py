@@ -263,7 +263,8 @@ def land(context: StepContext) -> bool:
         phase=JobPhase.RUNNING,
         reason="",
     )
-    context.live(extended=context.state.extended | set(plan.joiners))
+    rates_are_over = {name: replace(vitals, rate=0.0) for name, vitals in context.state.vitals.items()}
+    context.live(extended=context.state.extended | set(plan.joiners), vitals=rates_are_over)
     _say_if_alone(context, plan)
     return True
 

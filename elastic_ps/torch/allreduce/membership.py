@@ -71,6 +71,7 @@ class GroupMembership:
             state.standing = state.standing.switch()
             state.generation += 1
             state.fresh = True
+            state.progress.switched()
             self._acknowledge(pb.SWITCHED, number, (time.monotonic() - started) * 1000)
             if was_member and not state.is_member:  # the script's thread sees this before it sees the roster
                 state.end(JobEnded("drained", 0))

@@ -281,6 +281,7 @@ class Membership:
             self._before = frozenset(old.blocks_of if old else ())
             state.standing = state.standing.switch()
             state.generation += 1
+            state.progress.switched()
             for server in {*self._before, *state.configuration.blocks_of}:
                 state.peers.send(server, state.frame(NoticeMeta()))
             paused = state.standing.paused

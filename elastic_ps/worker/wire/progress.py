@@ -9,6 +9,8 @@ from itertools import islice
 from protos import elastic_pb2 as pb
 
 _RECENT = 20
+_KNOWN = 1e-6
+"""Samples a second of a worker that has told its rate, at least: 0 says that it is not known yet."""
 
 REPORT_STEPS = 5000
 """Most steps of one report: with all of a long time in which there was no coordinator none would ever arrive."""
@@ -25,7 +27,9 @@ class WorkerProgress:
         self.exchanging = False  # the script waits for an exchange
         self.final_report = threading.Event()
         self._lock = threading.Lock()
-        self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
+        self._recent: deque[float] = deque(maxlen=_RECENT)  # seconds of steps
+        self._rated: deque[tuple[float, int]] = deque(maxlen=_RECENT)  # those of the present configuration, and samples
+        self._switched = False  # since the last step
         self._unsent: deque[pb.StepTime] = deque(maxlen=KEPT_STEPS)
         self._metrics: dict[str, float] = {}
         self._step = 0
@@ -38,8 +42,17 @@ class WorkerProgress:
             seconds = now - self._last if self._last is not None else 0.0
             self._last = now
             if seconds:
-                self._recent.append((seconds, samples))
+                self._recent.append(seconds)
+                if not self._switched:  # what began in another configuration says nothing of this one
+                    self._rated.append((seconds, samples))
+            self._switched = False
             self._unsent.append(pb.StepTime(version=version, end=now, seconds=seconds, samples=samples))
+
+    def switched(self) -> None:
+        """Forget how fast steps were in another configuration than the one that has come into force."""
+        with self._lock:
+            self._rated.clear()
+            self._switched = True
 
     def metrics(self, step: int, values: dict[str, float]) -> None:
         """Take the metrics of a step that the script hands over; those of an older step than known are not taken."""
@@ -51,12 +64,13 @@ class WorkerProgress:
     def report(self, version: int) -> pb.ReportRequest:
         """Return what has not been sent, and the present figures."""
         with self._lock:
-            seconds = statistics.median(step for step, _ in self._recent) if self._recent else 0.0
-            elapsed = sum(step for step, _ in self._recent)
+            seconds = statistics.median(self._recent) if self._recent else 0.0
+            elapsed = sum(step for step, _ in self._rated)
+            samples = sum(samples for _, samples in self._rated)
             return pb.ReportRequest(
                 version=version,
                 step_seconds=seconds,
-                rate=sum(samples for _, samples in self._recent) / elapsed if elapsed else 0.0,
+                rate=max(samples / elapsed, _KNOWN) if elapsed else 0.0,
                 metrics=self._metrics,
                 steps=list(islice(self._unsent, REPORT_STEPS)),
                 finished=self.finished,

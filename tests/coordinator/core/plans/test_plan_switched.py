@@ -5,6 +5,7 @@ from coordinator.core import events as ev
 from coordinator.core import node_answers as na
 from coordinator.core.nodes.delays import delays
 from coordinator.core.plans.plan import MigrationMode, Phase
+from coordinator.server.status_view import status
 from tests.coordinator.played_job import World
 
 
@@ -73,6 +74,22 @@ def test_committed_comes_after_the_first_step_of_the_new_configuration():
     world.post(ev.Reported(world.now, "w0", plan.clock + 1))
     assert world.plan is None
     assert world.sent(ef.Committed, "s0")[-1].number == plan.number
+
+
+def test_a_jobs_rate_is_that_of_the_configuration_in_force_once_all_workers_have_told_theirs():
+    world = World(1, 1)
+    world.post(ev.Reported(world.now, "w0", world.node("w0").version, rate=10.0))
+    assert status(world.state, world.now).rate == 10.0
+    world.ask(ev.ScaleAsked, 2, 1)
+    plan = world.until(Phase.ARMED)
+    assert status(world.state, world.now).rate == 10.0
+    for name in ("w0", "w1", "s0"):
+        world.post(na.Switched(world.now, name, plan.number, plan.clock))
+    assert status(world.state, world.now).rate == 0.0, "that was the speed of one worker"
+    world.post(ev.Reported(world.now, "w0", plan.clock + 1, rate=9.0))
+    assert status(world.state, world.now).rate == 0.0, "the other one has told nothing yet"
+    world.post(ev.Reported(world.now, "w1", plan.clock + 1, rate=9.0))
+    assert status(world.state, world.now).rate == 18.0
 
 
 def test_where_workers_are_past_the_clock_committed_waits_for_the_new_owner():

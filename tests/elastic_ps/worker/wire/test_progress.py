@@ -50,3 +50,30 @@ def test_steps_that_wait_for_a_coordinator_are_bounded(monkeypatch):
         progress.stepped(version, 1)  # the oldest two give way while the report is under way
     progress.reported(report)
     assert [step.version for step in progress.report(0).steps] == [3, 4]
+
+
+def test_a_rate_is_of_steps_of_the_present_configuration_alone(monkeypatch):
+    """Else a scheduler that tries other counts would learn the speed of those before."""
+    progress, now = WorkerProgress(), iter([0.0, 1.0, 2.0, 12.0, 12.5, 13.0, 14.0])
+    monkeypatch.setattr("elastic_ps.worker.wire.progress.time.time", lambda: next(now))
+    for version in (1, 2, 3):
+        progress.stepped(version, 8)
+    assert progress.report(3).rate == 8.0
+    progress.switched()
+    assert progress.report(3).rate == 0.0, "not known"
+    progress.stepped(4, 8)
+    report = progress.report(4)
+    assert (report.rate, report.step_seconds) == (0.0, 1.0), "that step began before; how long steps take is known"
+    progress.stepped(5, 8)
+    progress.stepped(6, 8)
+    assert progress.report(6).rate == 16.0
+    progress.switched()
+    progress.stepped(7, 0)
+    assert progress.report(7).rate == 0.0
+
+
+def test_a_worker_without_samples_tells_a_rate_all_the_same():
+    progress = WorkerProgress()
+    for version in range(1, 4):
+        progress.stepped(version, 0)
+    assert 0 < progress.report(4).rate < 1e-3
