@@ -112,6 +112,23 @@ class _Work:
         self.wait = act
 
 
+class _Transfer:
+    """See torch's Work: what is sent or received is waited for as long as members may take to connect, if not told.
+
+    Args:
+        wait: waits until a moment.
+        seconds: see above.
+    """
+
+    def __init__(self, wait: Callable[[float], None], seconds: float):
+        self._wait, self._seconds = wait, seconds
+
+    def wait(self, timeout: datetime.timedelta | None = None) -> None:
+        """Wait until it is done."""
+        seconds = self._seconds if timeout is None else timeout.total_seconds()
+        self._wait(here.scheduler.now + seconds)
+
+
 class ProcessGroupGloo:
     """See torch.distributed.ProcessGroupGloo.
 
@@ -126,7 +143,7 @@ class ProcessGroupGloo:
 
     def __init__(self, world: Any, process: Process, store: PrefixStore, rank: int, size: int, seconds: float):
         self._world, self._process, self._rank, self._size = world, process, rank, size
-        self._seconds = seconds
+        self._seconds = self._connects_within = seconds
         self._store = store
         self._changed = Condition()
         self._pairs: dict[int, _Pair] = {}
@@ -222,17 +239,17 @@ class ProcessGroupGloo:
             self._pairs[right].send(slot, parts[(rank - step) % size])
             self._wait([(left, slot), (right, slot)], deadline)
 
-    def send(self, tensors: Sequence[torch.Tensor], other: int, tag: int) -> _Work:
+    def send(self, tensors: Sequence[torch.Tensor], other: int, tag: int) -> _Transfer:
         pair, slot = self._pairs[other], (_POINT_TO_POINT, tag)
         here.scheduler.pause()
         pair.send(slot, _bytes(tensors[0]))
-        return _Work(partial(pair.wait_sent, slot, here.scheduler.now + self._seconds))
+        return _Transfer(partial(pair.wait_sent, slot), self._connects_within)
 
-    def recv(self, tensors: Sequence[torch.Tensor], other: int, tag: int) -> _Work:
+    def recv(self, tensors: Sequence[torch.Tensor], other: int, tag: int) -> _Transfer:
         pair, slot = self._pairs[other], (_POINT_TO_POINT, tag)
         here.scheduler.pause()
         pair.receive(slot, _bytes(tensors[0]))
-        return _Work(partial(pair.wait_received, slot, here.scheduler.now + self._seconds))
+        return _Transfer(partial(pair.wait_received, slot), self._connects_within)
 
     def broadcast(self, tensors: Sequence[torch.Tensor], options: Any) -> _Work:
         return _Work(partial(self._broadcast, _bytes(tensors[0]), options.rootRank))

@@ -5,7 +5,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +21,7 @@ _untyped: Any = dist
 BUILD_SECONDS = 60.0
 """So long members may take to connect to one another; then the group is not made."""
 
-_COLLECTIVE_SECONDS = 3600.0
+_COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
 """A collective waits for members whose scripts are busy (they evaluate, say); the job's leases bound what is broken."""
 
 _ASK_SECONDS = 5.0
@@ -30,25 +30,24 @@ _END_SECONDS = 2.0
 _EPOCH = "epoch"
 
 
-class Work(Protocol):
-    """See torch's Work."""
+class Transfer:
+    """A `Transfer` is a send or a receive that has begun.
 
-    def wait(self) -> bool:
-        """Wait until it is done.
+    Args:
+        work: torch's; None: there is nothing to wait for.
+    """
+
+    def __init__(self, work: Any):
+        self._work = work
+
+    def wait(self) -> None:
+        """Wait until it is done; as long as for a collective, while gloo by itself waits as long as for connections.
 
         Raises:
             RuntimeError: it has failed.
         """
-
-
-class _Done:
-    """A `_Done` is work that there is not."""
-
-    def wait(self) -> bool:
-        return True
-
-
-DONE = _Done()
+        if self._work is not None:
+            self._work.wait(_COLLECTIVE_TIMEOUT)
 
 
 class Collective:
@@ -136,7 +135,7 @@ class WorkerGroup:
         self._backend._allgather_base(found, own).wait()
         return [part.tolist() for part in found.view(self.size, -1)]
 
-    def send(self, tensor: torch.Tensor, other: int, tag: int) -> Work:
+    def send(self, tensor: torch.Tensor, other: int, tag: int) -> Transfer:
         """Begin to send a tensor, which stays as it is until that is done.
 
         Args:
@@ -144,11 +143,11 @@ class WorkerGroup:
             other: rank of the member that receives it.
             tag: of what is sent; `other` receives it under the same.
         """
-        return self._backend.send([tensor], other, tag) if len(tensor) else DONE
+        return Transfer(self._backend.send([tensor], other, tag) if len(tensor) else None)
 
-    def receive(self, tensor: torch.Tensor, other: int, tag: int) -> Work:
+    def receive(self, tensor: torch.Tensor, other: int, tag: int) -> Transfer:
         """Begin to receive a tensor; see `send`."""
-        return self._backend.recv([tensor], other, tag) if len(tensor) else DONE
+        return Transfer(self._backend.recv([tensor], other, tag) if len(tensor) else None)
 
     def broadcast(self, tensor: torch.Tensor, giver: int) -> None:
         """Fill `tensor` at all members with the giver's."""
@@ -215,7 +214,7 @@ class Rendezvous:
         options._timeout = datetime.timedelta(seconds=BUILD_SECONDS)
         options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._host)]
         backend = _untyped.ProcessGroupGloo(meeting, rank, size, options)
-        backend._set_default_timeout(datetime.timedelta(seconds=_COLLECTIVE_SECONDS))
+        backend._set_default_timeout(_COLLECTIVE_TIMEOUT)
         return WorkerGroup(number, rank, size, backend, changed)
 
     def tell_epoch(self, epoch: int) -> None:

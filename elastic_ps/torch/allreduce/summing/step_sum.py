@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from elastic_ps.torch.allreduce.group import Collective, Work, WorkerGroup
+from elastic_ps.torch.allreduce.group import Collective, Transfer, WorkerGroup
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Sums
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers
 
@@ -50,8 +50,8 @@ class StepSum:
         self._filled = 0  # buckets
         self._ready: set[int] = set()  # parameters whose gradients are there, while others are not
         self._error: Exception | None = None
-        self._parts: list[list[tuple[torch.Tensor, Work]]] = []  # by bucket: what others send, by rank, to be added
-        self._works: list[Work] = []  # what is under way besides
+        self._parts: list[list[tuple[torch.Tensor, Transfer]]] = []  # by bucket: what others send, by rank, to be added
+        self._works: list[Transfer] = []  # what is under way besides
 
     # ---- on the script's thread --------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class StepSum:
     def _give(self, number: int) -> None:
         group, bucket = self._group, self._buckets[number]
         flat, own = self.sums[bucket.dtype], bucket.share(group.rank, group.size)
-        parts: list[tuple[torch.Tensor, Work]] = []
+        parts: list[tuple[torch.Tensor, Transfer]] = []
         for other in self._others:
             place = 2 * other + number % 2  # two buckets are under way at once
             part = self._received.of(bucket.dtype, place, own.stop - own.start)

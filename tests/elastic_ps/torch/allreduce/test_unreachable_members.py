@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
-from elastic_ps.torch.allreduce import group
-from elastic_ps.torch.allreduce.group import Rendezvous
-from elastic_ps.torch.allreduce.peer_probe import PeerProbe
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role  # noqa: E402
+from elastic_ps.torch.allreduce import group  # noqa: E402
+from elastic_ps.torch.allreduce.group import Rendezvous  # noqa: E402
+from elastic_ps.torch.allreduce.peer_probe import PeerProbe  # noqa: E402
 
 HOST = "127.0.0.1"
 TOKEN = b"t" * 16
@@ -64,8 +64,21 @@ def test_a_group_is_given_up_where_a_member_does_not_come(monkeypatch):
         rendezvous.build(configuration, "w0", threading.Condition())
 
 
-def test_collectives_have_longer_than_the_meeting(monkeypatch):
-    """One member comes to a collective after more than `BUILD_SECONDS`."""
+def gathered(group):
+    return group.gather([group.rank + 1.0])
+
+
+def exchanged(group):
+    """Return what the other member has sent, and this one."""
+    other, own, theirs = 1 - group.rank, torch.tensor([group.rank + 1.0]), torch.zeros(1)
+    for transfer in (group.receive(theirs, other, 0), group.send(own, other, 0)):
+        transfer.wait()
+    return [part.tolist() for part in ((own, theirs) if group.rank == 0 else (theirs, own))]
+
+
+@pytest.mark.parametrize("operation", [gathered, exchanged])
+def test_operations_have_longer_than_the_meeting(monkeypatch, operation):
+    """One member comes to an operation after more than `BUILD_SECONDS`."""
     monkeypatch.setattr(group, "BUILD_SECONDS", 2.0)
     rendezvous = [Rendezvous(HOST, TOKEN) for _ in range(2)]
     members = tuple(member(f"w{rank}", each.port) for rank, each in enumerate(rendezvous))
@@ -81,10 +94,10 @@ def test_collectives_have_longer_than_the_meeting(monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    first = built[0].submit(lambda: built[0].gather([1.0]))
+    first = built[0].submit(lambda: operation(built[0]))
     with changed:
         assert not changed.wait_for(lambda: first.done, 2.5)
-    second = built[1].submit(lambda: built[1].gather([2.0]))
+    second = built[1].submit(lambda: operation(built[1]))
     with changed:
         changed.wait_for(lambda: first.done and second.done)
     assert first.value == second.value == [[1.0], [2.0]]
