@@ -51,6 +51,17 @@ def check_tensor(name: str, tensor: torch.Tensor, kind: str) -> None:
         )
 
 
+def laid_out_as(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Return values as a parameter's gradient or state: a view of them, or a copy where its own order is another.
+
+    Fused optimizers go through the memory of all three from end to end, whatever their strides are.
+    """
+    found = values.view(parameter.shape)
+    if parameter.is_contiguous():
+        return found
+    return torch.empty_like(parameter, dtype=values.dtype).copy_(found)
+
+
 def is_number(tensor: torch.Tensor) -> bool:
     """Return whether servers can hold tensors of this type and layout."""
     return tensor.dtype in _NAMES and tensor.layout is torch.strided

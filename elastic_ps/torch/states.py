@@ -7,6 +7,7 @@ import torch
 
 from elastic_ps.optimizers.pytorch.adam import nesterov_product
 from elastic_ps.optimizers.pytorch.averaged import averaging
+from elastic_ps.torch.arrays import laid_out_as
 from elastic_ps.torch.rules import numbers_of
 
 State = dict[str, Any]
@@ -29,7 +30,8 @@ def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys:
             state = found.get(keys[parameter])
             if state is None or not state["count"]:
                 continue
-            own = {name: torch.from_numpy(array.copy()) for name, array in state.items() if name != "count"}
+            arrays = {name: torch.from_numpy(array.copy()) for name, array in state.items() if name != "count"}
+            own = {name: laid_out_as(parameter, array) for name, array in arrays.items()}
             if counts_itself:
                 own["step"] = torch.tensor(float(state["count"]))
             if isinstance(optimizer, torch.optim.NAdam):

@@ -30,7 +30,7 @@ def set_group_numbers(optimizer: torch.optim.Optimizer, numbers: Sequence[float]
             if isinstance(old, torch.Tensor):
                 old.fill_(number)
             else:
-                group[name] = type(old)(number)
+                group[name] = type(old)(number) if number.is_integer() else number
 
 
 def _places(optimizer: torch.optim.Optimizer) -> Iterator[_Place]:

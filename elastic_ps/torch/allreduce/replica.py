@@ -11,7 +11,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers
 from elastic_ps.torch.allreduce.record import StepRecord
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums
-from elastic_ps.torch.arrays import ModelArray
+from elastic_ps.torch.arrays import ModelArray, laid_out_as
 
 _SAMPLED = 64
 """Elements of a parameter that a fingerprint looks at, at least."""
@@ -74,7 +74,7 @@ class Replica:
         self.parameter_numbers = {
             key: numbers[id(array.tensor)] for key, array in arrays.items() if id(array.tensor) in numbers
         }
-        self._lends = True  # a record's memory to the optimizer, until that has once changed a gradient
+        self._changes = False  # the optimizer has once changed a gradient
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -109,19 +109,21 @@ class Replica:
     def apply(self, record: StepRecord) -> bool:
         """Update parameters and statistics by a record; return whether its memory has stayed as it was.
 
-        The script's gradients stay its own.
+        The script's gradients stay its own. An optimizer of torch.optim is lent the record's memory; others may change
+        gradients where PyTorch does not count it (`grad.data`), or keep them.
         """
         set_group_numbers(self.optimizer, record.numbers)
         own = [parameter.grad for parameter in self.parameters]
+        lends = self._updates_parts and not self._changes
         for slot, parameter, present in zip(self.layout.parameters, self.parameters, record.present, strict=True):
-            values = slot.of(record.sums).view(parameter.shape)
-            parameter.grad = (values if self._lends else values.clone()) if present else None
+            values = slot.of(record.sums) if lends else slot.of(record.sums).clone()
+            parameter.grad = laid_out_as(parameter, values) if present else None
         before = [whole._version for whole in record.sums.values()]
         self.optimizer.step()
         for parameter, gradient in zip(self.parameters, own, strict=True):
             parameter.grad = gradient
         is_whole = before == [whole._version for whole in record.sums.values()]
-        self._lends = self._lends and is_whole
+        self._changes = self._changes or not is_whole
         self.set_statistics({dtype: record.sums[dtype][span] for dtype, span in self._statistic_spans.items()})
         return is_whole
 
@@ -142,7 +144,7 @@ class Replica:
             slot, parameter = self.layout.parameters[number], self.parameters[number]
             start = slot.start - spans[slot.dtype].start
             values = gradients[slot.dtype][start : start + slot.count]
-            parameter.grad = values.view(parameter.shape) if present[number] else None
+            parameter.grad = laid_out_as(parameter, values) if present[number] else None
         self.optimizer.step()
         for number in parameters:
             self.parameters[number].grad = None
@@ -188,9 +190,16 @@ class Replica:
         Raises:
             ConfigurationError: nobody knows that of it.
         """
-        kind = type(self.optimizer)
-        if not kind.__module__.startswith("torch.optim."):
-            raise ConfigurationError(f"{kind.__name__} is none of torch.optim: it may update parameters together")
+        if not self._updates_parts:
+            name = type(self.optimizer).__name__
+            raise ConfigurationError(f"{name} is none of torch.optim, or has hooks: it may update parameters together")
+
+    @property
+    def _updates_parts(self) -> bool:
+        """Return whether the optimizer is known to use each gradient for its own parameter alone."""
+        optimizer = self.optimizer
+        hooks = [*optimizer._optimizer_step_pre_hooks, *optimizer._optimizer_step_post_hooks]
+        return type(optimizer).__module__.startswith("torch.optim.") and not hooks
 
     @property
     def total_bytes(self) -> int:

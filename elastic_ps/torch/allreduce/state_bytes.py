@@ -7,6 +7,7 @@ import torch
 
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.torch.allreduce.replica import Portion, Replica
+from elastic_ps.torch.arrays import laid_out_as
 
 _HEAD = 8  # bytes of the header's length
 
@@ -51,10 +52,12 @@ def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
         for key, place in header["tensors"].items():
             replica.arrays[key].tensor.copy_(_tensor(place, payload))
     for number, state in header["states"]:
-        replica.optimizer.state.pop(replica.parameters[number], None)
+        parameter = replica.parameters[number]
+        replica.optimizer.state.pop(parameter, None)
         if state:
-            found = {name: _unpacked(value, payload) for name, value in state.items()}
-            replica.optimizer.state[replica.parameters[number]] = found
+            replica.optimizer.state[parameter] = {
+                name: _unpacked(value, payload, parameter) for name, value in state.items()
+            }
     told: dict[str, Any] = header["told"]
     return told
 
@@ -93,5 +96,8 @@ def _packed(name: str, value: Any, parts: list[torch.Tensor]) -> Any:
     return _place(value, parts) if isinstance(value, torch.Tensor) else [value]
 
 
-def _unpacked(value: Any, payload: torch.Tensor) -> Any:
-    return value[0] if isinstance(value, list) else _tensor(value, payload)
+def _unpacked(value: Any, payload: torch.Tensor, parameter: torch.Tensor) -> Any:
+    if isinstance(value, list):
+        return value[0]
+    found = _tensor(value, payload)
+    return laid_out_as(parameter, found) if found.shape == parameter.shape else found

@@ -120,8 +120,9 @@ class Layout:
         """
         found: list[Bucket] = []
         for dtype, end in self.gradients.items():
-            starts = list(range(0, end, max(1, limit // dtype.itemsize)))
-            for start, stop in reversed(list(zip(starts, [*starts[1:], end], strict=True))):
+            size = max(1, limit // dtype.itemsize)
+            for start in reversed(range(0, end, size)):
+                stop = min(start + size, end)
                 found.append(Bucket(dtype, start, stop, gradients=_pieces(self.parameters, dtype, start, stop)))
         for dtype, span in self.spans_of_statistics().items():
             pieces = _pieces(self.statistics, dtype, span.start, span.stop)

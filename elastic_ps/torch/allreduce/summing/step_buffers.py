@@ -6,6 +6,9 @@ import torch
 
 from elastic_ps.torch.allreduce.summing.layout import Layout, Sums
 
+_SPARE = 2
+"""So much memory that is not used is kept; there is more after many records have waited for a shadow."""
+
 
 class Received:
     """`Received` is memory for what members send to be added."""
@@ -48,11 +51,13 @@ class StepBuffers:
 
     def of_step(self) -> Sums:
         """Return memory for this worker's part of a sum, in which the sum is made."""
-        free = next((one for one in self._sums if not any(map(self._is_used, one.values()))), None)
-        if free is None:
-            free = self._layout.buffers()
-            self._sums.append(free)
-        return free
+        used: list[Sums] = []
+        free: list[Sums] = []
+        for sums in self._sums:
+            (used if any(map(self._is_used, sums.values())) else free).append(sums)
+        free = free[:_SPARE] or [self._layout.buffers()]
+        self._sums = used + free
+        return free[0]
 
     def abandon(self) -> None:
         """Leave the memory to a collective that may never end; there is new memory for the next one."""
@@ -61,4 +66,4 @@ class StepBuffers:
 
 def is_in(memory: torch.Tensor, sums: Mapping[torch.dtype, torch.Tensor] | None) -> bool:
     """Return whether a buffer is one of those that a record lies in."""
-    return sums is not None and any(memory.data_ptr() == whole.data_ptr() for whole in sums.values())
+    return sums is not None and any(memory is whole for whole in sums.values())

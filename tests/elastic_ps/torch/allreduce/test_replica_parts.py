@@ -1,5 +1,8 @@
 """What members give one another: an optimizer's numbers, all of a replica, the ledger's end."""
 
+import weakref
+from unittest.mock import patch
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,6 +14,7 @@ from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
 from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
 from elastic_ps.torch.allreduce.replica import Replica, Weights  # noqa: E402
 from elastic_ps.torch.allreduce.state_bytes import pack, unpack  # noqa: E402
+from elastic_ps.torch.allreduce.summing.layout import Layout  # noqa: E402
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in  # noqa: E402
 from elastic_ps.torch.arrays import ModelArray  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
@@ -96,6 +100,16 @@ def test_numbers_of_groups_are_those_of_the_chief():
     assert {k: v for k, v in other.param_groups[0].items() if k != "params"} == {
         k: v for k, v in chief.param_groups[0].items() if k != "params"
     }
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 0.5), (0, 0.9), (1.0, 2.0), (1, 2), (False, True)])
+def test_a_number_that_was_whole_may_become_a_fraction(old, new):
+    """`torch.optim.SGD(lr=1)` has whole numbers, its momentum is 0 by default."""
+    chief, other = [torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1) for _ in range(2)]
+    other.param_groups[0]["momentum"], chief.param_groups[0]["momentum"] = old, new
+    set_group_numbers(other, group_numbers(chief))
+    assert other.param_groups[0]["momentum"] == new
+    assert type(other.param_groups[0]["momentum"]) is type(new)
 
 
 def test_a_sum_counts_samples_and_leaves_its_record_as_it_is():
@@ -208,6 +222,18 @@ def test_buffers_are_used_again_when_no_record_lies_in_them():
     assert buffers.received is not received
 
 
+def test_memory_of_records_that_have_waited_for_a_shadow_is_let_go():
+    replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
+    needed = []
+    buffers = StepBuffers(replica.layout, lambda memory: any(is_in(memory, sums) for sums in needed))
+    for _ in range(9):
+        needed.append(buffers.of_step())
+    known = [weakref.ref(sums[torch.float32]) for sums in needed]
+    needed.clear()
+    buffers.of_step()
+    assert sum(each() is not None for each in known) == 2
+
+
 def test_buckets_have_everything_once_and_the_last_gradients_first():
     replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
     buckets = replica.layout.buckets(16)
@@ -223,25 +249,54 @@ def test_buckets_have_everything_once_and_the_last_gradients_first():
     assert shares[-1].stop == buckets[0].stop
 
 
-class Greedy(torch.optim.SGD):
-    """An optimizer that uses the gradients for its own purposes."""
-
-    def step(self, closure=None):
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                parameter.grad.mul_(2)
-        return super().step(closure)
-
-
-def test_a_record_that_an_optimizer_has_changed_is_not_given_away_and_the_next_ones_are_copied():
-    replica = replica_of(model_of(1), lambda parameters: Greedy(parameters, lr=0.1))
+def applied(replica, steps):
+    """Return of each step whether its record has stayed as it was, and what it is then; it was 1.0."""
     outcomes = []
-    for version in range(2):
+    for version in range(steps):
         sums = replica.layout.buffers()
         sums[torch.float32].fill_(1.0)
         record = StepRecord(version, sums, (True,) * 4, replica.numbers, pb.LedgerEntry())
         outcomes.append((replica.apply(record), sums[torch.float32][0].item()))
-    assert outcomes == [(False, 2.0), (True, 1.0)]
+    return outcomes
+
+
+def doubled(parameter):
+    parameter.grad.mul_(2)
+
+
+def test_a_record_that_an_optimizer_has_changed_is_not_given_away_and_the_next_ones_are_copied():
+    replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
+    with patch.object(torch.optim.SGD, "step", lambda optimizer: [doubled(each) for each in replica.parameters]):
+        assert applied(replica, 2) == [(False, 2.0), (True, 1.0)]
+
+
+class Greedy(torch.optim.SGD):
+    """An optimizer that uses the gradients for its own purposes, so that PyTorch does not count it."""
+
+    def step(self, closure=None):
+        double_uncounted(self)
+        return super().step(closure)
+
+
+def double_uncounted(optimizer, *_):
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad.data.mul_(2)
+
+
+def hooked(parameters):
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    optimizer.register_step_pre_hook(double_uncounted)
+    return optimizer
+
+
+@pytest.mark.parametrize("make", [lambda parameters: Greedy(parameters, lr=0.1), hooked])
+def test_what_is_none_of_torch_optim_is_lent_no_record_and_not_followed(make):
+    replica = replica_of(model_of(1), make)
+    weight = replica.parameters[0].detach().clone()
+    assert applied(replica, 2) == [(True, 1.0)] * 2
+    torch.testing.assert_close(replica.parameters[0].detach(), weight - 2 * 0.1 * 2.0)
+    with pytest.raises(ConfigurationError, match="may update parameters together"):
+        replica.check_parts()
 
 
 @pytest.mark.parametrize("name", torch_rules())
@@ -252,3 +307,34 @@ def test_no_optimizer_of_torch_changes_a_record(name):
         sums = replica.layout.buffers()
         sums[torch.float32].fill_(1.0)
         assert replica.apply(StepRecord(version, sums, (True,) * 4, replica.numbers, pb.LedgerEntry()))
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_fused_optimizers_update_parameters_that_lie_in_another_order_as_others_do(kind):
+    """They go through the memory of parameters, gradients and states from end to end; so at members and at joiners."""
+    settings = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    models = [torch.nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last) for _ in range(4)]
+    replicas = []
+    for model, fused in zip(models, (False, True, True, True), strict=True):
+        model.load_state_dict(models[0].state_dict())
+        parameters = list(model.parameters())
+        arrays = {key: ModelArray(model, key) for key, _ in model.named_parameters()}
+        replicas.append(Replica(kind(parameters, lr=0.1, fused=fused, **settings), parameters, arrays, ()))
+    plain, fused, joiner, follower = replicas
+    for version in range(4):
+        sums = plain.layout.buffers()
+        sums[torch.float32].normal_(generator=torch.Generator().manual_seed(version))
+        if version == 2:
+            unpack(joiner, pack(fused, {}))
+        for replica in [plain, fused, *[joiner] * (version >= 2)]:
+            assert replica.apply(StepRecord(version, sums, (True, True), replica.numbers, pb.LedgerEntry()))
+        follower.apply_portion(range(2), (True, True), follower.numbers, sums)
+    for other in models[1:]:
+        torch.testing.assert_close(other.weight, models[0].weight)
+
+
+def test_parameters_without_elements_are_in_no_bucket():
+    empty, other = torch.nn.Parameter(torch.zeros(0, dtype=torch.float64)), torch.nn.Parameter(torch.zeros(3))
+    layout = Layout.of([other, empty], [])
+    assert [bucket.dtype for bucket in layout.buckets(16)] == [torch.float32]
+    assert not is_in(layout.buffers()[torch.float64], layout.buffers()), "where nothing lies is nowhere twice"
