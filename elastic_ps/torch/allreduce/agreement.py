@@ -24,21 +24,23 @@ class HeldVersion:
         keeps: it keeps the gradient that led to this version.
         proven: it has agreed with members on a version before; else it has no more than followed one.
         fingerprint: of its parameters.
+        shape: of what its steps sum, as a number; with another one they could not be summed.
     """
 
     held: int
     keeps: bool = False
     proven: bool = True
     fingerprint: int = 0
+    shape: int = 0
 
     def told(self) -> list[float]:
         """Return it as numbers."""
-        return [float(self.held), float(self.keeps), float(self.proven), float(self.fingerprint)]
+        return list(map(float, (self.held, self.keeps, self.proven, self.fingerprint, self.shape)))
 
     @staticmethod
     def of(told: Sequence[float]) -> "HeldVersion":
         """Return what `told` has made numbers of."""
-        return HeldVersion(int(told[0]), bool(told[1]), bool(told[2]), int(told[3]))
+        return HeldVersion(int(told[0]), bool(told[1]), bool(told[2]), int(told[3]), int(told[4]))
 
 
 def checked(holdings: Sequence[HeldVersion]) -> list[HeldVersion]:

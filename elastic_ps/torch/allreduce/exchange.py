@@ -187,6 +187,8 @@ class GroupExchange:
         holdings = checked([HeldVersion.of(numbers) for numbers in gathered])
         found = agree(holdings)
         rank = group.rank
+        if holdings[rank].shape != holdings[found.giver].shape:
+            raise ProtocolError("this worker's model or optimizer is not as the others': give all the same script")
         if node.held == BEGINS and rank == found.giver:
             node.ledger.begin(f"workers.{group.number.term}", ())
             node.held = found.version
@@ -224,7 +226,8 @@ class GroupExchange:
 
     def _tell_held(self, group: WorkerGroup, own: HeldVersion) -> list[list[float]]:
         """Gather what all hold; on the group's thread, as parameters stay as they are until this has ended."""
-        return group.gather(replace(own, fingerprint=self._replica.fingerprint()).told())
+        replica = self._replica
+        return group.gather(replace(own, fingerprint=replica.fingerprint(), shape=replica.shape()).told())
 
     def _pass_record(self, group: WorkerGroup, generation: int, giver: int, lacks: bool) -> None:
         """Give the last step's record to those who lack it; everybody takes it, as a broadcast is to all.

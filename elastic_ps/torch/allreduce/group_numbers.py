@@ -7,6 +7,9 @@ import torch
 
 _Place = tuple[dict[str, Any], str]
 
+_HOW = frozenset({"foreach", "fused", "capturable", "differentiable"})
+"""Settings that say how an optimizer computes on its worker, and not what."""
+
 
 def group_numbers(optimizer: torch.optim.Optimizer) -> tuple[float, ...]:
     """Return the numbers of all groups, in an order that all members share."""
@@ -34,10 +37,11 @@ def set_group_numbers(optimizer: torch.optim.Optimizer, numbers: Sequence[float]
 
 
 def _places(optimizer: torch.optim.Optimizer) -> Iterator[_Place]:
+    """Yield the optimizer's own numbers: what schedulers note in groups is not there at each worker."""
     for group in optimizer.param_groups:
-        for name in sorted(group):
+        for name in sorted((optimizer.defaults.keys() & group.keys()) - _HOW):
             value = group[name]
             single = isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
             several = isinstance(value, tuple) and all(isinstance(item, int | float) for item in value)
-            if name != "params" and (single or several):
+            if single or several:
                 yield group, name

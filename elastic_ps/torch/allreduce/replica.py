@@ -167,6 +167,12 @@ class Replica:
             found = zlib.crc32(sample.view(torch.uint8).numpy().tobytes(), found)
         return found
 
+    def shape(self) -> int:
+        """Return a number, of 32 bits, that is the same where parameters, statistics and groups are alike."""
+        layout = self.layout
+        described = [repr(slot) for slot in (*layout.parameters, *layout.statistics)]
+        return zlib.crc32("\n".join([*described, str(len(self.numbers))]).encode())
+
     # ---- for another worker ------------------------------------------------------------------------------------------
 
     @property

@@ -51,7 +51,7 @@ def test_a_shadow_alone_does_not_go_on_it_may_have_less_than_was_reported():
 
 
 def test_a_shadow_that_has_come_to_other_parameters_holds_nothing():
-    member, other = HeldVersion(5, True, True, 17), HeldVersion(5, False, False, 18)
+    member, other = HeldVersion(5, True, True, 17, 3), HeldVersion(5, False, False, 18, 3)
     assert [each.held for each in checked([member, other])] == [5, LACKS]
     assert checked([member, HeldVersion(4, False, False, 18)])[1].held == 4, "of another version: nobody can tell"
     assert checked([member, HeldVersion(5, True, True, 18)])[1].held == 5, "members are not compared"

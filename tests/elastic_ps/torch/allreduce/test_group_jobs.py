@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from coordinator.core.plans.plan import Phase  # noqa: E402
+from elastic_ps.core.errors import ProtocolError  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
 from elastic_ps.torch.allreduce.group import WorkerGroup  # noqa: E402
 from elastic_ps.torch.allreduce.membership import GroupMembership  # noqa: E402
@@ -55,6 +56,24 @@ def test_a_step_that_scripts_leave_out_changes_nothing_though_older_gradients_ar
         worker.wait()
         assert torch.equal(weights[worker.id, 3], weights[worker.id, 4])
         assert not torch.equal(weights[worker.id, 4], weights[worker.id, 5])
+
+
+class OwnAdam(torch.optim.AdamW):
+    """An optimizer of whose settings the job knows nothing."""
+
+
+def test_a_worker_whose_optimizer_has_other_groups_ends_and_the_others_go_on():
+    """Gloo would end the processes of both, as what they tell in a step has other lengths."""
+
+    def make(model):
+        parameters = list(model.parameters())
+        return OwnAdam([{"params": part} for part in next(divided)(parameters)], lr=0.01)
+
+    divided = iter([lambda them: [them], lambda them: [them[:2], them[2:]]])
+    coordinator, workers = started(2, 1, make)
+    with pytest.raises(ProtocolError, match="give all the same script"):
+        workers[1].wait()
+    finished(coordinator, workers[:1], 1)
 
 
 def test_a_job_repeats_itself_to_the_bit():

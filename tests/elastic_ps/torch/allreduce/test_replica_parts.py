@@ -102,6 +102,17 @@ def test_numbers_of_groups_are_those_of_the_chief():
     }
 
 
+def test_what_schedulers_note_in_groups_does_not_travel():
+    """A script may have one at the chief alone."""
+    plain, scheduled = [OPTIMIZERS["AdamW"]([torch.nn.Parameter(torch.zeros(1))]) for _ in range(2)]
+    torch.optim.lr_scheduler.OneCycleLR(scheduled, 0.1, total_steps=9)
+    assert {"initial_lr", "max_lr"} <= scheduled.param_groups[0].keys()
+    numbers = group_numbers(scheduled)
+    assert len(numbers) == len(group_numbers(plain))
+    set_group_numbers(plain, numbers)
+    assert plain.param_groups[0]["lr"] == scheduled.param_groups[0]["lr"] != 0.1
+
+
 @pytest.mark.parametrize(("old", "new"), [(1, 0.5), (0, 0.9), (1.0, 2.0), (1, 2), (False, True)])
 def test_a_number_that_was_whole_may_become_a_fraction(old, new):
     """`torch.optim.SGD(lr=1)` has whole numbers, its momentum is 0 by default."""
