@@ -18,13 +18,13 @@ class EarlyGradients:
         send: sends the gradients of some parameters; returns False where the step has to send them itself.
 
     Attributes:
-        sent: parameters whose gradients of the step under way have been sent.
+        sent: gradients of the step under way that have been sent, by parameter.
     """
 
     def __init__(self, send: Send):
         self._send = send
         self._thread = threading.get_ident()
-        self.sent: set[torch.Tensor] = set()
+        self.sent: dict[torch.Tensor, torch.Tensor | None] = {}
         self._waiting: list[torch.Tensor] = []
         self._bytes = 0
 
@@ -46,7 +46,7 @@ class EarlyGradients:
         if self._bytes >= early_sends.PORTION_BYTES:
             waiting = dict.fromkeys(self._waiting)
             if self._send(list(waiting)):
-                self.sent.update(waiting)
+                self.sent.update((each, each.grad) for each in waiting)
             self._forget_waiting()
 
     def begin_step(self) -> None:

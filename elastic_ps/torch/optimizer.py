@@ -159,10 +159,10 @@ class Optimizer(torch.optim.Optimizer):
         self.define()
         self._begin()
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
-        if self._early is not None and any(parameter.grad is None for parameter in self._early.sent):
+        if self._early is not None and any(parameter.grad is not sent for parameter, sent in self._early.sent.items()):
             raise ConfigurationError(
-                "a gradient was taken away between loss.backward() and optimizer.step(), after it was sent: call "
-                "zero_grad() before backward(), or make elastic.Optimizer without overlap=True"
+                "a gradient was taken away or replaced between loss.backward() and optimizer.step(), after it was "
+                "sent: call zero_grad() before backward(), or make elastic.Optimizer without overlap=True"
             )
         if not pushed:
             raise ConfigurationError("optimizer.step() without a gradient: call loss.backward() before it")

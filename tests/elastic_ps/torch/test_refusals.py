@@ -219,11 +219,19 @@ def taking_away(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> Non
     optimizer.step()
 
 
+def replacing(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    loss(net, batch).backward()
+    net[0].bias.grad = 2 * net[0].bias.grad
+    optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         (dividing, r"backward\(\) is called once more in this batch, .* without overlap=True"),
         (taking_away, "a gradient was taken away"),
+        (replacing, "or replaced between"),
     ],
 )
 def test_bodies_whose_gradients_have_been_sent(monkeypatch: pytest.MonkeyPatch, body: Any, words: str) -> None:
