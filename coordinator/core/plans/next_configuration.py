@@ -42,7 +42,11 @@ def change(job: DurableJob, goal: ScaleGoal) -> RosterChange:
     configuration = job.configuration
     if configuration is None:
         return RosterChange(goal.workers, goal.servers)
-    workers, left_workers = _split([w.id for w in reversed(configuration.workers)], goal.drains, goal.workers)
+    present = [worker.id for worker in reversed(configuration.workers)]
+    workers, left_workers = _split(present, goal.drains, goal.workers)
+    if job.all_reduces and len(left_workers) == len(present):
+        # Who joins a job without servers follows a worker that stays; so the chief goes by the next plan.
+        workers, left_workers = _split(present, goal.drains - {configuration.chief}, goal.workers + 1)
     servers, left_servers = _split([server.id for server in configuration.servers], goal.drains, goal.servers)
     if left_servers:  # else their order, for which every block is looked at, does not matter
         servers, left_servers = _split(_as_they_leave(job, configuration), goal.drains, goal.servers)

@@ -1,5 +1,7 @@
 """Jobs whose workers all-reduce: the core has plans and ledger for them, and no servers, ever."""
 
+import pytest
+
 from coordinator.core import events as ev
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase, PlanKind
@@ -27,6 +29,24 @@ def test_its_workers_scale_and_servers_are_refused():
     world.ask(ev.ScaleAsked, 1)
     world.settle()
     assert len(world.state.job.configuration.workers) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_where_all_are_drained_a_member_stays_until_another_has_followed_it(count):
+    world = World(count, 0)
+    drained = [worker.id for worker in world.state.job.configuration.workers]
+    for name in drained:
+        world.ask(ev.DrainAsked, name)
+    world.settle()
+    plans = [plan for plan in world.state.history if plan.kind is PlanKind.SCALE]
+    assert all(plan.phase is Phase.COMMITTED for plan in plans)
+    roster = set(drained)
+    for plan in plans:
+        assert roster - set(plan.leavers), f"plan {plan.id} leaves nobody whom a joiner could follow"
+        roster = roster - set(plan.leavers) | set(plan.joiners)
+    assert roster == {worker.id for worker in world.state.job.configuration.workers}
+    assert len(roster) == 1
+    assert not roster & set(drained)
 
 
 def test_a_death_is_a_plan_of_the_survivors():
