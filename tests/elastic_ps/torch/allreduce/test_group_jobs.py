@@ -1,12 +1,14 @@
 """Jobs without servers train as one process does, with every sample once, whatever comes, goes or dies."""
 
 import threading
+import time
 from unittest.mock import patch
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from coordinator.core import events as ev  # noqa: E402
 from coordinator.core.plans.plan import Phase  # noqa: E402
 from elastic_ps.core.errors import ProtocolError  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
@@ -134,6 +136,22 @@ def test_workers_join_and_leave_while_it_trains():
         left_at = plans[-1][1]
         assert joiner.node.held in (left_at - 1, left_at), "the others' switch may come before its last sum"
     finished(coordinator, workers[:1], 9)
+
+
+def test_another_worker_takes_the_place_of_the_only_one():
+    def at(worker, where):
+        if where != "begun" or worker.node.held < 3:
+            return
+        if len(workers) == 1:
+            coordinator.ask(lambda to: ev.DrainAsked(time.time(), to, worker.id))
+            workers.append(Worker(coordinator, 4).start())
+        coordinator.until(lambda state: state.job.plan is None or state.job.plan.phase is Phase.ARMED)
+
+    coordinator, workers = Coordinator(1), []
+    workers.append(Worker(coordinator, 4, at=at, seed=CHIEF).start())
+    workers[0].wait()
+    assert workers[0].status == 0
+    finished(coordinator, workers[1:], 4)
 
 
 @pytest.mark.parametrize("where", ["begun", "computed", "stepped"])
