@@ -23,7 +23,7 @@ class HeldVersion:
         held: the version that it holds; `BEGINS` or `LACKS` where it holds none.
         keeps: it keeps the gradient that led to this version.
         proven: it has agreed with members on a version before; else it has no more than followed one.
-        fingerprint: of its parameters.
+        fingerprint: of its parameters and their states.
         shape: of what its steps sum, as a number; with another one they could not be summed.
     """
 

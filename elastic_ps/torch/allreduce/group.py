@@ -28,6 +28,9 @@ _ASK_SECONDS = 5.0
 _END_SECONDS = 2.0
 
 _EPOCH = "epoch"
+_PROTOCOL = 2
+"""Of what members tell one another and how they sum: those of other releases would not understand, so they do not meet.
+"""
 
 
 class Transfer:
@@ -209,7 +212,9 @@ class Rendezvous:
         if size == 1:
             return WorkerGroup(number, 0, 1, None, changed)
         first = members[0]
-        meeting = _untyped.PrefixStore(self._secret(name), _store(first.host, first.port, is_master=False))
+        meeting = _untyped.PrefixStore(
+            self._secret(f"{_PROTOCOL} {name}"), _store(first.host, first.port, is_master=False)
+        )
         options = _untyped.ProcessGroupGloo._Options()
         options._timeout = datetime.timedelta(seconds=BUILD_SECONDS)
         options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._host)]

@@ -14,7 +14,7 @@ from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums
 from elastic_ps.torch.arrays import ModelArray, laid_out_as
 
 _SAMPLED = 64
-"""Elements of a parameter that a fingerprint looks at, at least."""
+"""Elements of a parameter, or of a state of it, that a fingerprint looks at, at least."""
 
 
 @dataclass(frozen=True)
@@ -159,12 +159,14 @@ class Replica:
             target.copy_(found if target.dtype.is_floating_point else found.round())
 
     def fingerprint(self) -> int:
-        """Return a number, of 32 bits, that differs where a sample of the parameters' bits does."""
+        """Return a number, of 32 bits, that differs where a sample of the parameters' or states' bits does."""
         found = 0
-        for parameter in self.parameters:
-            flat = parameter.detach().reshape(-1)
-            sample = flat[:: max(1, flat.numel() // _SAMPLED)].contiguous()
-            found = zlib.crc32(sample.view(torch.uint8).numpy().tobytes(), found)
+        for number, parameter in enumerate(self.parameters):
+            states = sorted(self.state_of(number).items())
+            for tensor in (parameter, *(value for _, value in states if isinstance(value, torch.Tensor))):
+                flat = tensor.detach().reshape(-1)
+                sample = flat[:: max(1, flat.numel() // _SAMPLED)].contiguous()
+                found = zlib.crc32(sample.view(torch.uint8).numpy().tobytes(), found)
         return found
 
     def shape(self) -> int:

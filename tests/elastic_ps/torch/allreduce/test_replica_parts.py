@@ -78,6 +78,21 @@ def test_who_takes_a_replica_trains_on_to_the_same_bits(name):
         assert torch.equal(values, other.state_dict()[key]), key
 
 
+def test_fingerprints_tell_parameters_and_states():
+    model, other = model_of(1), model_of(1)
+    one, two = replica_of(model, OPTIMIZERS["momentum"]), replica_of(other, OPTIMIZERS["momentum"])
+    for replica, of in ((one, model), (two, other)):
+        train(of, replica.optimizer, 0)
+    assert one.fingerprint() == two.fingerprint()
+    two.state_of(0)["momentum_buffer"].add_(1)
+    assert one.fingerprint() != two.fingerprint()
+    two.state_of(0)["momentum_buffer"].copy_(one.state_of(0)["momentum_buffer"])
+    assert one.fingerprint() == two.fingerprint()
+    with torch.no_grad():
+        two.parameters[1].add_(1)
+    assert one.fingerprint() != two.fingerprint()
+
+
 def test_another_model_is_refused():
     given = replica_of(model_of(1), OPTIMIZERS["SGD"])
     del given.arrays["1.running_mean"]
