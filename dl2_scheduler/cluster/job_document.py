@@ -114,8 +114,6 @@ _NO_SERVERS = RoleSpec.model_construct(replicas=None, min=0, max=0, template=Non
 _NOT_WITHOUT_SERVERS = {
     "servers": "are for jobs with servers, and mode all-reduce has none: leave them out, or leave mode out",
     "blockReplicas": "is for jobs with servers, and mode all-reduce has none: leave it out",
-    "checkpoint": "is for jobs with servers, and mode all-reduce has none: leave it out, as clusters do not save such "
-    "jobs yet, and save state_dict() in the script",
 }
 """Fields that mean nothing in mode all-reduce, and what to do instead; the CRD says the same."""
 
@@ -232,7 +230,7 @@ class Spec(DocumentPart):
         return self
 
     def _check_serverless(self) -> None:
-        given = {"servers": self.servers_given, "blockReplicas": self.block_replicas, "checkpoint": self.checkpoint}
+        given = {"servers": self.servers_given, "blockReplicas": self.block_replicas}
         for name, why in _NOT_WITHOUT_SERVERS.items():
             if given[name]:
                 raise ValueError(f"{name} {why}")

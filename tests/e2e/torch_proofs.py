@@ -27,18 +27,19 @@ def _loaded():
 script = _loaded()
 
 
-def assert_trained_by_one(weights, bound=None):
+def assert_trained_by_one(weights, bound=None, seed=jobs.SEED):
     """Compare weights with those that one process of plain PyTorch trains.
 
     Args:
         weights: by name, with the number of epochs.
         bound: of the norm of all gradients together; None: they are not clipped.
+        seed: of the order of the job's samples.
     """
     expected = script.network()
     optimizer = script.optimizer_of(expected)
     schedule = script.schedule_of(optimizer)
     for epoch in range(int(weights["epochs"])):
-        order = permutation(jobs.SEED, epoch, script.SAMPLES)
+        order = permutation(seed, epoch, script.SAMPLES)
         for low in range(0, script.SAMPLES, script.BATCH):
             chosen = indices(order, range(low, min(low + script.BATCH, script.SAMPLES)))
             script.train(expected, optimizer, schedule, script.data()[torch.from_numpy(chosen)], bound)

@@ -109,7 +109,6 @@ def test_sentences_of_both_are_the_same(schema):
         {"modelType": "a", "epochs": 1, "workers": workers, "servers": {"max": 1}, "blockReplicas": 1},
         {"modelType": "a", "epochs": 1, "workers": workers, "mode": "all-reduce", "servers": {"max": 1}},
         {"modelType": "a", "epochs": 1, "workers": workers, "mode": "all-reduce", "blockReplicas": 1},
-        {"modelType": "a", "epochs": 1, "workers": workers, "mode": "all-reduce", "checkpoint": {"url": "/c"}},
     ]
     for spec in wrong:
         text = {

@@ -46,7 +46,6 @@ def dry_run(cluster, release, value):
         ({**GOOD, "servers": WORKERS}, "servers run elastic_ps.server: leave command, args and workingDir"),
         ({**GOOD, "servers": {"max": 1}, "blockReplicas": 1}, "blockReplicas needs a second server: give"),
         ({**RING, "servers": {"max": 1}}, "servers are for jobs with servers, and mode all-reduce has none"),
-        ({**RING, "checkpoint": {"url": "/c"}}, "checkpoint is for jobs with servers, and mode all-reduce has none"),
         ({**RING, "blockReplicas": 1}, "blockReplicas is for jobs with servers, and mode all-reduce has none"),
         ({**GOOD, "mode": "ring"}, 'supported values: "parameter-servers", "all-reduce"'),
         ({**GOOD, "blockReplicas": 2}, "should be less than or equal to 1"),
@@ -72,8 +71,9 @@ def test_what_dl2_submit_refuses_the_api_server_refuses_too(cluster, release, sp
         read_document(yaml.safe_dump(value))
 
 
-def test_suspension_needs_a_place_for_the_checkpoint(cluster, release):
-    refused = dry_run(cluster, release, document({**GOOD, "suspend": True}))
+@pytest.mark.parametrize("spec", [GOOD, RING])
+def test_suspension_needs_a_place_for_the_checkpoint(cluster, release, spec):
+    refused = dry_run(cluster, release, document({**spec, "suspend": True}))
     assert "suspend needs checkpoint.url: the job goes on from there" in refused.stderr
 
 
@@ -98,8 +98,13 @@ def test_a_job_that_can_be_lost_is_warned_of_when_it_is_applied(cluster, release
         replicated = dry_run(cluster, release, document({**GOOD, "blockReplicas": 1}))
         assert "spec.checkpoint.url is missing: if two servers are lost at once the job fails" in replicated.stderr
         assert "if a server is lost" not in replicated.stderr
-    saved = dry_run(cluster, release, document({**GOOD, "checkpoint": {"url": "/x"}}))
-    assert "checkpoint.url" not in saved.stderr
+        ring = dry_run(cluster, release, document(RING))
+        assert "spec.checkpoint.url is missing: if all workers are lost at once the job fails" in ring.stderr
+        assert "server" not in ring.stderr
+    for spec in (GOOD, RING):
+        saved = dry_run(cluster, release, document({**spec, "checkpoint": {"url": "/x"}}))
+        assert saved.returncode == 0
+        assert "checkpoint.url" not in saved.stderr
 
 
 @pytest.mark.parametrize(

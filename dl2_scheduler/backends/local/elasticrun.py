@@ -84,26 +84,25 @@ class ElasticrunRuntime:
             "--identity": identity,
             _RESTARTS: str(order.retry_limit),
             "--join-timeout": f"{self._join_seconds(order):.0f}",
-            "--wrap-worker": self._tasks.wrap(order.shape, WORKER),
-        }
-        if order.mode is JobMode.ALL_REDUCE:
-            options["--mode"] = order.mode.value
-        else:
-            options |= self._options_with_servers(order, root, identity)
-        return [word for option in options.items() for word in option]
-
-    def _options_with_servers(self, order: LaunchOrder, root: str, identity: str) -> dict[str, str]:
-        options = {
-            "--servers": str(order.servers),
-            "--replicas": str(order.block_replicas),
             "--checkpoint": root,
-            "--wrap-server": self._tasks.wrap(order.shape, SERVER),
+            "--wrap-worker": self._tasks.wrap(order.shape, WORKER),
         }
         if order.checkpoint_interval is not None:
             options["--checkpoint-interval"] = str(order.checkpoint_interval)
         if order.run > 1 and _has_checkpoint(root, identity):
             options["--restore"] = root
-        return options
+        options |= self._options_of_servers(order)
+        return [word for option in options.items() for word in option]
+
+    def _options_of_servers(self, order: LaunchOrder) -> dict[str, str]:
+        """Return what is said of the job's servers, or that it has none."""
+        if order.mode is JobMode.ALL_REDUCE:
+            return {"--mode": order.mode.value}
+        return {
+            "--servers": str(order.servers),
+            "--replicas": str(order.block_replicas),
+            "--wrap-server": self._tasks.wrap(order.shape, SERVER),
+        }
 
     def _join_seconds(self, order: LaunchOrder) -> float:
         """Return how long a task may take to begin: one that has a part of a core takes so much longer."""

@@ -1,6 +1,7 @@
 """This module decides whether a job may begin: it may when the API server has seen its pods, and takes them. Pure."""
 
 from k8s.elastic_operator.job.actions import JudgePods
+from k8s.elastic_operator.job.model import Desired
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.status import WAITING
 
@@ -35,18 +36,19 @@ def accept(draft: JobDecisionDraft) -> bool:
         return False
     if not status.condition(ACCEPTED):
         draft.set_condition(ACCEPTED, True, "Judged")
-        if job.all_reduces:
-            draft.write_event("NoCheckpoint", _WITHOUT_SERVERS, warning=True)
-        elif not job.checkpoint:
-            loss = _LOSS_OF_TWO if job.block_replicas else _LOSS_OF_ONE
-            draft.write_event("NoCheckpoint", f"spec.checkpoint.url is missing: {loss}; {_BESIDES}", warning=True)
+        if not job.checkpoint:
+            text = f"spec.checkpoint.url is missing: {_fatal_loss(job)} the job fails; {_BESIDES}"
+            draft.write_event("NoCheckpoint", text, warning=True)
     return True
 
 
-_LOSS_OF_ONE = "if a server is lost (its process dies, its node fails) the job fails"
-_LOSS_OF_TWO = "if two servers are lost at once, or one while blocks have no follower, the job fails"
-_WITHOUT_SERVERS = (
-    "clusters do not save jobs without servers yet: if all its workers are lost at once it fails, and it cannot be "
-    "suspended"
-)
+def _fatal_loss(job: Desired) -> str:
+    """Return what a job without checkpoints does not survive, as the beginning of a sentence."""
+    if job.all_reduces:
+        return "if all workers are lost at once"
+    return _LOSS_OF_TWO if job.block_replicas else _LOSS_OF_ONE
+
+
+_LOSS_OF_ONE = "if a server is lost (its process dies, its node fails)"
+_LOSS_OF_TWO = "if two servers are lost at once, or one while blocks have no follower,"
 _BESIDES = "what it has trained is lost then, and it cannot be suspended"

@@ -82,8 +82,8 @@ def suspend(
         revive(draft)
     elif not draft.desired.checkpoint:
         serve(draft, report.wanted if report is not None else draft.desired.whole(1, 1))
-        lacks = "servers" if draft.desired.all_reduces else "spec.checkpoint.url"
-        draft.set_condition("Suspended", False, "NoCheckpoint", f"it goes on: without {lacks} it could not come back")
+        why = "it goes on: without spec.checkpoint.url it could not come back"
+        draft.set_condition("Suspended", False, "NoCheckpoint", why)
     elif report is None:
         draft.note(reason="it waits for its coordinator, to save the job")
     else:

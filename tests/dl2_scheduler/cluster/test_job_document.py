@@ -329,13 +329,17 @@ def test_a_job_without_servers() -> None:
     assert (read.words(2, 0), usual.words(2, 1)) == ("2 workers", "2 workers and 1 servers")
 
 
+def test_a_job_without_servers_is_saved_as_others_are() -> None:
+    read = read_document(f"{ALL_REDUCE}  checkpoint: {{url: /c, interval: 5m}}\n")
+    assert (read.spec.checkpoint.url, read.spec.checkpoint.interval) == ("/c", 300.0)
+
+
 @pytest.mark.parametrize(
     ("field", "words"),
     [
         ("servers: {max: 2}", "servers are for jobs with servers, and mode all-reduce has none: leave them out"),
         ("servers: {}", "servers are for jobs with servers"),
         ("blockReplicas: 1", "blockReplicas is for jobs with servers, and mode all-reduce has none: leave it out"),
-        ("checkpoint: {url: /c}", "checkpoint is for jobs with servers, and mode all-reduce has none: leave it out"),
         ("mode: ring", "spec.mode is 'ring': Input should be 'parameter-servers' or 'all-reduce'"),
     ],
 )

@@ -1,5 +1,6 @@
 """Jobs of mode all-reduce on this machine: they begin, are scaled and end with workers alone."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from dl2_scheduler.cluster.snapshot import Grant
 from elastic_ps.core.job_mode import JobMode
 from tests.dl2_scheduler.backends.local.test_local_placement import places, placing
 from tests.dl2_scheduler.backends.local.test_local_placement import slot as placed_slot
-from tests.dl2_scheduler.local_cases import HERE, only, slot
+from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
 
@@ -132,17 +133,46 @@ def test_records_outlive_a_restart(tmp_path):
     assert record.document.spec.servers.max == 0
 
 
-def test_its_launcher_is_told_the_mode_and_nothing_of_servers_or_checkpoints(tmp_path, monkeypatch):
+def test_suspended_with_a_checkpoint_and_restored_from_it(serve, runtime):
+    cluster = serve()
+    cluster.desk.submit(serverless(checkpoint={"url": "saved", "interval": "5s"}), HERE)
+    slot(cluster, digits=(2, 0))
+    order = runtime.jobs["digits"].order
+    assert (order.checkpoint_url, order.checkpoint_interval) == ("there/saved", 5.0)
+    assert only(slot(cluster)).workers == 0
+    assert runtime.calls[-2:] == [("save", "digits"), ("stop", "digits")]
+    assert phases(cluster) == {"digits": LiveJobPhase.WAITING}
+    slot(cluster, digits=(1, 0))
+    assert runtime.calls[-1] == ("start", "digits", 1, 0)
+    assert cluster.desk.jobs()[0].epochs_done == pytest.approx(6.0)
+
+
+def test_storage_that_nobody_can_write_to_is_refused(serve):
+    with pytest.raises(BadInput, match=r"digits: spec\.checkpoint\.url: "):
+        serve().desk.submit(serverless(checkpoint={"url": "nowhere://x"}), HERE)
+
+
+def test_its_launcher_is_told_the_mode_and_its_checkpoints_and_nothing_of_servers(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(processes, "start", lambda command, *further: started.append(command))
     runtime = ElasticrunRuntime(tmp_path, lambda: None, TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0))
     shape = TaskShape("digits", 3, {"worker": 1.0}, {"worker": {}})
-    order = LaunchOrder(shape, 0.0, 2, ("python", "x.py"), tmp_path, 2, 0, "", None, 3, 0, JobMode.ALL_REDUCE)
-    runtime.start(order, lambda process: None)
-    words = started[0][3:]
-    given = dict(zip(words[::2], words[1::2], strict=False))
+    order = LaunchOrder(shape, 0.0, 2, ("python", "x.py"), tmp_path, 2, 0, "", 5.0, 3, 0, JobMode.ALL_REDUCE)
+    checkpoint = tmp_path / "checkpoints/digits-3/version-000007"
+
+    def options(order):
+        runtime.start(order, lambda process: None)
+        words = started[-1][3:]
+        return dict(zip(words[::2], words[1::2], strict=False))
+
+    given = options(order)
     assert (given["--mode"], given["--workers"]) == ("all-reduce", "2")
-    assert given.keys() & {"--servers", "--replicas", "--checkpoint", "--restore", "--wrap-server"} == set()
+    assert (given["--checkpoint"], given["--checkpoint-interval"]) == (str(checkpoint.parent), "5.0")
+    assert given.keys() & {"--servers", "--replicas", "--restore", "--wrap-server"} == set()
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").touch()
+    assert options(order)["--restore"] == str(checkpoint.parent)
+    assert "--restore" not in options(replace(order, run=1))
 
 
 def test_asked_to_scale_it_names_no_servers(tmp_path, monkeypatch):
