@@ -23,6 +23,7 @@ class JobState:
         workers: the workers of the slot before.
         servers: the servers of the slot before.
         starting: its processes have been started and do not train yet, so that it has no counts.
+        saves: there is a place for its checkpoints, so that it can be suspended and go on later.
     """
 
     job: Job
@@ -31,6 +32,7 @@ class JobState:
     workers: int = 0
     servers: int = 0
     starting: bool = False
+    saves: bool = True
 
     @property
     def remaining_epochs(self) -> float:

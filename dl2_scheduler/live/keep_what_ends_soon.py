@@ -2,8 +2,9 @@
 
 Suspending a job gives its tasks' room to others sooner by the time R that it still needs, and costs two starts: of the
 job that begins in its place, and its own once more. With one start of S seconds it cannot pay where R is at most 2 S,
-however short the other job is. A job without servers that trains keeps its minimum: clusters do not save such jobs
-yet, so that it could not go on later. This belongs to the step `spare` of `slot_decision`.
+however short the other job is. A job that trains and cannot be saved, as on Kubernetes without checkpoint.url, keeps
+its minimum: it could not go on later, so the cluster would not suspend it. This belongs to the step `spare` of
+`slot_decision`.
 """
 
 from dl2_scheduler.cluster.free_resources import FreeResources
@@ -12,12 +13,13 @@ from dl2_scheduler.live.shrink_before_suspend import give_back
 from dl2_scheduler.live.slot_draft import SlotDraft, regranted
 
 _STARTS = 2  # that a suspension costs
+_UNSAVED = "kept at its minimum instead of suspended: without checkpoint.url it could not go on later"
 
 
 def keep(draft: SlotDraft, start_seconds: float) -> SlotDraft:
     """Return a decision in which a running job that ends soon keeps what it has, where it was to be suspended.
 
-    One that could not go on later keeps its minimum.
+    One that cannot be saved keeps its minimum.
 
     The other running jobs get their minima beside it, then those that were to begin, as far as these fit; what is left
     goes to them in turn, up to what they were given.
@@ -34,7 +36,7 @@ def keep(draft: SlotDraft, start_seconds: float) -> SlotDraft:
         if state.workers and not grants[index].workers
     }
     soon = [index for index, seconds in left.items() if seconds <= _STARTS * start_seconds]
-    kept = soon + [index for index in left if index not in soon and not jobs[index].job.has_servers]
+    kept = soon + [index for index in left if index not in soon and not jobs[index].saves]
     if not kept:
         return draft
     room = FreeResources(draft.snapshot, draft.rule)
@@ -48,7 +50,7 @@ def keep(draft: SlotDraft, start_seconds: float) -> SlotDraft:
     give_back(room, grants, [*runs, *begins])
     names = ", ".join(str(jobs[index].job.id) for index in kept)
     why = f": {names} soon ends, and is kept" if kept == soon else f": {names} is kept"
-    instead = dict.fromkeys(kept, "kept at its minimum instead of suspended: jobs without servers are not saved yet")
+    instead = dict.fromkeys(kept, _UNSAVED)
     instead |= {index: _kept(left[index], start_seconds) for index in soon}
     found = {
         state.job.id: regranted(room, index, grants[index], why, instead.get(index, ""))

@@ -67,6 +67,7 @@ def snapshot_of(
             job.status.workers,
             job.status.servers,
             job.status.phase == "Starting",
+            job.saves,
         )
         for job, demands in zip(jobs, seen.demands, strict=True)
     )

@@ -3,6 +3,7 @@
 from contextlib import closing
 
 import numpy as np
+import pytest
 
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
@@ -53,17 +54,26 @@ def test_it_shrinks_to_its_minimum_before_another_is_suspended():
     assert found.allocation.of("ring").reason.startswith("6+0 instead of 8+0, so that other is not suspended")
 
 
-def test_that_trains_it_keeps_its_minimum_whatever_begins_beside_it():
-    """It could not go on from a checkpoint later."""
+def test_it_is_suspended_as_others_are():
     ring, other = JobState(job("ring", servers=False, least=2), workers=4), JobState(job("other", least=6))
     found = answer(Decided(other=(7, 1)), snapshot(ring, other), NodeRule.SPREAD)
-    assert counts(found) == {"ring": (2, 0), "other": (0, 0)}
-    assert found.allocation.of("ring").reason == (
-        "kept at its minimum instead of suspended: jobs without servers are not saved yet"
+    assert counts(found) == {"ring": (0, 0), "other": (7, 1)}
+
+
+@pytest.mark.parametrize("servers", [False, True])
+def test_a_job_that_trains_and_cannot_be_saved_keeps_its_minimum_whatever_begins_beside_it(servers):
+    """It could not go on from a checkpoint later."""
+    least = (2, int(servers))
+    runs = JobState(job("runs", servers, least=2), 0.0, 1, 4, 4 * servers, saves=False)
+    other = JobState(job("other", least=6))
+    found = answer(Decided(other=(7, 1)), snapshot(runs, other), NodeRule.SPREAD)
+    assert counts(found) == {"runs": least, "other": (0, 0)}
+    assert found.allocation.of("runs").reason == (
+        "kept at its minimum instead of suspended: without checkpoint.url it could not go on later"
     )
-    assert found.allocation.of("other").reason.startswith("0+0 instead of 7+1: ring is kept")
-    waits = JobState(job("ring", servers=False, least=2))
-    assert counts(answer(Decided(other=(7, 1)), snapshot(waits, other), NodeRule.SPREAD))["ring"] == (0, 0)
+    assert found.allocation.of("other").reason.startswith("0+0 instead of 7+1: runs is kept")
+    waits = JobState(job("runs", servers, least=2), saves=False)
+    assert counts(answer(Decided(other=(7, 1)), snapshot(waits, other), NodeRule.SPREAD))["runs"] == (0, 0)
 
 
 def test_reasons_say_nothing_of_servers():

@@ -336,6 +336,17 @@ def test_a_job_without_servers_has_workers_only_and_their_gpus_count():
     assert (one.servers.max, one.servers.requests, status_of(one, "one", ()).max_servers) == (0, {}, 0)
 
 
+@pytest.mark.parametrize("make", [all_reduce, job])
+def test_a_policy_sees_which_jobs_can_be_saved(make):
+    """It needs a URL: an interval alone names no place."""
+    found = seen(
+        [node("a")],
+        (),
+        [make("x"), make("y", checkpoint={"interval": "5m"}), make("z", checkpoint={"url": "/ckpt"})],
+    )
+    assert [(state.job.id, state.saves) for state in found.jobs] == [("x", False), ("y", False), ("z", True)]
+
+
 def test_its_minimum_is_a_gang_of_workers():
     written = all_reduce("one", allocation=(2, 0))
     found = seen([node("a", cpu="4", **{"nvidia.com/gpu": "4"})], (), [written])
