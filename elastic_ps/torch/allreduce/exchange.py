@@ -22,7 +22,7 @@ from elastic_ps.torch.allreduce.group_collectives import GroupChanged, GroupColl
 from elastic_ps.torch.allreduce.group_state import Following
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.record import StepRecord
-from elastic_ps.torch.allreduce.replica import Replica, Weights
+from elastic_ps.torch.allreduce.replica import PartWeights, Replica
 from elastic_ps.torch.allreduce.step_division import StepDivision
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in
 from elastic_ps.torch.allreduce.summing.step_sum import BUCKET_BYTES, StepSum
@@ -45,12 +45,12 @@ _FIXED = 4
 """The first numbers that each member gathers in a step: version, samples, and its slice [low, high)."""
 
 
-def _weights(part: StepPart, spec: DataSpec, gives: bool) -> Weights:
+def _weights(part: StepPart, spec: DataSpec, gives: bool) -> PartWeights:
     """Return what a part of a step counts by: a mean by its samples, a sum by those that all lack."""
     assert part.place is not None
     samples, all_samples = len(part.positions), len(share(spec, part.place.step, 0, 1))
     own = samples if spec.loss == "mean" else spec.global_batch
-    return Weights(own / all_samples if gives and samples else 0.0, samples / all_samples)
+    return PartWeights(own / all_samples if gives and samples else 0.0, samples / all_samples)
 
 
 class GroupExchange:

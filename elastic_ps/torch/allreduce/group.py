@@ -149,7 +149,13 @@ class WorkerGroup:
         return Transfer(self._backend.send([tensor], other, tag) if len(tensor) else None)
 
     def receive(self, tensor: torch.Tensor, other: int, tag: int) -> Transfer:
-        """Begin to receive a tensor; see `send`."""
+        """Begin to receive a tensor.
+
+        Args:
+            tensor: flat; nobody else uses it until that is done.
+            other: rank of the member that sends it.
+            tag: of what is sent.
+        """
         return Transfer(self._backend.recv([tensor], other, tag) if len(tensor) else None)
 
     def broadcast(self, tensor: torch.Tensor, giver: int) -> None:

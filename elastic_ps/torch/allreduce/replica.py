@@ -31,8 +31,8 @@ class Portion:
 
 
 @dataclass(frozen=True)
-class Weights:
-    """`Weights` are those of a worker's part of a step, so that the sum over all members is the mean that is wanted.
+class PartWeights:
+    """`PartWeights` are a worker's in a step, so that the sum over all members is the mean that is wanted.
 
     Attributes:
         gradients: of its gradients; 0: it has none.
@@ -86,7 +86,7 @@ class Replica:
         return [gives and parameter.grad is not None for parameter in self.parameters]
 
     @torch.no_grad()
-    def fill(self, bucket: Bucket, sums: Sums, weights: Weights) -> None:
+    def fill(self, bucket: Bucket, sums: Sums, weights: PartWeights) -> None:
         """Write this worker's part of a bucket.
 
         Args:

@@ -12,8 +12,8 @@ _INTEGERS_AS = torch.float64
 
 
 @dataclass
-class Slot:
-    """A `Slot` is a tensor's place among all of its type."""
+class TensorSlot:
+    """A `TensorSlot` is a tensor's place among all of its type."""
 
     dtype: torch.dtype
     start: int
@@ -25,8 +25,8 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A `Piece` is what a bucket has of a tensor.
+class BucketPiece:
+    """A `BucketPiece` is what a bucket has of a tensor.
 
     Attributes:
         number: of the tensor.
@@ -54,8 +54,8 @@ class Bucket:
     dtype: torch.dtype
     start: int
     stop: int
-    gradients: tuple[Piece, ...] = ()
-    statistics: tuple[Piece, ...] = ()
+    gradients: tuple[BucketPiece, ...] = ()
+    statistics: tuple[BucketPiece, ...] = ()
 
     def share(self, rank: int, size: int) -> slice:
         """Return what the member of a rank adds up, of a group of some size."""
@@ -74,8 +74,8 @@ class Layout:
         gradients: how many elements of each buffer are of gradients.
     """
 
-    parameters: list[Slot] = field(default_factory=list)
-    statistics: list[Slot] = field(default_factory=list)
+    parameters: list[TensorSlot] = field(default_factory=list)
+    statistics: list[TensorSlot] = field(default_factory=list)
     lengths: dict[torch.dtype, int] = field(default_factory=dict)
     gradients: dict[torch.dtype, int] = field(default_factory=dict)
 
@@ -91,10 +91,10 @@ class Layout:
             layout.statistics.append(layout._add(dtype, statistic.numel()))
         return layout
 
-    def _add(self, dtype: torch.dtype, count: int) -> Slot:
+    def _add(self, dtype: torch.dtype, count: int) -> TensorSlot:
         start = self.lengths.get(dtype, 0)
         self.lengths[dtype] = start + count
-        return Slot(dtype, start, count)
+        return TensorSlot(dtype, start, count)
 
     def spans(self, parameters: range) -> dict[torch.dtype, slice]:
         """Return by type where the gradients of parameters lie, whose numbers are one behind the other."""
@@ -130,11 +130,11 @@ class Layout:
         return found
 
 
-def _pieces(slots: Sequence[Slot], dtype: torch.dtype, start: int, stop: int) -> tuple[Piece, ...]:
+def _pieces(slots: Sequence[TensorSlot], dtype: torch.dtype, start: int, stop: int) -> tuple[BucketPiece, ...]:
     """Return what lies in a part of the buffer of a type."""
-    found: list[Piece] = []
+    found: list[BucketPiece] = []
     for number, slot in enumerate(slots):
         low, high = max(start, slot.start), min(stop, slot.start + slot.count)
         if slot.dtype == dtype and low < high:
-            found.append(Piece(number, slice(low - slot.start, high - slot.start), slice(low, high)))
+            found.append(BucketPiece(number, slice(low - slot.start, high - slot.start), slice(low, high)))
     return tuple(found)

@@ -12,7 +12,7 @@ from elastic_ps.torch.allreduce.following.follow_stream import record_parts  # n
 from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers  # noqa: E402
 from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
 from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
-from elastic_ps.torch.allreduce.replica import Replica, Weights  # noqa: E402
+from elastic_ps.torch.allreduce.replica import PartWeights, Replica  # noqa: E402
 from elastic_ps.torch.allreduce.state_bytes import pack, unpack  # noqa: E402
 from elastic_ps.torch.allreduce.summing.layout import Layout  # noqa: E402
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in  # noqa: E402
@@ -149,7 +149,7 @@ def test_a_sum_counts_samples_and_leaves_its_record_as_it_is():
         model[1].num_batches_tracked.fill_(7)
     sums = replicas[0].layout.buffers()
     for replica, samples in zip(replicas, (3, 1), strict=True):
-        own = filled(replica, Weights(samples / 4, samples / 4))
+        own = filled(replica, PartWeights(samples / 4, samples / 4))
         for dtype, whole in own.items():
             sums[dtype] += whole
     before = {dtype: whole.clone() for dtype, whole in sums.items()}
@@ -171,7 +171,7 @@ def test_a_member_without_samples_adds_nothing():
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     assert not any(replica.present(False))
-    assert not any(whole.any() for whole in filled(replica, Weights(0.0, 0.0)).values())
+    assert not any(whole.any() for whole in filled(replica, PartWeights(0.0, 0.0)).values())
 
 
 def test_only_what_is_settled_is_reported_and_only_by_the_chief():
