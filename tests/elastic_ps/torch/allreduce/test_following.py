@@ -139,6 +139,17 @@ class TestWholeJobs:
         between = kinds[kinds.index(SNAPSHOT) : len(kinds) - kinds[::-1].index(SNAPSHOT)]
         assert RECORD in between, "while it trains"
 
+    def test_members_that_differ_in_who_joins_divide_the_step_among_all(self):
+        def forgets(worker, where):
+            if where == "stepped" and worker is job.workers[0]:
+                worker.job._exchange._division.stepped(None)
+
+        job = GrowingJob(2, at=forgets)
+        job.run().proves()
+        (plan,) = [plan for plan in job.coordinator.state.history if plan.cause == "operator"]
+        assert job.workers[-1].parts[0][0] == plan.clock
+        assert [version for version, _, _ in job.workers[0].parts].count(plan.clock) == 2, "computed again"
+
     @pytest.mark.parametrize("parts", [0, 3, 4, 11])
     def test_where_the_stream_breaks_off_the_joiner_gets_all_at_the_switch(self, parts):
         """It does within the first snapshot, within records, and between two."""
