@@ -135,7 +135,12 @@ class Runtime:
             stream.end()
 
     def attach(self, current: "pb.Wanted") -> BoundedStream:
-        """Open a launcher's stream, which begins with what is wanted now."""
+        """Open a launcher's stream, which begins with what is wanted now.
+
+        Raises:
+            RefusedError: the process ends.
+            JobFolderUnwritable: likewise, as the journal cannot be written.
+        """
         stream = BoundedStream(latest=True)
         stream.put(current)
         self._launchers.add(stream)
@@ -143,10 +148,11 @@ class Runtime:
         return stream
 
     def detach(self, stream: BoundedStream) -> None:
-        """Forget a launcher that is gone."""
+        """Forget a launcher that is gone; where the journal cannot be written the process ends, and needs no note."""
         self._launchers.discard(stream)
         if not self.failed.done():
-            self.post(ev.Attached(self.now(), -1))
+            with suppress(JobFolderUnwritable):
+                self.post(ev.Attached(self.now(), -1))
 
     # ---- effects -----------------------------------------------------------------------------------------------------
 

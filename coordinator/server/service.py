@@ -264,7 +264,10 @@ class CoordinatorService(rpc.CoordinatorServicer):
 
     async def Attach(self, request: "pb.AttachRequest", context: Context) -> "AsyncIterator[pb.Wanted]":  # noqa: D102, N802
         await self._ready(context, rebuilding=True)
-        stream = self._runtime.attach(wanted_to_pb(wanted(self._runtime.state.job)))
+        try:
+            stream = self._runtime.attach(wanted_to_pb(wanted(self._runtime.state.job)))
+        except (RefusedError, JobFolderUnwritable) as error:
+            await self._refuse(context, error)
         try:
             while (message := await stream.get()) is not None:
                 yield message

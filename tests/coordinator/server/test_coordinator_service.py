@@ -323,3 +323,18 @@ def test_a_restart_resumes_with_a_higher_term_on_the_same_port(served, operator,
         assert [node.member.id for node in status.nodes] == ["w0", "s0"]
     finally:
         again.close()
+
+
+def test_a_coordinator_that_ends_sends_its_launcher_to_the_next_one(tmp_path):
+    """A launcher that is refused ends the job: one that has come back too soon is to ask again."""
+    served = Served(tmp_path)
+    try:
+        served._loop.call_soon_threadsafe(served.runtime.fail, OSError("disk full"))
+        with showing(grpc.insecure_channel(f"127.0.0.1:{served.port}"), TOKEN) as channel:
+            stream = rpc.CoordinatorStub(channel).Attach(pb.AttachRequest(), timeout=20)
+            with pytest.raises(grpc.RpcError) as refused:
+                next(iter(stream))
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert refused.value.details() == "the coordinator is failing"
+    finally:
+        served.close()
