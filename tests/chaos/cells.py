@@ -111,6 +111,8 @@ def cells(room: bool, serverless: bool = False) -> list[Cell]:
 
 
 def _is_empty(cell: Cell) -> bool:
+    if (cell.role, cell.phase) == (MEMBERS, DEATH):
+        return True  # a job has two workers, and it is another one that dies
     if cell.phase != RESTORE:
         return False
     return cell.role in _UNMET or cell.kind in _NEEDS_A_JOB or (cell.role, cell.kind) in (_UNSPOKEN, _UNWRITTEN)

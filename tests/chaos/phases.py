@@ -91,8 +91,9 @@ def _planned(
     _come(job, lambda status: _joiners_wait(job, status, approach, place), _SECONDS, f"a plan in {approach}")
     targets, hit = choose()
     if phase == "ASSIGNED":
-        others = [node for node in job.nodes("", _MEMBERS) if node.pid not in {target.pid for target in targets}]
-        held.enter_context(stopped(chosen(others, chance).pid))
+        members = job.nodes("", _MEMBERS)
+        others = [node for node in members if node.pid not in {target.pid for target in targets}]
+        held.enter_context(stopped(chosen(others or members, chance).pid))  # a link may be of all members
     if phase in ("ASSIGNED", "ARMED"):
         path.unlink()
         _spin(job, phase)

@@ -23,7 +23,10 @@ def exits() -> Iterator[None]:
         log.info("%s", error.reason)
         if error.status not in (0, EXIT_RESTART):
             print(f"elastic_ps: {error.reason}", file=sys.stderr)
-        raise SystemExit(error.status) from error
+        try:
+            sys.exit(error.status)  # and not by `raise SystemExit`, which a `ScriptEnding` would not see
+        except SystemExit as end:
+            raise end from error
 
 
 class ScriptEnding:

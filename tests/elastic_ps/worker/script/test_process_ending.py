@@ -7,7 +7,8 @@ import pytest
 
 SCRIPT = """
 import atexit, sys
-from elastic_ps.worker.script.process_ending import ScriptEnding
+from elastic_ps.core.errors import JobEnded
+from elastic_ps.worker.script.process_ending import ScriptEnding, exits
 ending = ScriptEnding()
 atexit.register(lambda: print("failed" if ending.failed else "finished"))
 {end}
@@ -24,6 +25,8 @@ atexit.register(lambda: print("failed" if ending.failed else "finished"))
         ("sys.exit('no data')", "failed", 1),
         ("raise ValueError('no data')", "failed", 1),
         ("try: sys.exit(3)\nexcept SystemExit: sys.exit(0)", "finished", 0),
+        ("with exits(): raise JobEnded('the group has failed', 1)", "failed", 1),
+        ("with exits(): raise JobEnded('drained', 0)", "finished", 0),
         ("import threading; t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()", "finished", 0),
     ],
 )
