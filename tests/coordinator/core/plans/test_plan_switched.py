@@ -1,5 +1,7 @@
 """From SYNCING to COMMITTED: the clock, who switches when, and what is sent again."""
 
+from dataclasses import replace
+
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
@@ -90,6 +92,15 @@ def test_a_jobs_rate_is_that_of_the_configuration_in_force_once_all_workers_have
     assert status(world.state, world.now).rate == 0.0, "the other one has told nothing yet"
     world.post(ev.Reported(world.now, "w1", plan.clock + 1, rate=9.0))
     assert status(world.state, world.now).rate == 18.0
+
+
+def test_a_coordinator_that_has_begun_again_tells_no_rate_before_it_has_heard_all_workers():
+    world = World(2, 1)
+    for name in ("w0", "w1"):
+        world.post(ev.Reported(world.now, name, world.node(name).version, rate=9.0))
+    assert status(world.state, world.now).rate == 18.0
+    heard = {name: vitals for name, vitals in world.state.vitals.items() if name != "w1"}
+    assert status(replace(world.state, vitals=heard), world.now).rate == 0.0
 
 
 def test_where_workers_are_past_the_clock_committed_waits_for_the_new_owner():
