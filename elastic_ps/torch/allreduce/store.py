@@ -48,17 +48,14 @@ class ReplicaStore:
 
     def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
         """See `KeyStore.push_early`: begin to sum gradients that are there."""
+        _refuse_sparse(gradients)
         return self._begin_step(ready)
 
     def pushpull(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
     ) -> None:
         """See `KeyStore.pushpull`: sum the gradients, and let the script's own optimizer apply the sum."""
-        if any(array.stored_rows() is not None for listed in gradients for array in listed):
-            raise ConfigurationError(
-                "a gradient is sparse, and --mode all-reduce sums dense ones: make the embedding without sparse=True, "
-                "or train with servers"
-            )
+        _refuse_sparse(gradients)
         if not self._staging.rehearsing:
             self._make_step()
             return
@@ -84,3 +81,11 @@ class ReplicaStore:
             Tensor(0, key, tuple(array.shape), str(array.dtype), auxiliary=key in self.statistics)
             for key, array in self.arrays.items()
         ]
+
+
+def _refuse_sparse(gradients: Sequence[Sequence[Array]]) -> None:
+    if any(array.stored_rows() is not None for listed in gradients for array in listed):
+        raise ConfigurationError(
+            "a gradient is sparse, and --mode all-reduce sums dense ones: make the embedding without sparse=True, "
+            "or train with servers"
+        )
