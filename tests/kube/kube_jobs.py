@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 
 import numpy as np
 
@@ -99,6 +100,17 @@ class KubeJob:
         """Wait until it has trained further."""
         begun = self.status.get("epoch", 0)
         return self.until(lambda status: status.get("epoch", 0) >= begun + epochs, f"{epochs} epochs more", timeout)
+
+    def suspend_and_return(self, workers, servers):
+        """Suspend it until its pods are gone, and let it go on from its checkpoint; returns its status then."""
+        self.patch(suspend=True)
+        suspended = self.phase("Suspended")
+        until(lambda: not self.pods(), "its pods are gone", 60, self.tell)
+        assert Path(suspended["checkpoint"]).is_dir()
+        self.patch(suspend=False)
+        back = self.running(workers, servers)
+        assert back["epoch"] >= 2
+        return back
 
     def pods(self, role=None):
         selector = f"dl2.scheduler/job={self.name}" + (f",dl2.scheduler/role={role}" if role else "")

@@ -1,7 +1,6 @@
 """Whatever is killed, when ever: the cluster comes back to the spec, the result is that of an undisturbed run."""
 
 import random
-from pathlib import Path
 
 import pytest
 
@@ -126,13 +125,7 @@ def test_all_pods_lost_at_once_with_a_checkpoint(regression):
 def test_suspended_with_a_checkpoint_and_back_again(regression):
     job = regression("paused", 1, 1, checkpoint={"url": "shared"})
     job.trained(2)
-    job.patch(suspend=True)
-    suspended = job.phase("Suspended")
-    until(lambda: not job.pods(), "its pods are gone", 60, job.tell)
-    assert Path(suspended["checkpoint"]).is_dir()
-    job.patch(suspend=False)
-    back = job.running(1, 1)
-    assert back["epoch"] >= 2
+    job.suspend_and_return(1, 1)
     assert_undisturbed(job)
 
 

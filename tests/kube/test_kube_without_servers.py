@@ -1,10 +1,6 @@
 """A job without servers in real pods: suspended and back again, and all of its pods lost."""
 
-from pathlib import Path
-
 import pytest
-
-from tests.kube.kube_cluster import until
 
 pytest.importorskip("torch")
 
@@ -19,13 +15,7 @@ def test_it_goes_on_from_its_checkpoint_and_is_trained_as_by_one_process(make_jo
     job.apply()
     job.running(2, 0)
     job.trained(2)
-    job.patch(suspend=True)
-    suspended = job.phase("Suspended")
-    until(lambda: not job.pods(), "its pods are gone", 60, job.tell)
-    assert Path(suspended["checkpoint"]).is_dir()
-    job.patch(suspend=False)
-    back = job.running(2, 0)
-    assert back["epoch"] >= 2
+    back = job.suspend_and_return(2, 0)
     job.trained(2)
     for pod in job.pods():
         job.delete_at_once(pod["metadata"]["name"])
