@@ -16,7 +16,7 @@ class GuardSettings:
     slots: int = 5
 
 
-RETURN_SLOTS = 3
+_RETURN_SLOTS = 3
 """So many times as many good slots in a row as bad ones lost it its place give it back; twice as many after each
 further loss. Good is no worse than the baseline, whatever the margin: it is to gain something by it."""
 
@@ -109,7 +109,7 @@ def pardon(standing: PolicyStanding, settings: GuardSettings, baseline: str) -> 
         settings: the settings of the guard.
         baseline: the name of the policy that decides meanwhile.
     """
-    last, needed = standing.last, RETURN_SLOTS * settings.slots * 2 ** max(0, standing.losses - 1)
+    last, needed = standing.last, _RETURN_SLOTS * settings.slots * 2 ** max(0, standing.losses - 1)
     if last is None or standing.good < needed:
         return ""
     return (

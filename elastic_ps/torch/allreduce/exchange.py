@@ -120,7 +120,7 @@ class GroupExchange:
             return False
         return True
 
-    def run(self, part: StepPart, spec: DataSpec, gives: bool = True) -> bool:
+    def run(self, part: StepPart, spec: DataSpec, gives: bool) -> bool:
         """Make the step of `part`; return False where other workers share it now, and it must be computed again.
 
         Args:
