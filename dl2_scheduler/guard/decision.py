@@ -18,7 +18,8 @@ class GuardSettings:
 
 _RETURN_SLOTS = 3
 """So many times as many good slots in a row as bad ones lost it its place give it back; twice as many after each
-further loss. Good is no worse than the baseline, whatever the margin: it is to gain something by it."""
+further loss. Good is better than the baseline, whatever the margin: it is to gain something by it. Where both take as
+long, which a few jobs always do, nothing is known, and nothing counted."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class PolicyStanding:
-    """A `PolicyStanding` says how long one policy has been worse than the baseline, or no worse.
+    """A `PolicyStanding` says how long one policy has been worse than the baseline, or better.
 
     Attributes:
         policy: the policy's name.
         worse: slots in a row in which it was worse by more than the margin.
-        good: slots in a row in which it was no worse at all.
+        good: slots in which it was better, since it was last worse at all.
         losses: how often it has lost its place, as far as this process knows.
         last: comparison; None: there was none.
     """
@@ -75,7 +76,7 @@ def seen(standing: PolicyStanding, comparison: Comparison, settings: GuardSettin
     if comparison.policy != standing.policy:
         standing = PolicyStanding(comparison.policy)
     worse = standing.worse + 1 if comparison.above > settings.margin else 0
-    good = standing.good + 1 if comparison.above <= 0 else 0
+    good = 0 if comparison.above > 0 else standing.good + (comparison.above < 0)
     return replace(standing, worse=worse, good=good, last=comparison)
 
 
@@ -113,6 +114,6 @@ def pardon(standing: PolicyStanding, settings: GuardSettings, baseline: str) -> 
     if last is None or standing.good < needed:
         return ""
     return (
-        f"for {standing.good} slots in a row jobs would have ended no later than under {baseline}; in slot {last.slot} "
-        f"after {last.own:.1f} slots instead of {last.baseline:.1f}"
+        f"in {standing.good} slots jobs would have ended sooner than under {baseline}, and in none later; in slot "
+        f"{last.slot} after {last.own:.1f} slots instead of {last.baseline:.1f}"
     )
