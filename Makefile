@@ -10,7 +10,7 @@ export MKL_NUM_THREADS ?= 1
 # Where Python may write no bytecode (many containers say so), each of a thousand processes compiles all it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo demo-torch demo-cluster test test-fast test-kube test-kube-smoke manifests soak chaos chaos-short world world-ci world-hunt lint format protos lock docs docs-site bench figures clean
+.PHONY: help setup demo demo-torch demo-cluster test test-fast test-gpu test-kube test-kube-smoke manifests soak chaos chaos-short world world-ci world-hunt lint format protos lock docs docs-site bench figures clean
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
@@ -41,12 +41,15 @@ PARALLEL = -n $(WORKERS) --dist worksteal
 # TESTS_FAST: fewer examples of each property. MXNet's tests are not even imported, as each worker would import MXNet.
 test-fast: export TESTS_FAST = 1
 test-fast: setup  ## the pure tests that take little each, and a part of each sweep: a minute
-	$(BIN)/python -m pytest -n $$(( 3 * $$(nproc) )) --dist worksteal -m "not (slow or mxnet or kube)" --ignore tests/elastic_ps/mxnet $(TESTS)
+	$(BIN)/python -m pytest -n $$(( 3 * $$(nproc) )) --dist worksteal -m "not (slow or mxnet or kube or gpu)" --ignore tests/elastic_ps/mxnet $(TESTS)
 
 # Each test runs once, and in the first environment too where numpy's version can change what it finds.
 test: setup $(STAMP_NUMPY2)  ## all tests but those on Kubernetes: with numpy 2 and no MXNet, then with MXNet
-	$(VENV_NUMPY2)/bin/python -m pytest $(PARALLEL) -m "not kube"
-	$(BIN)/python -m pytest $(PARALLEL) -m "(mxnet or numeric) and not kube"
+	$(VENV_NUMPY2)/bin/python -m pytest $(PARALLEL) -m "not (kube or gpu)"
+	$(BIN)/python -m pytest $(PARALLEL) -m "(mxnet or numeric) and not (kube or gpu)"
+
+test-gpu: $(STAMP_NUMPY2)  ## what PyTorch's jobs do on a GPU; where there is none these tests fail
+	$(VENV_NUMPY2)/bin/python -m pytest -m gpu tests/elastic_ps/torch tests/e2e
 
 test-kube: setup  ## every test on real pods: the cluster of KUBECONFIG, else the one of ../shared/tools/kube
 	$(BIN)/python -m pytest -m kube tests/kube -s

@@ -2,7 +2,7 @@
 
 The same model by an elastic job and by DistributedDataParallel with gloo: the name of the system is all that differs.
 With --device MS the backward pass takes that long, spread over the parameters by their size, as a device's would: it
-sleeps, and what is sent meanwhile is hidden.
+sleeps, and what is sent meanwhile is hidden. With --cuda the model is on a GPU, which all workers share.
 """
 
 import argparse
@@ -72,7 +72,7 @@ def trained(model: Shapes, updates: int) -> float:
     for _ in range(updates):
         alone.grad = torch.full((1,), 1e-3)
         optimizer.step()
-    found = model.weights[-1].detach().reshape(-1)[-1]
+    found = model.weights[-1].detach().reshape(-1)[-1].cpu()
     return round((found / alone.detach()).item(), 4) if updates else 1.0
 
 
@@ -89,6 +89,7 @@ def train_elastic(model: Shapes, arguments: argparse.Namespace) -> None:
             optimizer.zero_grad()
             model().backward()
             optimizer.step()
+            settle(arguments)
             if elastic.num_workers() == arguments.workers:
                 seconds.append(time.perf_counter() - started)
             if len(seconds) == arguments.steps:
@@ -108,8 +109,15 @@ def train_ddp(model: Shapes, arguments: argparse.Namespace) -> None:
         optimizer.zero_grad()
         wrapped().backward()
         optimizer.step()
+        settle(arguments)
         seconds.append(time.perf_counter() - started)
     tell(arguments.folder, torch.distributed.get_rank(), seconds, trained(model, arguments.steps))
+
+
+def settle(arguments: argparse.Namespace) -> None:
+    """Wait until the GPU has done what it was told."""
+    if arguments.cuda:
+        torch.cuda.synchronize()
 
 
 def main() -> None:
@@ -120,9 +128,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=_FOREVER)
     parser.add_argument("--workers", type=int, default=1, help="with which steps count (default 1)")
     parser.add_argument("--device", type=float, default=0.0, metavar="MS", help="that a backward pass takes")
+    parser.add_argument("--cuda", action="store_true", help="put the model on a GPU")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    model = Shapes(MODELS[arguments.model](), arguments.device / 1000)
+    model = Shapes(MODELS[arguments.model](), arguments.device / 1000).to("cuda" if arguments.cuda else "cpu")
     (train_ddp if arguments.system == DDP else train_elastic)(model, arguments)
 
 

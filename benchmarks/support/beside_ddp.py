@@ -25,6 +25,7 @@ def steps_beside_ddp(
     rounds: int,
     options: Sequence[str] = (),
     system: str = ELASTIC,
+    more: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """Return the row of a model's steps: medians and peak memory of both systems.
 
@@ -37,16 +38,17 @@ def steps_beside_ddp(
         rounds: runs of each system.
         options: of elasticrun.
         system: of ours, as `train_torch` names it.
+        more: further arguments of `train_torch`, for both.
     """
     ours: list[float] = []
     theirs: list[float] = []
     values: set[float] = set()
-    name, more = f"{model}-{size.workers}", ("--workers", str(size.workers))
+    name, counted = f"{model}-{size.workers}", ("--workers", str(size.workers))
     for number in range(rounds):
         told = f"{model}: {part} of {size.workers} workers, round {number + 1} of {rounds}"
         print(told, file=sys.stderr, flush=True)
-        own = run_own(folder / f"own-{name}", TRAIN_TORCH, model, size, steps, options, system, more)
-        ddp = run_ddp(folder / f"ddp-{name}", TRAIN_TORCH, model, size.workers, steps)
+        own = run_own(folder / f"own-{name}", TRAIN_TORCH, model, size, steps, options, system, (*counted, *more))
+        ddp = run_ddp(folder / f"ddp-{name}", TRAIN_TORCH, model, size.workers, steps, more)
         ours += own.seconds
         theirs += ddp.seconds
         values |= {own.value, ddp.value}

@@ -110,7 +110,7 @@ def run_mxnet(folder: Path, module: str, model: str, size: Size, steps: int) -> 
     return outcome
 
 
-def run_ddp(folder: Path, module: str, model: str, workers: int, steps: int) -> Measured:
+def run_ddp(folder: Path, module: str, model: str, workers: int, steps: int, more: tuple[str, ...] = ()) -> Measured:
     """Run a module by PyTorch's DistributedDataParallel with gloo, one process a worker.
 
     Args:
@@ -119,9 +119,10 @@ def run_ddp(folder: Path, module: str, model: str, workers: int, steps: int) -> 
         model: for it.
         workers: how many.
         steps: that count.
+        more: further arguments of the module.
     """
     results = _results(folder)
-    arguments = ["-m", module, "ddp", model, str(results), "--steps", str(WARM_UP + steps)]
+    arguments = ["-m", module, "ddp", model, str(results), "--steps", str(WARM_UP + steps), *more]
     common = {**os.environ, **_ONE_THREAD, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     with (folder / "ddp.log").open("wb") as log, ExitStack() as stack:
         processes = [

@@ -1,6 +1,9 @@
-"""This module makes PyTorch's tensors the worker side's `Array`: contiguous memory is read and written in place."""
+"""This module makes PyTorch's tensors the worker side's `Array`: contiguous memory is read and written in place.
 
-from collections.abc import Sequence
+Tensors on a GPU are copied through pinned memory, in the order of the script's own stream.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,9 @@ _NAMES = {
 PARAMETERS = (torch.float32, torch.float64)
 """Element types that the servers have rules for."""
 
+DEVICES = ("cpu", "cuda")
+"""Types of devices on which a model may be."""
+
 
 def check_tensor(name: str, tensor: torch.Tensor, kind: str) -> None:
     """Refuse what servers cannot hold.
@@ -40,9 +46,10 @@ def check_tensor(name: str, tensor: torch.Tensor, kind: str) -> None:
         raise ConfigurationError(
             f"{kind} {name} has no shape yet: call the model once with a batch before elastic.Optimizer is made"
         )
-    if tensor.device.type != "cpu":
+    if tensor.device.type not in DEVICES:
         raise ConfigurationError(
-            f"{kind} {name} is on {tensor.device}: elastic_ps.torch trains on CPUs; leave the model on the CPU"
+            f"{kind} {name} is on {tensor.device}: elastic_ps.torch trains on CPUs and on GPUs of CUDA; move the model "
+            'there, model.to("cpu"), before elastic.Optimizer is made'
         )
     if kind == "parameter" and tensor.dtype not in PARAMETERS:
         raise ConfigurationError(
@@ -52,14 +59,43 @@ def check_tensor(name: str, tensor: torch.Tensor, kind: str) -> None:
 
 
 def laid_out_as(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Return values as a parameter's gradient or state: a view of them, or a copy where its own order is another.
+    """Return values as a parameter's gradient or state: a view, or a copy where its order or its device is another.
 
     Fused optimizers go through the memory of all three from end to end, whatever their strides are.
     """
     found = values.view(parameter.shape)
-    if parameter.is_contiguous():
+    if parameter.is_contiguous() and parameter.device == values.device:
         return found
-    return torch.empty_like(parameter, dtype=values.dtype).copy_(found)
+    return torch.empty_like(parameter, dtype=values.dtype).copy_(found, non_blocking=True)
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's values in this process's memory: its own, or a copy of those that are on a GPU."""
+    own = tensor.detach()
+    return own if own.is_cpu else _pinned_like(own).copy_(own)
+
+
+def copies_made(devices: Iterable[torch.device]) -> Callable[[], None]:
+    """Return what waits until all is done that GPUs have been told to do up to now, by this thread.
+
+    Args:
+        devices: of the tensors that are copied; those that are no GPUs are left out.
+    """
+    events = []
+    for device in {device for device in devices if device.type == "cuda"}:
+        events.append(torch.cuda.Event())  # type: ignore[no-untyped-call]
+        events[-1].record(torch.cuda.current_stream(device))
+
+    def wait() -> None:
+        for event in events:
+            event.synchronize()
+
+    return wait
+
+
+def _pinned_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return memory of a tensor's shape and type that a GPU copies to and from by itself; PyTorch keeps some of it."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
 
 
 def is_number(tensor: torch.Tensor) -> bool:
@@ -95,18 +131,18 @@ class TorchArray:
         if self.tensor.layout is not torch.sparse_coo or self.tensor.sparse_dim() != 1:
             return None
         whole = self.tensor.detach().coalesce()
-        values = whole.values().numpy()
-        return Rows(whole.indices()[0].numpy(), values.reshape(len(values), -1))
+        values = on_host(whole.values()).numpy()
+        return Rows(on_host(whole.indices()[0]).numpy(), values.reshape(len(values), -1))
 
     def read(self) -> NDArray[Any]:
         """See `Array.read`."""
         tensor = self.tensor.detach()
         dense = tensor if tensor.layout is torch.strided else tensor.to_dense()
-        return np.ascontiguousarray(dense.numpy()).reshape(self.shape)
+        return np.ascontiguousarray(on_host(dense).numpy()).reshape(self.shape)
 
     @staticmethod
     def settle(arrays: Sequence[Array], to_write: bool) -> None:
-        """See `Array.settle`: on a CPU nothing is ever pending."""
+        """See `Array.settle`: on a CPU nothing is ever pending, and copies to and from a GPU wait for what is."""
 
     @staticmethod
     def addresses(arrays: Sequence[Array]) -> NDArray[np.int64]:
@@ -120,7 +156,29 @@ class TorchArray:
 
     def write(self, values: NDArray[Any]) -> None:
         """See `Array.write`."""
-        np.copyto(self.tensor.detach().numpy(), values)
+        tensor = self.tensor.detach()
+        if tensor.is_cpu:
+            np.copyto(tensor.numpy(), values)
+            return
+        pinned = _pinned_like(tensor)
+        np.copyto(pinned.numpy(), values)
+        tensor.copy_(pinned, non_blocking=True)  # PyTorch gives the memory to nobody else until the copy is made
+
+
+class GradientArray(TorchArray):
+    """A `GradientArray` is a gradient, which nobody changes any more; one on a GPU is copied to this process once."""
+
+    @staticmethod
+    def settle(arrays: Sequence[Array], to_write: bool) -> None:
+        """See `Array.settle`: copy what is on GPUs, all at once."""
+        devices = set()
+        for array in arrays:
+            assert isinstance(array, GradientArray)
+            own = array.tensor.detach()
+            if own.is_cuda and own.layout is torch.strided:
+                devices.add(own.device)
+                array.tensor = _pinned_like(own).copy_(own, non_blocking=True)
+        copies_made(devices)()
 
 
 class ModelArray(TorchArray):
@@ -143,4 +201,4 @@ class ModelArray(TorchArray):
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and tensor.is_contiguous()
+    return tensor.is_cpu and tensor.layout is torch.strided and tensor.is_contiguous()

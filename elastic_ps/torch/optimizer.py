@@ -13,7 +13,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.torch import rules
-from elastic_ps.torch.arrays import ModelArray, TorchArray
+from elastic_ps.torch.arrays import GradientArray, ModelArray
 from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import parameter_keys, statistics, tensors_of
@@ -76,7 +76,8 @@ class Optimizer(torch.optim.Optimizer):
     Args:
         model: whose parameters it updates, and whose buffers (batch norm's statistics) the workers share.
         optimizer: one of `torch.optim`, over parameters of `model`.
-        overlap: send gradients while `loss.backward()` makes others. It is called once in each batch then.
+        overlap: send gradients while `loss.backward()` makes others. It is called once in each batch then. Gradients on
+            a GPU are sent when all are made, as PyTorch makes them on a thread of its own.
         max_norm: of all gradients together, those of all workers and on all servers: they are made smaller where it is
             larger, as `torch.nn.utils.clip_grad_norm_` does in one process; None: as they are.
 
@@ -169,7 +170,7 @@ class Optimizer(torch.optim.Optimizer):
         assert self._store is not None
         if script_job().staging.rehearsing:
             self._store.set_auxiliary(self._auxiliary())
-        gradients = [[TorchArray(gradient)] for gradient in pushed.values()]
+        gradients = [[GradientArray(gradient)] for gradient in pushed.values()]
         self._store.pushpull(list(pushed), gradients, [[self._arrays[key]] for key in pushed])
         self.steps += 1
         self.skipped = self._store.factor == SKIPPED
@@ -254,7 +255,7 @@ class Optimizer(torch.optim.Optimizer):
         self._share_groups()
         self._begin()
         ready = {self._keys[each]: each.grad for each in parameters if each.grad is not None}
-        gradients = [[TorchArray(gradient)] for gradient in ready.values()]
+        gradients = [[GradientArray(gradient)] for gradient in ready.values()]
         return self._store.push_early(list(self._keys.values()), list(ready), gradients)
 
     def _begin(self) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from elastic_ps.optimizers.pytorch.adam import nesterov_product
 from elastic_ps.optimizers.pytorch.averaged import averaging
-from elastic_ps.torch.arrays import laid_out_as
+from elastic_ps.torch.arrays import laid_out_as, on_host
 from elastic_ps.torch.rules import numbers_of
 
 State = dict[str, Any]
@@ -44,7 +44,7 @@ def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys:
             if isinstance(optimizer, torch.optim.Rprop):
                 size, first = own["step_size"], group.get("initial_lr", group["lr"])
                 own["step_size"] = torch.where(size == 0, torch.as_tensor(first, dtype=size.dtype), size)
-            optimizer.state[parameter] = own
+            optimizer.state[parameter] = {name: placed(group, parameter, name, value) for name, value in own.items()}
 
 
 def from_torch(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str]) -> dict[str, State]:
@@ -60,6 +60,21 @@ def from_torch(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str
         count = int(own["step"]) if "step" in own else int(own.get("momentum_buffer") is not None)
         if count:
             arrays = {name: value for name, value in own.items() if name not in _OF_COUNTS}
-            found = {name: value.numpy() for name, value in arrays.items() if isinstance(value, torch.Tensor)}
+            found = {name: on_host(value).numpy() for name, value in arrays.items() if isinstance(value, torch.Tensor)}
             states[key] = {"count": count, **found}
     return states
+
+
+def placed(group: Mapping[str, Any], parameter: torch.Tensor, name: str, value: Any) -> Any:
+    """Return a part of a state on the device where `torch.optim` keeps it: the parameter's.
+
+    Args:
+        group: of the parameter.
+        parameter: whose state it is.
+        name: of the part; the count of steps is in this process's memory, but for optimizers that run on a GPU whole.
+        value: the part; what is no tensor stays as it is.
+    """
+    if not isinstance(value, torch.Tensor):
+        return value
+    on_device = name != "step" or group.get("capturable") or group.get("fused")
+    return value.to(parameter.device) if on_device else on_host(value)

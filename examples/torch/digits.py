@@ -49,7 +49,8 @@ def network() -> nn.Module:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, test: TensorDataset) -> float:
-    images, labels = test.tensors
+    device = next(model.parameters()).device
+    images, labels = (tensor.to(device) for tensor in test.tensors)
     model.eval()
     right = (model(images).argmax(dim=1) == labels).float().mean().item()
     model.train()
@@ -60,13 +61,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.1, help="first learning rate (default 0.1)")
+    parser.add_argument("--device", default="cpu", help="where this worker computes: cpu, cuda or cuda:1 (default cpu)")
     parser.add_argument("--loaders", type=int, default=0, help="processes that load data (default: none)")
     parser.add_argument("--out", type=Path, help="write the final test accuracy to this file as JSON")
     args = parser.parse_args()
 
     torch.manual_seed(1)
     train, test = data()
-    model = network()
+    model = network().to(args.device)
     loss_of = nn.CrossEntropyLoss()
     sgd = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
     optimizer = elastic.Optimizer(model, sgd)  # elastic
@@ -75,7 +77,7 @@ def main() -> None:
     for epoch in elastic.epochs(args.epochs):  # elastic
         for images, labels in loader:
             optimizer.zero_grad()
-            loss = loss_of(model(images), labels)
+            loss = loss_of(model(images.to(args.device)), labels.to(args.device))
             loss.backward()
             optimizer.step()
             elastic.report(loss=loss)  # live

@@ -59,12 +59,17 @@ class Transformer(nn.Module):
     def forward(self, letters: torch.Tensor) -> torch.Tensor:
         """Return the scores."""
         length = letters.shape[1]
-        embedded = self.letter(letters) + self.place(torch.arange(length))
+        embedded = self.letter(letters) + self.place(torch.arange(length, device=letters.device))
         return self.next(self.layers(embedded, self.mask[:length, :length], is_causal=True))
 
 
 def loss_of(model: nn.Module, letters: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
-    return nn.functional.cross_entropy(model(letters).flatten(0, 1), following.flatten())
+    scores = model(letters.to(device_of(model)))
+    return nn.functional.cross_entropy(scores.flatten(0, 1), following.to(scores.device).flatten())
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 @torch.no_grad()
@@ -82,7 +87,7 @@ def say(model: nn.Module, beginning: str) -> str:
     model.eval()
     found = list(beginning.encode("latin-1"))
     for _ in range(SAID):
-        found.append(model(torch.tensor([found[-CONTEXT:]]))[0, -1].argmax().item())
+        found.append(model(torch.tensor([found[-CONTEXT:]], device=device_of(model)))[0, -1].argmax().item())
     return bytes(found).decode("latin-1")
 
 
@@ -91,6 +96,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--width", type=int, default=64, help="of the model (default 64)")
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="where this worker computes: cpu, cuda or cuda:1 (default cpu)")
     parser.add_argument("--bfloat16", action="store_true", help="forward passes in bfloat16")
     parser.add_argument("--texts", type=Path, default=FOLDER, help="folder of texts (default: Debian's licences)")
     parser.add_argument("--out", type=Path, help="write the result to this file as JSON")
@@ -99,7 +105,7 @@ def main() -> None:
     args = parser.parse_args()
 
     torch.manual_seed(1)
-    model = Transformer(args.width, args.layers)
+    model = Transformer(args.width, args.layers).to(args.device)
     if args.weights:
         elastic.load(model, args.weights)
         print(say(model, args.say))
@@ -114,7 +120,7 @@ def main() -> None:
     for epoch in elastic.epochs(args.epochs):
         for letters, following in loader:
             optimizer.zero_grad()
-            with torch.autocast("cpu", torch.bfloat16, enabled=args.bfloat16):
+            with torch.autocast(device_of(model).type, torch.bfloat16, enabled=args.bfloat16):
                 loss = loss_of(model, letters, following)
             loss.backward()
             optimizer.step()

@@ -6,6 +6,7 @@ import pytest
 from coordinator.archive import read_archive
 from coordinator.ctl.exactly_once_audit import audit
 from coordinator.ctl.weights_export import export_weights
+from tests.devices import ON_EACH
 from tests.e2e import jobs
 
 torch = pytest.importorskip("torch")
@@ -46,14 +47,16 @@ def finish(job, folder, samples, batch, epochs_in, begin=0):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@ON_EACH
 @pytest.mark.parametrize(("loaders", "transport"), [(0, "auto"), (2, "tcp")])
-def test_the_example_grows_and_shrinks(tmp_path, loaders, transport):
+def test_the_example_grows_and_shrinks(tmp_path, loaders, transport, device):
     def written():
         found = torch.load(tmp_path / "weights.pt", weights_only=True)
         return found["epochs"], found
 
     script, options = jobs.SCRIPTS / "torch_digits.py", (*PATIENT, "--transport", transport)
-    with jobs.run(tmp_path, script, tmp_path, "--loaders", loaders, workers=2, servers=1, options=options) as job:
+    own = (tmp_path, "--loaders", loaders, "--device", device)
+    with jobs.run(tmp_path, script, *own, workers=2, servers=1, options=options) as job:
         job.until(lambda status: status.version > 0, "training", STARTS)
         for workers, servers in [(1, 2), (3, 2), (2, 1)]:
             scale(job, workers, servers)
@@ -69,21 +72,20 @@ def test_the_example_grows_and_shrinks(tmp_path, loaders, transport):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@ON_EACH
 @pytest.mark.parametrize("bound", [None, 0.02])
-def test_a_script_is_trained_as_by_one_process(tmp_path, bound):
+def test_a_script_is_trained_as_by_one_process(tmp_path, bound, device):
     """The chief dies, and a worker that has joined is the next. Then a server does, and all begin again.
 
     Every time the schedule goes on where the job's is. With a bound each gradient is clipped.
     """
-    clips = () if bound is None else ("--max-norm", bound)
+    own = (tmp_path, "--device", device, *(() if bound is None else ("--max-norm", bound)))
 
     def written():
         with np.load(tmp_path / "weights.npz") as found:
             return int(found["epochs"]), dict(found)
 
-    with jobs.run(
-        tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, *clips, workers=1, servers=2, options=PATIENT
-    ) as job:
+    with jobs.run(tmp_path, jobs.SCRIPTS / "torch_regression.py", *own, workers=1, servers=2, options=PATIENT) as job:
         job.until(lambda status: status.version > 10, "training", STARTS)
         scale(job, 3, 1)
         job.kill("w0")
@@ -101,17 +103,16 @@ def test_a_script_is_trained_as_by_one_process(tmp_path, bound):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_script_without_servers_is_trained_as_by_one_process(tmp_path):
+@ON_EACH
+def test_a_script_without_servers_is_trained_as_by_one_process(tmp_path, device):
     """Workers join, the chief dies and another takes its place, and the job shrinks to one worker."""
 
     def written():
         with np.load(tmp_path / "weights.npz") as found:
             return int(found["epochs"]), dict(found)
 
-    options = ("--mode", "all-reduce", *PATIENT)
-    with jobs.run(
-        tmp_path, jobs.SCRIPTS / "torch_regression.py", tmp_path, workers=1, servers=0, options=options
-    ) as job:
+    own, options = (tmp_path, "--device", device), ("--mode", "all-reduce", *PATIENT)
+    with jobs.run(tmp_path, jobs.SCRIPTS / "torch_regression.py", *own, workers=1, servers=0, options=options) as job:
         job.until(lambda status: status.version > 10, "training", STARTS)
         scale(job, 2, 0)
         job.kill("w0")
@@ -125,7 +126,8 @@ def test_a_script_without_servers_is_trained_as_by_one_process(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_checkpoints_restore_with_servers_and_without(tmp_path):
+@ON_EACH
+def test_checkpoints_restore_with_servers_and_without(tmp_path, device):
     """All workers of a job without servers die. Then one with servers goes on from its weights, and one without again.
 
     Each is trained as by one process, states of the optimizer, schedule and all.
@@ -142,7 +144,8 @@ def test_checkpoints_restore_with_servers_and_without(tmp_path):
             with np.load(folder / "weights.npz") as found:
                 return int(found["epochs"]), dict(found)
 
-        with jobs.run(folder, jobs.SCRIPTS / "torch_regression.py", folder, name=name, **asked) as job:
+        own = (folder, "--device", device)
+        with jobs.run(folder, jobs.SCRIPTS / "torch_regression.py", *own, name=name, **asked) as job:
             job.until(lambda status: status.version > version + 10, "training", STARTS)
             disturb(job)
             saved = job.client.checkpoint()

@@ -14,6 +14,8 @@ import torch
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.data_order import DataSpec, share
 from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.gradient_norm import SKIPPED
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch.allreduce.agreement import BEGINS, HeldVersion, agree, checked
 from elastic_ps.torch.allreduce.following.shadow_feed import ShadowFeed
 from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower
@@ -24,6 +26,7 @@ from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.record import StepRecord
 from elastic_ps.torch.allreduce.replica import PartWeights, Replica
 from elastic_ps.torch.allreduce.step_division import StepDivision
+from elastic_ps.torch.allreduce.step_told import StepTold
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in
 from elastic_ps.torch.allreduce.summing.step_sum import BUCKET_BYTES, StepSum
 from elastic_ps.torch.allreduce.transfer import (
@@ -41,9 +44,6 @@ from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_FIXED = 4
-"""The first numbers that each member gathers in a step: version, samples, and its slice [low, high)."""
-
 
 def _weights(part: StepPart, spec: DataSpec, gives: bool) -> PartWeights:
     """Return what a part of a step counts by: a mean by its samples, a sum by those that all lack."""
@@ -59,9 +59,13 @@ class GroupExchange:
     Args:
         node: this worker.
         replica: its model and optimizer.
+
+    Attributes:
+        skipped: the last step changed no parameter, as a gradient was not finite.
     """
 
     def __init__(self, node: GroupNode, replica: Replica):
+        self.skipped = False
         self._node = node
         self._replica = replica
         self._gathering: tuple[int, Collective] | None = None  # an agreement's, by the generation it is of
@@ -120,13 +124,14 @@ class GroupExchange:
             return False
         return True
 
-    def run(self, part: StepPart, spec: DataSpec, gives: bool) -> bool:
+    def run(self, part: StepPart, spec: DataSpec, gives: bool, hyper: Hyper) -> bool:
         """Make the step of `part`; return False where other workers share it now, and it must be computed again.
 
         Args:
             part: of the step.
             spec: of the job's data.
             gives: the gradients there are of this step.
+            hyper: what the norm of all gradients is for; the chief's counts.
 
         Raises:
             JobEnded: the job, or this worker's part in it, is over.
@@ -144,7 +149,7 @@ class GroupExchange:
                 return False
             else:
                 try:
-                    record = self._reduce(part, spec, generation, gives)
+                    record = self._reduce(part, spec, generation, gives, hyper)
                 except GroupChanged as change:
                     self._collectives.wait_for_news(generation, change)
                 else:
@@ -250,31 +255,28 @@ class GroupExchange:
             if self._tried is not None:  # a joiner has only followed to the version before
                 self._division.stepped(self._tried)
 
-    def _reduce(self, part: StepPart, spec: DataSpec, generation: int, gives: bool) -> StepRecord | None:
+    def _reduce(self, part: StepPart, spec: DataSpec, generation: int, gives: bool, hyper: Hyper) -> StepRecord | None:
         """Sum the gradients of all members, in the order of ranks; None: their parts are not the step once."""
         node, replica = self._node, self._replica
-        samples = len(part.positions)
         group, gives = self._collectives.group(generation), gives or self._step is not None
-        bounds = [node.held, samples, part.positions.start, part.positions.stop]
-        told = [*map(float, bounds), *map(float, replica.present(gives and samples > 0)), *replica.numbers]
+        present = tuple(replica.present(gives and len(part.positions) > 0))
+        own = StepTold(node.held, part.positions, hyper, present, replica.numbers)
         step, self._tried = self._step_sum(part, spec, generation, gives), part.roster
-        gathered = self._collectives.wait(step.finish(told), generation)
+        gathered = self._collectives.wait(step.finish(own.told()), generation)
         self._step = None
-        if {int(numbers[0]) for numbers in gathered} != {node.held}:
-            raise ProtocolError(f"members made one step at versions {[int(numbers[0]) for numbers in gathered]}")
-        told_parts = [range(int(numbers[2]), int(numbers[3])) for numbers in gathered]
-        if not self._division.is_sound(told_parts, part, spec, node.held):
+        told = [StepTold.of(numbers, len(present)) for numbers in gathered]
+        if {each.version for each in told} != {node.held}:
+            raise ProtocolError(f"members made one step at versions {[each.version for each in told]}")
+        if not self._division.is_sound([each.positions for each in told], part, spec, node.held):
             return None
-        count = len(replica.parameters)
-        flags = [numbers[_FIXED : _FIXED + count] for numbers in gathered]
-        anybody = tuple(any(flags[rank][each] for rank in range(len(flags))) for each in range(count))
-        return StepRecord(
-            node.held,
-            step.sums,
-            anybody,
-            tuple(gathered[0][_FIXED + count :]),
-            self._entry(group.number, part, gathered),
+        chief = told[0]
+        factor = 1.0
+        if chief.hyper.needs_norm:
+            factor = self._collectives.run(group, generation, partial(step.clip, chief.hyper))
+        anybody = tuple(
+            factor != SKIPPED and any(flags) for flags in zip(*(each.present for each in told), strict=True)
         )
+        return StepRecord(node.held, step.sums, anybody, chief.numbers, self._entry(group.number, part, told))
 
     def _step_sum(self, part: StepPart, spec: DataSpec, generation: int, gives: bool) -> StepSum:
         """Return the sum of the step under way, whose first buckets may be on their way already."""
@@ -296,21 +298,21 @@ class GroupExchange:
         self._step = None
         self._buffers.abandon()
 
-    def _entry(self, number: ConfigId, part: StepPart, gathered: list[list[float]]) -> pb.LedgerEntry:
+    def _entry(self, number: ConfigId, part: StepPart, told: Sequence[StepTold]) -> pb.LedgerEntry:
         """Return what the ledger is told of a step.
 
         Args:
             number: of the configuration that made it.
             part: of the step.
-            gathered: by rank; each member has said which positions it contributed.
+            told: by rank; each member has said which positions it contributed.
         """
         node = self._node
         assert part.place is not None
         assert part.roster is not None
         slices = [
-            pb.Slice(worker=worker, low=int(numbers[2]), high=int(numbers[3]))
-            for worker, numbers in zip(part.roster, gathered, strict=True)
-            if numbers[1]
+            pb.Slice(worker=worker, low=each.positions.start, high=each.positions.stop)
+            for worker, each in zip(part.roster, told, strict=True)
+            if len(each.positions)
         ]
         return pb.LedgerEntry(
             term=number.term,
@@ -328,6 +330,7 @@ class GroupExchange:
         with node.feeds.updating(record):
             is_whole = self._replica.apply(record)
             self._last = record if is_whole else None
+            self.skipped = not any(record.present)
             node.ledger.settle(record.version)
             node.ledger.append(record.entry)
             node.held = record.version + 1

@@ -10,6 +10,7 @@ from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION
 from elastic_ps.core.data_order import DataSpec, Place
 from elastic_ps.core.errors import CheckpointError, ConfigurationError, ElasticError
+from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.model import Model
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks
 from elastic_ps.torch.allreduce.exchange import GroupExchange
@@ -193,11 +194,13 @@ class AllReduceJob(ScriptJob):
             raise ConfigurationError("optimizer.step() twice in one batch: the rehearsal made one")
         assert self._exchange is not None
         assert self.spec is not None
+        assert self._store is not None
         if self._again:
             return
         part = self._part
         with exits():
-            self._done = self._exchange.run(part, self.spec, gives=not empty)
+            self._done = self._exchange.run(part, self.spec, not empty, self._store.hyper(0))
+        self._store.factor = SKIPPED if self._exchange.skipped else 1.0
         self._again = not self._done
         if self._done:
             self.node.progress.stepped(self.node.version, len(part.positions))

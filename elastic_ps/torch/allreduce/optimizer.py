@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.torch import rules
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.replica import Replica
@@ -42,11 +42,9 @@ class AllReduceOptimizer(Optimizer):
         self.wrapped.load_state_dict(state_dict)
         self._share_groups()
 
-    def _unscale(self) -> None:
-        """Refuse what changes the gradients of all workers together: nobody does that here yet."""
-        if self.max_norm is not None or hasattr(self, "found_inf"):
-            what = "max_norm" if self.max_norm is not None else "GradScaler"
-            raise ConfigurationError(f"--mode all-reduce has no {what} yet: leave it out, or train with servers")
+    def _hyper(self, _num_update: int) -> Hyper:
+        """Return what the norm of all gradients is for: the optimizer's own numbers are told by parameter group."""
+        return Hyper(max_norm=self.max_norm, skip_overflow=self._scales)
 
     def _translate(self) -> OptimizerSpec:
         """Return the servers' name for it, where they know it: they restore what is saved here then."""

@@ -1,7 +1,7 @@
 """A `Replica` is a worker's own model and optimizer, which it keeps alike with those of all members."""
 
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,8 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers
 from elastic_ps.torch.allreduce.record import StepRecord
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums
-from elastic_ps.torch.arrays import ModelArray, laid_out_as
+from elastic_ps.torch.arrays import ModelArray, copies_made, laid_out_as, on_host
+from elastic_ps.torch.states import placed
 
 _SAMPLED = 64
 """Elements of a parameter, or of a state of it, that a fingerprint looks at, at least."""
@@ -74,6 +75,7 @@ class Replica:
         self.parameter_numbers = {
             key: numbers[id(array.tensor)] for key, array in arrays.items() if id(array.tensor) in numbers
         }
+        self._devices = {tensor.device for tensor in (*parameters, *(array.tensor for array in self._statistics))}
         self._changes = False  # the optimizer has once changed a gradient
 
     @property
@@ -86,8 +88,8 @@ class Replica:
         return [gives and parameter.grad is not None for parameter in self.parameters]
 
     @torch.no_grad()
-    def fill(self, bucket: Bucket, sums: Sums, weights: PartWeights) -> None:
-        """Write this worker's part of a bucket.
+    def fill(self, bucket: Bucket, sums: Sums, weights: PartWeights) -> Callable[[], None]:
+        """Write this worker's part of a bucket; return what waits until it is there, as a GPU copies by itself.
 
         Args:
             bucket: of the layout.
@@ -99,11 +101,14 @@ class Replica:
             gradient = self.parameters[piece.number].grad
             if gradient is None or not weights.gradients:
                 flat[piece.place].zero_()
+            elif gradient.is_cuda:
+                flat[piece.place].copy_(gradient.reshape(-1)[piece.within] * weights.gradients, non_blocking=True)
             else:
                 torch.mul(gradient.reshape(-1)[piece.within], weights.gradients, out=flat[piece.place])
         for piece in bucket.statistics:
             values = self._statistics[piece.number].tensor.reshape(-1)[piece.within]
-            flat[piece.place].copy_(values).mul_(weights.statistics)
+            flat[piece.place].copy_(values.to(flat.dtype) * weights.statistics, non_blocking=True)
+        return copies_made(self._devices)
 
     @torch.no_grad()
     def apply(self, record: StepRecord) -> bool:
@@ -113,18 +118,21 @@ class Replica:
         gradients where PyTorch does not count it (`grad.data`), or keep them.
         """
         set_group_numbers(self.optimizer, record.numbers)
+        self.set_statistics({dtype: record.sums[dtype][span] for dtype, span in self._statistic_spans.items()})
         own = [parameter.grad for parameter in self.parameters]
         lends = self._updates_parts and not self._changes
         for slot, parameter, present in zip(self.layout.parameters, self.parameters, record.present, strict=True):
             values = slot.of(record.sums) if lends else slot.of(record.sums).clone()
             parameter.grad = laid_out_as(parameter, values) if present else None
+        wait = copies_made(self._devices)
         before = [whole._version for whole in record.sums.values()]
-        self.optimizer.step()
+        if any(record.present):
+            self.optimizer.step()
+        wait()  # the record's memory may be filled anew
         for parameter, gradient in zip(self.parameters, own, strict=True):
             parameter.grad = gradient
         is_whole = before == [whole._version for whole in record.sums.values()]
         self._changes = self._changes or not is_whole
-        self.set_statistics({dtype: record.sums[dtype][span] for dtype, span in self._statistic_spans.items()})
         return is_whole
 
     def apply_portion(
@@ -156,6 +164,7 @@ class Replica:
         for slot, array in zip(self.layout.statistics, self._statistics, strict=True):
             start, target = slot.start - spans[slot.dtype].start, array.tensor
             found = values[slot.dtype][start : start + slot.count].view(target.shape)
+            found = found.to(target.device, non_blocking=True)
             target.copy_(found if target.dtype.is_floating_point else found.round())
 
     def fingerprint(self) -> int:
@@ -166,7 +175,7 @@ class Replica:
             for tensor in (parameter, *(value for _, value in states if isinstance(value, torch.Tensor))):
                 flat = tensor.detach().reshape(-1)
                 sample = flat[:: max(1, flat.numel() // _SAMPLED)].contiguous()
-                found = zlib.crc32(sample.view(torch.uint8).numpy().tobytes(), found)
+                found = zlib.crc32(on_host(sample.view(torch.uint8)).numpy().tobytes(), found)
         return found
 
     def shape(self) -> int:
@@ -186,6 +195,17 @@ class Replica:
         """Return the optimizer's state of a parameter; {}: it has none yet."""
         found: dict[str, Any] = self.optimizer.state.get(self.parameters[number], {})
         return found
+
+    def set_state(self, number: int, state: Mapping[str, Any]) -> None:
+        """Give the optimizer its state of a parameter, {}: none, on the devices where PyTorch keeps it."""
+        parameter = self.parameters[number]
+        self.optimizer.state.pop(parameter, None)
+        group = next(
+            group for group in self.optimizer.param_groups if any(parameter is each for each in group["params"])
+        )
+        if state:
+            found = {name: placed(group, parameter, name, value) for name, value in state.items()}
+            self.optimizer.state[parameter] = found
 
     def bytes_of(self, number: int) -> int:
         """Return how many bytes a parameter and its state have."""

@@ -7,7 +7,7 @@ import torch
 
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.torch.allreduce.replica import Portion, Replica
-from elastic_ps.torch.arrays import laid_out_as
+from elastic_ps.torch.arrays import laid_out_as, on_host
 
 _HEAD = 8  # bytes of the header's length
 
@@ -53,11 +53,7 @@ def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
             replica.arrays[key].tensor.copy_(_tensor(place, payload))
     for number, state in header["states"]:
         parameter = replica.parameters[number]
-        replica.optimizer.state.pop(parameter, None)
-        if state:
-            replica.optimizer.state[parameter] = {
-                name: _unpacked(value, payload, parameter) for name, value in state.items()
-            }
+        replica.set_state(number, {name: _unpacked(value, payload, parameter) for name, value in state.items()})
     told: dict[str, Any] = header["told"]
     return told
 
@@ -65,7 +61,7 @@ def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
 def _place(tensor: torch.Tensor, parts: list[torch.Tensor]) -> dict[str, Any]:
     """Add a tensor's bytes to the parts; return where they lie among all, and of what kind they are."""
     start = sum(len(part) for part in parts)
-    parts.append(tensor.detach().contiguous().reshape(-1).view(torch.uint8))
+    parts.append(on_host(tensor).contiguous().reshape(-1).view(torch.uint8))
     return {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), "start": start}
 
 

@@ -23,19 +23,23 @@ class ReplicaStore:
         spec: the optimizer, for people.
         arrays: all parameters and buffers, by key.
         statistics: keys of the buffers that are averaged in each step.
+        hyper: returns what the norm of all gradients is for.
+        factor: see `KeyStore.factor`.
     """
 
     def __init__(self, staging: Staging, make_step: Callable[[], None], begin_step: Callable[[Sequence[str]], bool]):
         self.spec: OptimizerSpec | None = None
         self.arrays: dict[str, ModelArray] = {}
         self.statistics: frozenset[str] = frozenset()
+        self.hyper: Callable[[int], Hyper] = lambda _: Hyper()
+        self.factor = 1.0
         self._staging = staging
         self._make_step = make_step
         self._begin_step = begin_step
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`: the script's own optimizer makes the updates."""
-        self.spec = spec
+        self.spec, self.hyper = spec, hyper
         return []
 
     def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
@@ -62,11 +66,6 @@ class ReplicaStore:
         for key in keys:
             self._staging.stage((0, key))
         self._staging.closed()
-
-    @property
-    def factor(self) -> float:
-        """See `KeyStore.factor`: no norm is looked at."""
-        return 1.0
 
     def optimizer_states(self) -> dict[str, dict[str, Any]] | None:
         """See `KeyStore.optimizer_states`: the script's own optimizer has them."""

@@ -1,6 +1,6 @@
 """examples/torch/digits.py at a pace of its own, until the test writes FOLDER/finish; writes FOLDER/weights.pt.
 
-torch_digits.py FOLDER [--loaders N]
+torch_digits.py FOLDER [--loaders N] [--device DEVICE]
 """
 
 import argparse
@@ -20,17 +20,18 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--loaders", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     torch.manual_seed(1)
     train, test = data()
-    model = network()
+    model = network().to(arguments.device)
     loss_of = torch.nn.CrossEntropyLoss()
     optimizer = elastic.Optimizer(model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9))
     loader = elastic.DataLoader(train, GLOBAL_BATCH, num_workers=arguments.loaders, shuffle=True)
     for epoch in elastic.epochs(1_000_000):
         for images, labels in loader:
             optimizer.zero_grad()
-            loss = loss_of(model(images), labels)
+            loss = loss_of(model(images.to(arguments.device)), labels.to(arguments.device))
             loss.backward()
             optimizer.step()
             elastic.report(loss=loss)
@@ -38,7 +39,7 @@ def main():
         if epoch == last_epoch(arguments.folder, epoch, None):
             break
     if elastic.is_chief():
-        result = {"epochs": epoch + 1, "accuracy": accuracy(model, test), "model": model.state_dict()}
+        result = {"epochs": epoch + 1, "accuracy": accuracy(model, test), "model": model.cpu().state_dict()}
         torch.save(result, arguments.folder / "weights.pt")
 
 

@@ -1,6 +1,6 @@
 """A float64 network of PyTorch without batch normalisation or dropout: what a batch is split into does not matter.
 
-torch_regression.py FOLDER [--max-norm N] [--pace SECONDS]
+torch_regression.py FOLDER [--max-norm N] [--pace SECONDS] [--device DEVICE]
 
 Trains with AdamW and a schedule of steps until the test writes FOLDER/finish; writes FOLDER/weights.npz. Each gradient
 is sent when the backward pass has made it. FOLDER/beats grows by a byte with each step that a worker has made.
@@ -45,7 +45,7 @@ def schedule_of(optimizer):
 
 
 def train(model, optimizer, schedule, batch, bound=None):
-    inputs, targets = batch
+    inputs, targets = (part.to(next(model.parameters()).device) for part in batch)
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(inputs), targets)
     loss.backward()
@@ -61,10 +61,11 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--max-norm", type=float)
     parser.add_argument("--pace", type=float, default=0.02, help="seconds of each step that stand for computation")
+    parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     folder = arguments.folder
     beats = (folder / "beats").open("ab", buffering=0)
-    model = network()
+    model = network().to(arguments.device)
     early_sends.PORTION_BYTES = 1
     optimizer = elastic.Optimizer(model, optimizer_of(model), overlap=True, max_norm=arguments.max_norm)
     schedule = schedule_of(optimizer)
@@ -83,7 +84,7 @@ def main():
         if epoch == last_epoch(folder, epoch, None):
             break
     if elastic.is_chief():
-        weights = {name: values.numpy() for name, values in model.state_dict().items()}
+        weights = {name: values.cpu().numpy() for name, values in model.state_dict().items()}
         np.savez(folder / "weights.npz", epochs=epoch + 1, **weights)
 
 

@@ -21,6 +21,7 @@ from elastic_ps.optimizers import make_rule
 from elastic_ps.server.checkpoints.files import SavedBlock, StateExtent
 from elastic_ps.torch.allreduce.replica import Replica
 from elastic_ps.torch.allreduce.state_bytes import check_state
+from elastic_ps.torch.arrays import on_host
 from elastic_ps.torch.states import State, from_torch, to_torch
 
 OWN_STATE = "torch.save"
@@ -133,7 +134,7 @@ class ReplicaBlocks:
             }
             if found[0][1].entry.states and self._rule is None and tensor.key in self._parameters:
                 own = torch.load(io.BytesIO(found[0][1].state(OWN_STATE).tobytes()), weights_only=True)
-                self._replica.optimizer.state[self._parameters[tensor.key]] = own
+                self._replica.set_state(self._replica.parameter_numbers[tensor.key], own)
         if self._rule is not None:
             to_torch(self._replica.optimizer, states, self._keys)
 
@@ -185,7 +186,9 @@ class ReplicaBlocks:
             return None
         for name, value in state.items():
             check_state(name, value)
-        return {name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()}
+        return {
+            name: on_host(value).clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()
+        }
 
 
 def _padded(array: Array | None, dtype: np.dtype[Any], block: Block, itemsize: int) -> Array:

@@ -72,17 +72,19 @@ class Layout:
         statistics: places of the statistics; in each buffer they lie behind all gradients.
         lengths: of the buffers, by type of elements.
         gradients: how many elements of each buffer are of gradients.
+        pinned: the buffers are in memory that GPUs copy from and to fastest.
     """
 
     parameters: list[TensorSlot] = field(default_factory=list)
     statistics: list[TensorSlot] = field(default_factory=list)
     lengths: dict[torch.dtype, int] = field(default_factory=dict)
     gradients: dict[torch.dtype, int] = field(default_factory=dict)
+    pinned: bool = False
 
     @staticmethod
     def of(parameters: Sequence[torch.Tensor], statistics: Sequence[torch.Tensor]) -> "Layout":
         """Lay out the gradients of parameters, then statistics."""
-        layout = Layout()
+        layout = Layout(pinned=any(parameter.is_cuda for parameter in parameters))
         for parameter in parameters:
             layout.parameters.append(layout._add(parameter.dtype, parameter.numel()))
         layout.gradients = dict(layout.lengths)
@@ -111,7 +113,8 @@ class Layout:
 
     def buffers(self) -> Sums:
         """Return zeros for all."""
-        return {dtype: torch.zeros(length, dtype=dtype) for dtype, length in self.lengths.items()}
+        pinned = self.pinned
+        return {dtype: torch.zeros(length, dtype=dtype, pin_memory=pinned) for dtype, length in self.lengths.items()}
 
     def buckets(self, limit: int) -> list[Bucket]:
         """Divide all buffers into buckets of at most `limit` bytes, in the order in which a backward pass fills them.

@@ -6,9 +6,12 @@ sizes of buckets. All is sent from, and received into, the memory where the sum 
 """
 
 from collections.abc import Callable, Sequence
+from math import fsum, isfinite
 
 import torch
 
+from elastic_ps.core.gradient_norm import NOT_FINITE, SKIPPED, factor_of
+from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch.allreduce.group import Collective, Transfer, WorkerGroup
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Sums
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers
@@ -25,7 +28,7 @@ class StepSum:
         generation: in which it is in force.
         buckets: of the layout.
         buffers: gives memory.
-        fill: writes this worker's part of a bucket into the sums.
+        fill: writes this worker's part of a bucket into the sums; returns what waits until it is there.
 
     Attributes:
         generation: see Args.
@@ -38,7 +41,7 @@ class StepSum:
         generation: int,
         buckets: Sequence[Bucket],
         buffers: StepBuffers,
-        fill: Callable[[Bucket, Sums], None],
+        fill: Callable[[Bucket, Sums], Callable[[], None]],
     ):
         self.generation = generation
         self.sums = buffers.of_step()
@@ -47,7 +50,7 @@ class StepSum:
         self._received = buffers.received
         self._fill = fill
         self._others = [rank for rank in range(group.size) if rank != group.rank]
-        self._filled = 0  # buckets
+        self._filled: list[Callable[[], None]] = []  # by bucket: waits until this worker's part is there
         self._ready: set[int] = set()  # parameters whose gradients are there, while others are not
         self._error: Exception | None = None
         self._parts: list[list[tuple[torch.Tensor, Transfer]]] = []  # by bucket: what others send, by rank, to be added
@@ -58,12 +61,12 @@ class StepSum:
     def ready(self, parameters: Sequence[int]) -> None:
         """Take note that gradients are there, and begin to sum the next buckets that have all of theirs."""
         self._ready.update(parameters)
-        while self._filled < len(self._buckets) and self._is_ready(self._buckets[self._filled]):
+        while len(self._filled) < len(self._buckets) and self._is_ready(self._buckets[len(self._filled)]):
             self._begin()
 
     def finish(self, told: Sequence[float]) -> Collective:
         """Begin to sum all buckets that lack; return the collective that ends with what each member has told."""
-        while self._filled < len(self._buckets):
+        while len(self._filled) < len(self._buckets):
             self._begin()
         return self._group.submit(lambda: self._end(told))
 
@@ -71,9 +74,8 @@ class StepSum:
         return bool(bucket.gradients) and all(piece.number in self._ready for piece in bucket.gradients)
 
     def _begin(self) -> None:
-        number = self._filled
-        self._fill(self._buckets[number], self.sums)
-        self._filled += 1
+        number = len(self._filled)
+        self._filled.append(self._fill(self._buckets[number], self.sums))
         if self._group.size > 1:
             self._group.submit(lambda: self._pass(number))
 
@@ -84,6 +86,7 @@ class StepSum:
         if self._error is not None:
             return
         try:
+            self._filled[number]()
             self._give(number)
             if number:
                 self._add(number - 1)
@@ -93,11 +96,31 @@ class StepSum:
     def _end(self, told: Sequence[float]) -> list[list[float]]:
         if self._error is not None:
             raise self._error
+        for wait in self._filled:
+            wait()
         if self._parts:
             self._add(len(self._parts) - 1)
         for work in self._works:
             work.wait()
         return self._group.gather(told)
+
+    def clip(self, hyper: Hyper) -> float:
+        """Make all gradients smaller by the factor that their norm decides, and return that; each member calls it.
+
+        Each measures what it has added up itself, so that the factor is the same at all to the bit.
+
+        Args:
+            hyper: what the norm is for, of the chief.
+        """
+        gradients = [bucket for bucket in self._buckets if bucket.gradients]
+        own = [self.sums[each.dtype][each.share(self._group.rank, self._group.size)] for each in gradients]
+        squares = fsum(torch.linalg.vector_norm(part, dtype=torch.float64).item() ** 2 for part in own)
+        told = self._group.gather([squares if isfinite(squares) else NOT_FINITE])
+        factor = factor_of([found for (found,) in told], hyper)
+        if factor not in (1.0, SKIPPED):
+            for each in gradients:
+                self.sums[each.dtype][each.start : each.stop].mul_(factor)
+        return factor
 
     def _give(self, number: int) -> None:
         group, bucket = self._group, self._buckets[number]

@@ -54,8 +54,8 @@ def loss_of(model, chosen):
     return torch.nn.functional.mse_loss(model(inputs[chosen]), targets[chosen])
 
 
-def trained_alone(epochs, make=adam):
-    """Return the weights after training in plain PyTorch, in one process."""
+def trained_alone(epochs, make=adam, bound=None):
+    """Return the weights after training in plain PyTorch, in one process; `bound`: of the gradients' norm."""
     model = network()
     optimizer = make(model)
     for epoch in range(epochs):
@@ -63,6 +63,8 @@ def trained_alone(epochs, make=adam):
         for low in range(0, SAMPLES, BATCH):
             optimizer.zero_grad()
             loss_of(model, torch.from_numpy(indices(order, range(low, min(low + BATCH, SAMPLES))))).backward()
+            if bound is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), bound)
             optimizer.step()
     return model.state_dict()
 
@@ -89,6 +91,8 @@ class Worker:
         self.node = GroupNode(self.session, rendezvous)
         self.job = AllReduceJob(self.node)
         self.error = None
+        self.hyper = Hyper()  # of all steps; a test may set another
+        self.store = None
         self.leaves_out = None  # the step of this version, without a push
         self.begun_early = 0  # steps, before all gradients were there
         self.parts = []  # (version, epoch, positions) of each step that was computed
@@ -137,9 +141,10 @@ class Worker:
         store = job.open_store(
             lambda store: Replica(self.optimizer, list(self.model.parameters()), store.arrays, ()), lambda: None
         )
+        self.store = store
         names = {parameter: f"s:{name}" for name, parameter in self.model.named_parameters()}
         known = list(names.values())
-        store.set_optimizer(spec_of(self.optimizer, names), lambda _: Hyper())
+        store.set_optimizer(spec_of(self.optimizer, names), lambda _: self.hyper)
         store.broadcast(known, arrays, [])
         job.rehearse(SPEC)
         store.pushpull(keys, [], [])
@@ -186,12 +191,12 @@ def entries_of(coordinator):
     return found
 
 
-def finished(coordinator, workers, epochs):
+def finished(coordinator, workers, epochs, bound=None):
     """Wait for the end; prove that all weights are one process's, and that every sample was used once."""
     for worker in workers:
         worker.wait()
     coordinator.close()
-    expected = trained_alone(epochs)
+    expected = trained_alone(epochs, bound=bound)
     first = workers[0].model.state_dict()
     for worker in workers:
         for name, values in worker.model.state_dict().items():

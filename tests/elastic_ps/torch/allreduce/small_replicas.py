@@ -11,12 +11,13 @@ OPTIMIZERS = {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, lr=0.1, amsgrad=True),
     "NAdam": lambda parameters: torch.optim.NAdam(parameters, lr=0.1),
     "ASGD": lambda parameters: torch.optim.ASGD(parameters, lr=0.1),
+    "fused": lambda parameters: torch.optim.Adam(parameters, lr=0.1, fused=True),
 }
 
 
-def model_of(seed):
+def model_of(seed, device="cpu"):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).to(device)
 
 
 def replica_of(model, make):
@@ -35,7 +36,7 @@ def filled(replica, weights, limit=16):
 
 
 def train(model, optimizer, seed):
-    inputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+    inputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed)).to(next(model.parameters()).device)
     optimizer.zero_grad()
     model(inputs).square().sum().backward()
     optimizer.step()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -11,10 +12,21 @@ torch = pytest.importorskip("torch")
 from coordinator.core import events as ev  # noqa: E402
 from coordinator.core.plans.plan import Phase  # noqa: E402
 from elastic_ps.core.errors import ProtocolError  # noqa: E402
+from elastic_ps.core.optimizer import Hyper  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
 from elastic_ps.torch.allreduce.group import WorkerGroup  # noqa: E402
+from elastic_ps.torch.allreduce.group_collectives import GroupCollectives  # noqa: E402
 from elastic_ps.torch.allreduce.membership import GroupMembership  # noqa: E402
-from tests.elastic_ps.torch.allreduce.group_job import BATCH, CHIEF, SAMPLES, Killed, Worker, finished, started  # noqa: E402
+from tests.elastic_ps.torch.allreduce.group_job import (  # noqa: E402
+    BATCH,
+    CHIEF,
+    SAMPLES,
+    Killed,
+    Worker,
+    finished,
+    started,
+    trained_alone,
+)
 from tests.elastic_ps.torch.allreduce.played_coordinator import WAIT, Coordinator  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -56,6 +68,66 @@ def test_a_step_that_scripts_leave_out_changes_nothing_though_older_gradients_ar
     _, workers = started(2, 1, at=at)
     for worker in workers:
         worker.wait()
+        assert torch.equal(weights[worker.id, 3], weights[worker.id, 4])
+        assert not torch.equal(weights[worker.id, 4], weights[worker.id, 5])
+
+
+class DiesAtTheNorm:
+    """The worker of rank 1 dies at version 4, when the sum is there and its norm is not known: before its part, or
+    behind it."""
+
+    def __init__(self, behind):
+        self.behind = behind
+        self.fired = []
+
+    def run(self, collectives, group, generation, body):
+        name = body.func.__name__ if isinstance(body, partial) else ""
+        dies = (group.rank, collectives._node.held, name) == (1, 4, "clip") and not self.fired
+        if dies:
+            self.fired.append(collectives._node)
+            if not self.behind:
+                raise Killed
+        found = collectives.wait(group.submit(body), generation)
+        if dies:
+            raise Killed
+        return found
+
+
+@pytest.mark.parametrize("behind", [None, False, True])
+def test_gradients_are_clipped_by_the_norm_of_all_whoever_dies_at_it(behind):
+    """The bound bites: the first norms are above 1."""
+    bound, death = 0.1, DiesAtTheNorm(behind)
+
+    def at(worker, where):
+        worker.hyper = Hyper(max_norm=bound)
+
+    run = GroupCollectives.run if behind is None else death.run
+    with patch.object(GroupCollectives, "run", lambda *given: run(*given)):
+        coordinator, workers = started(3, 2, at=at)
+        for worker in workers:
+            worker.wait()
+    finished(coordinator, [worker for worker in workers if worker.node not in death.fired], 2, bound)
+    assert len(death.fired) == (behind is not None)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(trained_alone(2), trained_alone(2, bound=bound))
+
+
+def test_a_step_in_which_a_gradient_overflows_anywhere_is_skipped_by_all():
+    weights, skipped = {}, {}
+
+    def at(worker, where):
+        worker.hyper, version = Hyper(skip_overflow=True), worker.node.held
+        if where == "computed" and version == 3 and worker.node.configuration.ranks[worker.id] == 1:
+            worker.model[0].weight.grad[0, 0] = torch.inf
+        if where == "begun":
+            weights[worker.id, version] = worker.model[0].weight.detach().clone()
+        if where == "stepped":
+            skipped[worker.id, version] = worker.store.factor == 0
+
+    _, workers = started(2, 1, at=at)
+    for worker in workers:
+        worker.wait()
+        assert [version for version in range(1, 8) if skipped[worker.id, version]] == [4], "it leads to version 4"
         assert torch.equal(weights[worker.id, 3], weights[worker.id, 4])
         assert not torch.equal(weights[worker.id, 4], weights[worker.id, 5])
 

@@ -11,12 +11,14 @@ from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
 from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
 from elastic_ps.torch.allreduce.state_bytes import pack, unpack  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
+from tests.devices import ON_EACH  # noqa: E402
 from tests.elastic_ps.torch.allreduce.small_replicas import OPTIMIZERS, model_of, replica_of, train  # noqa: E402
 
 
+@ON_EACH
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_who_takes_a_replica_trains_on_to_the_same_bits(name):
-    model, other = model_of(1), model_of(2)
+def test_who_takes_a_replica_trains_on_to_the_same_bits(name, device):
+    model, other = model_of(1, device), model_of(2, device)
     given, taken = replica_of(model, OPTIMIZERS[name]), replica_of(other, OPTIMIZERS[name])
     for seed in range(3):
         train(model, given.optimizer, seed)
@@ -28,8 +30,9 @@ def test_who_takes_a_replica_trains_on_to_the_same_bits(name):
         assert torch.equal(values, other.state_dict()[key]), key
 
 
-def test_fingerprints_tell_parameters_and_states():
-    model, other = model_of(1), model_of(1)
+@ON_EACH
+def test_fingerprints_tell_parameters_and_states(device):
+    model, other = model_of(1, device), model_of(1, device)
     one, two = replica_of(model, OPTIMIZERS["momentum"]), replica_of(other, OPTIMIZERS["momentum"])
     for replica, of in ((one, model), (two, other)):
         train(of, replica.optimizer, 0)
@@ -117,10 +120,11 @@ def test_portions_bring_everything_once_and_are_small():
         assert len(portion.keys) == 1 or sum(map(replica.bytes_of, portion.parameters)) <= 100
 
 
+@ON_EACH
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_portions_of_other_versions_come_to_the_same_bits_by_records_of_each(name):
+def test_portions_of_other_versions_come_to_the_same_bits_by_records_of_each(name, device):
     """A shadow gets one portion a version, and from then on what the records have of it."""
-    model, other = model_of(1), model_of(2)
+    model, other = model_of(1, device), model_of(2, device)
     given, taken = replica_of(model, OPTIMIZERS[name]), replica_of(other, OPTIMIZERS[name])
     train(model, given.optimizer, 9)
     portions = given.portions(60)
@@ -144,4 +148,4 @@ def test_portions_of_other_versions_come_to_the_same_bits_by_records_of_each(nam
     for number, parameter in enumerate(given.parameters):
         for state, value in given.optimizer.state[parameter].items():
             found = taken.state_of(number)[state]
-            assert torch.equal(torch.as_tensor(value), torch.as_tensor(found)), (number, state)
+            assert torch.equal(torch.as_tensor(value).cpu(), torch.as_tensor(found).cpu()), (number, state)
