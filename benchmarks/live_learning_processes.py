@@ -136,21 +136,24 @@ def played(
 
 @dataclass
 class WatchedLearning:
-    """A `WatchedLearning` counts for how long the guard has taken the learnt policy out.
+    """A `WatchedLearning` counts for how long the guard has taken the learnt policy out, and the planner has stood in.
 
     Attributes:
         times: that it was taken out.
         looks_out: looks at which it was out.
+        looks_stood_in: looks at which the planner decided in its place.
     """
 
     times: int = 0
     looks_out: int = 0
+    looks_stood_in: int = 0
     _was_out: bool = False
 
     def look(self, told: pb.PoliciesReply) -> None:
         """Look at what the cluster that learns tells."""
         out = bool(told.guard)
         self.looks_out += out
+        self.looks_stood_in += bool(told.stands_in)
         if out and not self._was_out:
             self.times += 1
             print(f"the guard: {told.guard}", flush=True)
@@ -187,6 +190,7 @@ def _lived(
         "updates": told.updates,
         "times taken out": watched.times,
         "% of the time out": 100 * watched.looks_out / len(loads),
+        "% of the time stood in": 100 * watched.looks_stood_in / len(loads),
         "minutes": at / 60,
         "mean load": mean(loads),
         "cores busy": _busy(busy) / at,

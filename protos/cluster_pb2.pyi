@@ -273,7 +273,7 @@ class PoliciesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PoliciesReply(_message.Message):
-    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning", "refitting", "exploration", "sharing")
+    __slots__ = ("policy", "deciding", "shadow", "guard", "shadow_agreement", "updates", "comparison", "learning", "refitting", "exploration", "sharing", "stands_in")
     POLICY_FIELD_NUMBER: _ClassVar[int]
     DECIDING_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
@@ -285,6 +285,7 @@ class PoliciesReply(_message.Message):
     REFITTING_FIELD_NUMBER: _ClassVar[int]
     EXPLORATION_FIELD_NUMBER: _ClassVar[int]
     SHARING_FIELD_NUMBER: _ClassVar[int]
+    STANDS_IN_FIELD_NUMBER: _ClassVar[int]
     policy: str
     deciding: str
     shadow: str
@@ -296,4 +297,5 @@ class PoliciesReply(_message.Message):
     refitting: str
     exploration: str
     sharing: str
-    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ..., refitting: _Optional[str] = ..., exploration: _Optional[str] = ..., sharing: _Optional[str] = ...) -> None: ...
+    stands_in: str
+    def __init__(self, policy: _Optional[str] = ..., deciding: _Optional[str] = ..., shadow: _Optional[str] = ..., guard: _Optional[str] = ..., shadow_agreement: _Optional[float] = ..., updates: _Optional[int] = ..., comparison: _Optional[str] = ..., learning: _Optional[str] = ..., refitting: _Optional[str] = ..., exploration: _Optional[str] = ..., sharing: _Optional[str] = ..., stands_in: _Optional[str] = ...) -> None: ...

@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 POLICY_FILE = "policy.json"
 """In the cluster's folder: what survives a restart."""
 
+STAND_IN = "planner"
+"""The rule that decides in the place of a network that is behind it: see `Policies.stand_in`."""
+
 _AGREEMENT_SLOTS = 100
 
 Maker = Callable[[str], AllocationPolicy]
@@ -35,11 +38,13 @@ class PolicyChoice:
         policy: the policy that was asked for, by its name.
         shadow: the shadow that decides beside it; "": none.
         fallen: why the fallback decides in its place; "": it does not.
+        stands_in: why `STAND_IN` decides in its place; "": it does not.
     """
 
     policy: str
     shadow: str = ""
     fallen: str = ""
+    stands_in: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,12 +90,13 @@ class Policies:
         self._choice = self._stored() or PolicyChoice(asked or fallback)
         self._policy: AllocationPolicy | None = None
         self._shadow: AllocationPolicy | None = None
+        self._stand_in: AllocationPolicy | None = None
         self._fault = ""
         self._agreed: deque[tuple[int, int]] = deque(maxlen=_AGREEMENT_SLOTS)
         if asked is not None:
             self._policy = make(asked)
             if asked != self._choice.policy:
-                self._choice = replace(self._choice, policy=asked, fallen="")
+                self._choice = replace(self._choice, policy=asked, fallen="", stands_in="")
         self._load()
         self._write(self._choice)
 
@@ -108,7 +114,7 @@ class Policies:
             policy = self._shadow if promoted else made
             shadow = "" if name == self._choice.shadow else self._choice.shadow
             self._write(PolicyChoice(name, shadow))
-            self._policy, self._fault = policy, ""
+            self._policy, self._stand_in, self._fault = policy, None, ""
             self._shadow = self._shadow if shadow else None
             self._agreed.clear()
         log.warning("policy: %s decides from the next slot on", name)
@@ -144,11 +150,16 @@ class Policies:
     def deciding(self) -> str:
         """Name of the policy that decides."""
         with self._lock:
-            return self.fallback_name if self._choice.fallen or self._fault else self._choice.policy
+            return self.fallback_name if self._choice.fallen or self._fault else self._asked
+
+    @property
+    def _asked(self) -> str:
+        """Name of the policy that is asked first."""
+        return self._choice.policy if self._stand_in is None else STAND_IN
 
     @property
     def trouble(self) -> str:
-        """Why it is not the one that was asked for; "": it is."""
+        """Why the fallback decides; "": it does not."""
         with self._lock:
             return self._choice.fallen or self._fault
 
@@ -168,18 +179,14 @@ class Policies:
             shadow = (self._choice.shadow, self._shadow) if self._shadow is not None else ("", None)
             if self._choice.fallen or self._policy is None:
                 return SlotPolicies(*fallback, *fallback, *shadow)
-            return SlotPolicies(self._choice.policy, self._policy, *fallback, *shadow)
+            return SlotPolicies(self._asked, self._stand_in or self._policy, *fallback, *shadow)
 
     def fall_back(self, reason: str) -> None:
         """Decide by the fallback, until somebody chooses anew, or the policy comes back."""
         with self._lock:
             if not self._choice.fallen:
-                fallen = replace(self._choice, fallen=reason)
-                try:
-                    self._write(fallen)
-                except BadInput as error:
-                    self._choice = fallen
-                    log.error("policy: it would decide again after a restart: %s", error)  # noqa: TRY400  # for operators
+                self._stand_in = None
+                self._keep(replace(self._choice, fallen=reason, stands_in=""))
                 log.error("policy: %s DECIDES INSTEAD OF %s: %s", self.fallback_name, self._choice.policy, reason)
 
     def come_back(self, reason: str) -> None:
@@ -197,12 +204,35 @@ class Policies:
             self._policy, self._fault = policy, ""
             log.warning("policy: %s DECIDES AGAIN: %s", choice.policy, reason)
 
+    def stand_in(self, policy: str, reason: str) -> None:
+        """Decide by `STAND_IN` in the place of a policy that is sound, and goes on learning, from the next slot on.
+
+        Args:
+            policy: in whose place; nothing changes where it is not the one that was asked for, or has fallen.
+            reason: why, for people.
+        """
+        with self._lock:
+            if policy != self._choice.policy or self._choice.fallen or self._stand_in is not None:
+                return
+            self._stand_in = self._make(STAND_IN)
+            self._keep(replace(self._choice, stands_in=reason))
+            log.warning("policy: %s STANDS IN FOR %s: %s", STAND_IN, policy, reason)
+
+    def end_stand_in(self, reason: str) -> None:
+        """Let nobody stand in any more, from the next slot on; `reason`: why, for people."""
+        with self._lock:
+            if self._stand_in is None:
+                return
+            self._stand_in = None
+            self._keep(replace(self._choice, stands_in=""))
+            log.warning("policy: %s decides, and %s stands in no more: %s", self._choice.policy, STAND_IN, reason)
+
     def decided(self, slot: int, fault: str) -> None:
         """Note what was wrong with the policy's answer; "": nothing."""
         with self._lock:
             self._fault = f"slot {slot}: {fault}" if fault else ""
             if fault:
-                log.error("policy: %s decided slot %d: %s: %s", self.fallback_name, slot, self._choice.policy, fault)
+                log.error("policy: %s decided slot %d: %s: %s", self.fallback_name, slot, self._asked, fault)
 
     def compared(self, name: str, decided: Allocation, shadow: Allocation) -> None:
         """Note how far a shadow decided alike.
@@ -244,6 +274,8 @@ class Policies:
             self._policy = self._policy or self._make(self._choice.policy)
         except BadInput as error:
             self.fall_back(str(error))
+        if self._choice.stands_in:
+            self._stand_in = self._make(STAND_IN)
         try:
             self._shadow = self._make(self._choice.shadow) if self._choice.shadow else None
         except BadInput as error:
@@ -260,6 +292,14 @@ class Policies:
             return None
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise BadInput(f"cannot use {self._file}: {error}: delete it, and choose by --policy") from error
+
+    def _keep(self, choice: PolicyChoice) -> None:
+        """Go on by a choice, written down or not: the loop does not wait for a disk."""
+        try:
+            self._write(choice)
+        except BadInput as error:
+            self._choice = choice
+            log.error("policy: it would be as before after a restart: %s", error)  # noqa: TRY400  # for operators
 
     def _write(self, choice: PolicyChoice) -> None:
         partial = self._file.with_suffix(".partial")

@@ -135,6 +135,7 @@ class ClusterService(rpc.ClusterServicer):
             deciding=self._policies.deciding,
             shadow=choice.shadow,
             guard=self._policies.trouble,
+            stands_in=choice.stands_in,
             shadow_agreement=-1.0 if agreement is None else agreement,
             updates=self._notes.updates(),
             comparison=self._notes.comparison(),

@@ -182,6 +182,8 @@ def driven(
         if driving.policy is not None:
             raise BadInput(f"{why}: give --policy dl2:RUN too, or leave --learn out")
         log.warning("%s: nothing learns until `dl2 policy use dl2:RUN`", why)
+    if not driving.learn:
+        policies.end_stand_in("nobody learns any more, so nobody compares them")
     notes, metrics = Notes(), ClusterMetrics(desk)
     searching, explorer = _exploring(folder, driving, notes, metrics)
     with ExitStack() as stack:

@@ -5,7 +5,7 @@ these worlds what was never tried is as fast as the dreams hope. Else no policy 
 find out, and learning would stop at what the policies tried by which the cluster began.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.learning.live.dreamer import played
+from dl2_scheduler.learning.live.rule_names import DRF, PLANNER
 from dl2_scheduler.learning.rollout import roll_out, taught_by
 from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.policies.learnt.weights import Weights
@@ -25,6 +26,7 @@ MARGIN = 0.005
 """Part by which a proposal has to be faster than another policy, to win in a world and on the mean."""
 MOST = 0.6
 """Part of the worlds in which a proposal has to win."""
+_OF_RULES = 2  # worlds in which they play
 _MOST_SLOTS = 400
 _MOST_SECONDS = 60.0  # of computing for a policy; then all are cut at the slot to which the first has come
 
@@ -36,8 +38,8 @@ class Verdict:
     Attributes:
         proposal: its mean completion times in slots, by world.
         present: likewise, of the policy that decides now, which it has to beat.
-        beside: part by which jobs take longer than under these rules, by name, in the first world; nothing: a proposal
-            that was refused is not compared. A user would take the planner instead, where this stays high.
+        beside: part by which jobs take longer than under these rules, by name, under what decides from now on, in the
+            first worlds. Where the planner is ahead it stands in.
     """
 
     proposal: list[float]
@@ -56,7 +58,8 @@ class Verdict:
         means = (
             f"{what}: mean slots of a job: proposal {np.mean(self.proposal):.1f}, present {np.mean(self.present):.1f}"
         )
-        return ", ".join([means, *(f"{part:+.0%} beside {name}" for name, part in self.beside.items())])
+        beside = [f"{part:+.0%} beside {name}" for name, part in self.beside.items()]
+        return ", ".join([means, *(beside if self.accepted else ())])
 
 
 def wins(own: list[float], other: list[float]) -> bool:
@@ -66,7 +69,7 @@ def wins(own: list[float], other: list[float]) -> bool:
 
 
 def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -> Verdict:
-    """Let a proposal play against the present policy; where it beats that, DRF and the planner play beside it.
+    """Let a proposal play against the present policy, and DRF and the planner beside the one that wins.
 
     It need not beat DRF: where both are behind that, the better one decides, and the guard may let DRF decide instead.
 
@@ -78,11 +81,13 @@ def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -
     """
     match = _Match(worlds.hopeful, rule)
     own, other = match.times(proposal), match.times(present)
-    if not wins(own, other):
-        return Verdict(own, other)
-    rules: dict[str, AllocationPolicy] = {"DRF": Drf(), "planner": Planner(TrueSpeeds(worlds.hoped))}
-    beside = {name: own[0] / match.of_rule(policy, present) - 1 for name, policy in rules.items()}
-    return Verdict(own, other, beside)
+    return Verdict(own, other, match.beside_rules(own if wins(own, other) else other, present))
+
+
+def beside_rules(present: Weights, worlds: Worlds, rule: NodeRule) -> dict[str, float]:
+    """Return by how much longer jobs take under the present policy than under DRF and the planner; see `Verdict`."""
+    match = _Match(worlds.hopeful, rule)
+    return match.beside_rules(match.times(present), present)
 
 
 class _Match:
@@ -101,14 +106,18 @@ class _Match:
         """Return the mean completion times in slots of a network, by world."""
         return self._played(weights, None, len(self._scenes))
 
-    def of_rule(self, policy: AllocationPolicy, known: Weights) -> float:
-        """Return the mean completion time in slots of another policy, in the first world alone, as rules take longer.
+    def beside_rules(self, own: Sequence[float], known: Weights) -> dict[str, float]:
+        """Return part by which a network takes longer than DRF and the planner, in a few worlds, as rules take longer.
 
         Args:
-            policy: that decides.
+            own: its times, by world.
             known: any network, which need only know the types of jobs.
         """
-        return self._played(known, policy, 1)[0]
+        rules: dict[str, AllocationPolicy] = {DRF: Drf(), PLANNER: Planner(TrueSpeeds(self._worlds.hoped))}
+        return {
+            name: sum(own[:_OF_RULES]) / sum(self._played(known, policy, _OF_RULES)) - 1
+            for name, policy in rules.items()
+        }
 
     def _played(self, weights: Weights, policy: AllocationPolicy | None, count: int) -> list[float]:
         scenes: list[DreamScene] = [scene for of_kind in zip(*self._scenes[:count], strict=True) for scene in of_kind]

@@ -11,6 +11,7 @@ from typing import Any
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.learning.federated.sharing_status import SharingStatus
+from dl2_scheduler.learning.live.rule_names import DRF, PLANNER
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.side_program import SideProgram
 from dl2_scheduler.policies.learnt.dl2 import interrupted
@@ -18,6 +19,10 @@ from dl2_scheduler.policies.learnt_names import DL2
 from elastic_ps.system.bounded_files import read_text
 
 log = logging.getLogger(__name__)
+
+_BEHIND = 0.02
+"""Part by which jobs take longer in dreams under a network than under the planner, from which on that stands in; until
+the network is no longer behind it."""
 
 
 class Learner:
@@ -59,12 +64,15 @@ class Learner:
                 self._said = said["error"]
                 log.error("learning: slot %d: %s", slot, self._said)
             elif self._name is not None:
-                self._hear(said)
+                self._hear(self._name, said)
 
-    def _hear(self, said: Mapping[str, Any]) -> None:
-        """Take in what came of a slot's dreams."""
-        self.updates, self.slot = said["updates"], said["slot"]
+    def _hear(self, name: str, said: Mapping[str, Any]) -> None:
+        """Take in what came of a slot's dreams, of the policy of that name."""
         self.core_seconds += said["core_seconds"]
+        if "compared" in said:
+            self._stand(name, said["compared"], said["beside"])
+            return
+        self.updates, self.slot = said["updates"], said["slot"]
         if "verdict" in said:
             self._verdict = f"the last, after slot {self.slot}, was {said['verdict']}"
             self.accepted += said["accepted"]
@@ -73,11 +81,28 @@ class Learner:
         if self.sharing is not None and theirs:
             self.sharing.hear(theirs)
         for of_whom, proposal in (("a proposal", said), ("another cluster's policy", theirs)):
-            if proposal.get("accepted") and self._name is not None:
+            if proposal.get("accepted"):
                 log.info("learning: slot %d: %s was %s", self.slot, of_whom, proposal["verdict"])
-                self._policies.renew(self._name)
+                self._policies.renew(name)
+            if "beside" in proposal:
+                self._stand(name, self.slot, proposal["beside"])
         proposals = f"{self.accepted} of {self.accepted + self.refused} proposals accepted"
         self._said = "; ".join(filter(None, (f"{self.updates} updates, {proposals}", self._verdict)))
+
+    def _stand(self, name: str, slot: int, beside: Mapping[str, float]) -> None:
+        """Let the planner stand in for the network while it is behind that, and the planner is no worse than DRF.
+
+        Args:
+            name: of the network.
+            slot: of which it was dreamt.
+            beside: see `judge.Verdict`.
+        """
+        behind = beside[PLANNER]
+        if behind > _BEHIND and behind >= beside[DRF]:
+            why = f"in dreams after slot {slot} jobs take {behind:.0%} longer under {name}, which goes on learning"
+            self._policies.stand_in(name, why)
+        elif behind <= 0:
+            self._policies.end_stand_in(f"in dreams after slot {slot} jobs take {-behind:.0%} less under it")
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""

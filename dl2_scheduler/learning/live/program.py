@@ -5,8 +5,9 @@
 RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`, CORES as `--learn-cores` has them, SHARED the folder
 in which clusters tell each other what they learnt; of that it says "sharing", see `SharingStatus`. It says lines
 {"updates": 7, "slot": 12, "core_seconds": 2.5} with losses; in some of them "verdict", for people, and "accepted",
-whether the policy was written that decides from then on. Or it says {"error": why it does not learn}, and ends.
-`RUN/before-live/` keeps the run as it was before the first update.
+whether the policy was written that decides from then on, and "beside", see `Verdict.beside`. First comes a line
+{"compared": 11, "core_seconds": 0.9, "beside": ...}, of the policy as it was. Or it says {"error": why it does not
+learn}, and ends. `RUN/before-live/` keeps the run as it was before the first update.
 """
 
 import json
@@ -25,7 +26,7 @@ from dl2_scheduler.cluster.errors import SchedulerError
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.learning.federated.member import FederationMember
 from dl2_scheduler.learning.live.dreamer import Dreamer
-from dl2_scheduler.learning.live.judge import Verdict, judge
+from dl2_scheduler.learning.live.judge import Verdict, beside_rules, judge
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side_program import be_nice, told
@@ -58,24 +59,29 @@ class Dreaming:
         self._dreamer = Dreamer(folder, rule)
         self._observed = ObservedCluster(history)
         self._slot = -1
+        self._compared = False
 
     @property
     def updates(self) -> int:
         """The updates that the run has seen."""
         return self._dreamer.updates
 
+    def compare(self) -> dict[str, Any] | None:
+        """Compare the policy that decides with rules, once, as soon as something is known; None: not now."""
+        if self._compared or (slot := self._new_slot()) is None:
+            return None
+        self._compared, began = True, time.process_time()
+        beside = beside_rules(self._deciding, self._worlds(slot), self._rule)
+        seconds = time.process_time() - began
+        return {"compared": slot, "core_seconds": seconds, "beside": beside}
+
     def dream(self) -> dict[str, Any] | None:
         """Learn in dreams of what is known now, and propose what was learnt; None: nothing is new, or known."""
-        self._observed.catch_up()
-        last = self._observed.last
-        if last is None or last.snapshot.slot == self._slot or not last.snapshot.nodes:
+        slot = self._new_slot()
+        if slot is None:
             return None
-        if self._member is not None:
-            self._member.look(self._observed)
-        if not self._observed.fitted.models:
-            return None  # nobody has told a speed: a dream of any would mislead
-        self._slot, began = last.snapshot.slot, time.process_time()
-        worlds = Worlds(self._observed, _WORLDS, np.random.default_rng([self.updates, self._slot]))
+        self._slot, began = slot, time.process_time()
+        worlds = self._worlds(slot)
         found: dict[str, Any] = {}
         for _ in range(_AT_FIRST if self.updates < _YOUNG else 1):
             found = self._dreamer.update(worlds)
@@ -83,12 +89,26 @@ class Dreaming:
         theirs = self._try_theirs(worlds)
         if self.updates % _PROPOSES_EVERY == 0 and not theirs.get("accepted"):
             verdict = self._judged(self._dreamer.weights, worlds)
-            found |= {"verdict": verdict.words, "accepted": verdict.accepted}
+            found |= {"verdict": verdict.words, "accepted": verdict.accepted, "beside": verdict.beside}
         if self._member is not None:
             self._member.tell(self._observed, self._deciding)
             found["sharing"] = {**self._member.report, **theirs}
         seconds = time.process_time() - began
         return {"updates": self.updates, "slot": self._slot, "core_seconds": seconds, **found}
+
+    def _new_slot(self) -> int | None:
+        """Return the last slot, if it was not dreamt of yet; None: nothing is new, or nothing is known."""
+        self._observed.catch_up()
+        last = self._observed.last
+        if last is None or last.snapshot.slot == self._slot or not last.snapshot.nodes:
+            return None
+        if self._member is not None:
+            self._member.look(self._observed)
+        # Where nobody has told a speed a dream of any would mislead.
+        return last.snapshot.slot if self._observed.fitted.models else None
+
+    def _worlds(self, slot: int) -> Worlds:
+        return Worlds(self._observed, _WORLDS, np.random.default_rng([self.updates, slot]))
 
     @property
     def _deciding(self) -> Weights:
@@ -112,7 +132,7 @@ class Dreaming:
         if verdict.accepted:
             self._dreamer.adopt(proposal)
             self._dreamer.save()
-        return {"verdict": verdict.words, "accepted": verdict.accepted}
+        return {"verdict": verdict.words, "accepted": verdict.accepted, "beside": verdict.beside}
 
 
 def learn(run: Path, folder: Path, rule: NodeRule, shared: Path | None = None) -> None:
@@ -134,8 +154,9 @@ def learn(run: Path, folder: Path, rule: NodeRule, shared: Path | None = None) -
         if not dreaming.updates:
             keep(run)
         for _ in told():
-            if (found := dreaming.dream()) is not None:
-                print(json.dumps(found), flush=True)
+            for step in (dreaming.compare, dreaming.dream):
+                if (found := step()) is not None:
+                    print(json.dumps(found), flush=True)
 
 
 def keep(run: Path) -> None:

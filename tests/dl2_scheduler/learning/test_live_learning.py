@@ -12,7 +12,7 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.critic import CriticSettings
 from dl2_scheduler.learning.live.dreamer import Diverged, Dreamer, DreamSettings
-from dl2_scheduler.learning.live.judge import Verdict, judge
+from dl2_scheduler.learning.live.judge import Verdict, beside_rules, judge
 from dl2_scheduler.learning.live.process import Learner, check_learns
 from dl2_scheduler.learning.live.program import Dreaming, keep
 from dl2_scheduler.learning.networks import new_policy
@@ -22,6 +22,7 @@ from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.learnt.dl2 import learnt, load
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.policies.rules.planner import Planner
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.world_model.observed import ObservedCluster
 from dl2_scheduler.world_model.worlds import Worlds
@@ -139,6 +140,55 @@ def test_proposals_that_win_are_written_and_others_not_whatever_dies_between(his
     assert not same(arrays(run), start)
 
 
+@pytest.mark.slow
+def test_the_policy_that_decides_is_compared_once_as_soon_as_a_speed_is_known(history, tmp_path):
+    run = new_run(tmp_path / "run")
+    loop, _, cluster = live(history, tmp_path)
+    dreaming, found = Dreaming(run, history, NodeRule.SPREAD), []
+    while not cluster.done:
+        loop.slot()
+        found.append(dreaming.compare())
+    compared = [each for each in found if each is not None]
+    assert [each["compared"] for each in compared] == [1], "in the first slot nobody has told a speed"
+    assert compared[0]["beside"].keys() == {"DRF", "planner"}
+    assert dreaming.dream()["updates"] > 0
+
+
+def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path):
+    run = new_run(tmp_path / "run")
+    name = f"dl2:{run.path}"
+    _, policies, _ = live(history, tmp_path, policy=name)
+    learner = Learner(policies, tmp_path, NodeRule.SPREAD)
+
+    def hear(planner, drf=0.0):
+        learner._hear(name, {"compared": 7, "core_seconds": 0.1, "beside": {"planner": planner, "DRF": drf}})
+        return policies.deciding
+
+    assert hear(0.01) == name
+    assert hear(0.05, drf=0.06) == name, "the planner is worse than DRF"
+    assert hear(0.05) == "planner"
+    network, (stands_in, by) = policies._policy, (policies.choice.stands_in, policies.for_slot())
+    assert (by.name, isinstance(by.policy, Planner)) == ("planner", True)
+    assert stands_in == f"in dreams after slot 7 jobs take 5% longer under {name}, which goes on learning"
+    assert hear(0.01) == "planner", "until it is no longer behind"
+    policies.renew(name)
+    assert policies.deciding == "planner", "what it learns meanwhile decides later"
+    assert policies.trouble == ""
+    again = Policies(make_live_policy, "drf", tmp_path)
+    assert (again.deciding, again.choice.stands_in) == ("planner", stands_in)
+    assert hear(-0.01) == name
+    assert policies.for_slot().policy is not network
+    assert hear(0.5) == "planner"
+    policies.use(name)
+    assert policies.deciding == name, "people decide"
+    assert hear(0.5) == "planner"
+    policies.fall_back("it is bad")
+    assert (policies.deciding, policies.choice.stands_in) == ("drf", "")
+    assert hear(0.5) == "drf"
+    policies.use("fifo")
+    assert hear(0.5) == "fifo", "it learns no more, or as a shadow"
+
+
 def test_weights_that_diverge_are_not_written(history, tmp_path):
     live(history, tmp_path)[0].run()
     run = new_run(tmp_path / "run")
@@ -168,8 +218,11 @@ def test_a_better_policy_is_accepted_and_a_worse_one_refused(history, tmp_path):
     assert better.accepted
     assert not worse.accepted
     assert np.isfinite([better.beside["DRF"], better.beside["planner"]]).all()
-    assert not worse.beside, "what loses need not play beside others"
+    assert worse.beside == better.beside, "of what decides"
+    assert beside_rules(greedy, worlds_of(history), NodeRule.SPREAD) == better.beside
+    assert beside_rules(idle, worlds_of(history), NodeRule.SPREAD)["planner"] > 1
     assert "refused: mean slots of a job: proposal" in worse.words
+    assert "beside" not in worse.words
     assert "% beside planner" in better.words
 
 
@@ -231,13 +284,15 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         learner._follow(name)
         loop._observers, heard = (learner,), listen(learner._side)
         loop.slot()
-        heard.wait()
+        heard.wait(2)
         loop.slot()
         assert learner.updates > 0
+        assert (policies.deciding == "planner") == bool(policies.choice.stands_in)
+        policies.use(name)
         assert f"{learner.updates} updates" in learner.summary
         for accepted in (False, True):
             before, proposals = policies.for_slot().policy, learner.accepted + learner.refused
-            learner._hear({"updates": 3, "slot": 9, "core_seconds": 0.1, "verdict": "...", "accepted": accepted})
+            learner._hear(name, {"updates": 3, "slot": 9, "core_seconds": 0.1, "verdict": "...", "accepted": accepted})
             assert (policies.for_slot().policy is before) == (not accepted)
             assert f"of {proposals + 1} proposals accepted; the last, after slot 9, was ..." in learner.summary
         assert policies.deciding == name
@@ -247,7 +302,7 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         while not cluster.done:
             loop.slot()
         assert "ended with status -9" in learner._side.trouble
-        heard.wait()
+        heard.wait(2)
         learner.before(0)
         assert learner.updates > updates
     assert policies.trouble == ""

@@ -177,7 +177,7 @@ def test_a_bad_policy_loses_its_place_where_that_cannot_be_written_down(tmp_path
     (tmp_path / POLICY_FILE).with_suffix(".partial").mkdir()
     policies.fall_back("it was bad")
     assert (policies.deciding, policies.trouble) == ("drf", "it was bad")
-    assert "it would decide again after a restart" in caplog.text
+    assert "it would be as before after a restart" in caplog.text
     with pytest.raises(BadInput, match="cannot write"):
         policies.use("one")
 

@@ -204,7 +204,7 @@ def test_the_program_shares_beside_the_loop_which_shows_it(clusters, tmp_path):
         learner._follow(name)
         late.loop._observers, heard = (learner,), listen(learner._side)
         late.loop.slot()
-        heard.wait()
+        heard.wait(2)
         late.loop.slot()
         assert learner.sharing.clusters == 1, learner.summary
         assert learner.sharing.tried == 1
