@@ -47,7 +47,8 @@ def worker_scaling(
         archive = job.stop()
     assert archive is not None, "the job has run"
     suspended = [ms for plan in made for ms in plan.suspension_ms.values()]
-    excess = list(_excess(archive, made))
+    by_step = list(_excess(archive, made))
+    excess = [sum(steps) for steps in by_step]
     row = {
         "part": "scaling",
         "model": model,
@@ -57,6 +58,7 @@ def worker_scaling(
         "suspension ms, p99": float(np.percentile(suspended, 99)),
         "most ms": max(suspended),
         "excess of the next five steps ms, median": statistics.median(excess),
+        **{f"of step {number + 1}": statistics.median(ms) for number, ms in enumerate(zip(*by_step, strict=True))},
         "load": os.getloadavg()[0],
     }
     goals = [
@@ -67,8 +69,8 @@ def worker_scaling(
     return row, goals
 
 
-def _excess(archive: Archive, plans: Sequence[pb.Plan]) -> Iterator[float]:
-    """Yield, by plan and worker, what five steps after the clock took longer than those behind them, in ms."""
+def _excess(archive: Archive, plans: Sequence[pb.Plan]) -> Iterator[list[float]]:
+    """Yield, by plan and worker, what each of five steps behind the clock took longer than later ones, in ms."""
     seconds: dict[str, dict[int, float]] = defaultdict(dict)
     for row in archive.steps:
         seconds[row.worker][row.step.version] = row.step.seconds
@@ -78,4 +80,4 @@ def _excess(archive: Archive, plans: Sequence[pb.Plan]) -> Iterator[float]:
         for steps in seconds.values():
             if all(version in steps for version in (*following, *later)):
                 usual = statistics.median(steps[version] for version in later)
-                yield 1000 * sum(steps[version] - usual for version in following)
+                yield [1000 * (steps[version] - usual) for version in following]

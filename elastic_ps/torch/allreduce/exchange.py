@@ -86,6 +86,7 @@ class GroupExchange:
         """Follow a member, to join; see `ShadowFollower.follow`."""
         node, current = self._node, self._node.standing.current
         node.proven = False
+        self._buffers.prepare()
         self._division.stepped(None if current is None or not following.giver else roster(current))
         ShadowFollower(node, node.membership, self._replica).follow(following)
 

@@ -59,6 +59,11 @@ class StepBuffers:
         self._sums = used + free
         return free[0]
 
+    def prepare(self) -> None:
+        """Make the memory of the first steps now, while nobody waits for this worker."""
+        while len(self._sums) < _SPARE:
+            self._sums.append(self._layout.buffers())
+
     def abandon(self) -> None:
         """Leave the memory to a collective that may never end; there is new memory for the next one."""
         self._sums, self.received = [], Received()

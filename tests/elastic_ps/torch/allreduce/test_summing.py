@@ -80,6 +80,17 @@ def test_buffers_are_used_again_when_no_record_lies_in_them():
     assert buffers.received is not received
 
 
+def test_who_joins_makes_its_memory_before_its_first_step():
+    replica, made = replica_of(model_of(1), OPTIMIZERS["SGD"]), []
+    buffers = StepBuffers(replica.layout, lambda memory: False)
+    with patch.object(Layout, "buffers", lambda layout: made.append(layout) or {torch.float32: torch.zeros(1)}):
+        buffers.prepare()
+        assert len(made) == 2
+        buffers.of_step()
+        buffers.prepare()
+    assert len(made) == 2
+
+
 def test_memory_of_records_that_have_waited_for_a_shadow_is_let_go():
     replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
     needed = []
