@@ -18,7 +18,7 @@ import torch
 from benchmarks.support.report import as_program, at_most, finish
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks
-from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.model import parameter_keys, tensors_of
 from elastic_ps.torch.rules import translate
 

@@ -10,7 +10,7 @@ from elastic_ps.data.sampler import Sampler, epochs
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.node import GroupNode
-from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.torch.arrays import ModelArray
 from tests.world import threads

@@ -23,8 +23,8 @@ from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
 from elastic_ps.torch.allreduce.group_collectives import GroupChanged, GroupCollectives
 from elastic_ps.torch.allreduce.group_state import Following
 from elastic_ps.torch.allreduce.node import GroupNode
-from elastic_ps.torch.allreduce.record import StepRecord
-from elastic_ps.torch.allreduce.replica import PartWeights, Replica
+from elastic_ps.torch.allreduce.replica.record import StepRecord
+from elastic_ps.torch.allreduce.replica.replica import PartWeights, Replica
 from elastic_ps.torch.allreduce.step_division import StepDivision
 from elastic_ps.torch.allreduce.step_told import StepTold
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in

@@ -15,7 +15,7 @@ from elastic_ps.core.model import Model
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks
 from elastic_ps.torch.allreduce.exchange import GroupExchange
 from elastic_ps.torch.allreduce.node import GroupNode
-from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.worker.script.barriers import Barriers
 from elastic_ps.worker.script.data_position import StepPart, position_of

@@ -10,7 +10,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.torch import rules
 from elastic_ps.torch.allreduce.job import AllReduceJob
-from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.torch.optimizer import Optimizer
 from elastic_ps.worker.script.script_job import ScriptJob

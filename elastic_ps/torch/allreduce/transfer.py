@@ -7,9 +7,9 @@ import torch
 
 from elastic_ps.torch.allreduce.group import WorkerGroup
 from elastic_ps.torch.allreduce.group_state import GroupState
-from elastic_ps.torch.allreduce.record import StepRecord
-from elastic_ps.torch.allreduce.replica import Replica
-from elastic_ps.torch.allreduce.state_bytes import pack, unpack
+from elastic_ps.torch.allreduce.replica.record import StepRecord
+from elastic_ps.torch.allreduce.replica.replica import Replica
+from elastic_ps.torch.allreduce.replica.state_bytes import pack, unpack
 from elastic_ps.torch.allreduce.summing.layout import Layout
 from protos import elastic_pb2 as pb
 

@@ -6,8 +6,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
-from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
-from elastic_ps.torch.allreduce.replica import PartWeights  # noqa: E402
+from elastic_ps.torch.allreduce.replica.record import StepRecord  # noqa: E402
+from elastic_ps.torch.allreduce.replica.replica import PartWeights  # noqa: E402
 from elastic_ps.torch.arrays import TorchArray, check_tensor  # noqa: E402
 from elastic_ps.torch.states import from_torch, to_torch  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402

@@ -19,8 +19,8 @@ from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.segments import Array
 from elastic_ps.optimizers import make_rule
 from elastic_ps.server.checkpoints.files import SavedBlock, StateExtent
-from elastic_ps.torch.allreduce.replica import Replica
-from elastic_ps.torch.allreduce.state_bytes import check_state
+from elastic_ps.torch.allreduce.replica.replica import Replica
+from elastic_ps.torch.allreduce.replica.state_bytes import check_state
 from elastic_ps.torch.arrays import on_host
 from elastic_ps.torch.states import State, from_torch, to_torch
 

@@ -23,9 +23,9 @@ from elastic_ps.torch.allreduce.following.follow_stream import (
     record_parts,
 )
 from elastic_ps.torch.allreduce.group import WorkerGroup
-from elastic_ps.torch.allreduce.record import StepRecord
-from elastic_ps.torch.allreduce.replica import Portion, Replica
-from elastic_ps.torch.allreduce.state_bytes import pack
+from elastic_ps.torch.allreduce.replica.record import StepRecord
+from elastic_ps.torch.allreduce.replica.replica import Portion, Replica
+from elastic_ps.torch.allreduce.replica.state_bytes import pack
 from elastic_ps.torch.allreduce.summing.layout import Sums
 from elastic_ps.torch.allreduce.summing.step_buffers import is_in
 from elastic_ps.torch.allreduce.transfer import give_bytes, give_told, take_bytes

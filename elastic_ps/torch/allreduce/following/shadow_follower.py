@@ -23,8 +23,8 @@ from elastic_ps.torch.allreduce.following.follow_stream import (
 from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
 from elastic_ps.torch.allreduce.group_state import Following, GroupState
 from elastic_ps.torch.allreduce.membership import GroupMembership
-from elastic_ps.torch.allreduce.replica import Replica
-from elastic_ps.torch.allreduce.state_bytes import unpack
+from elastic_ps.torch.allreduce.replica.replica import Replica
+from elastic_ps.torch.allreduce.replica.state_bytes import unpack
 from elastic_ps.torch.allreduce.summing.layout import Sums
 from elastic_ps.torch.allreduce.transfer import give_told, take_bytes, take_over, take_told
 from protos import elastic_pb2 as pb

@@ -18,7 +18,7 @@ from elastic_ps.torch.allreduce.group import Rendezvous
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.optimizer import spec_of
-from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.arrays import ModelArray
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.torch.allreduce.played_coordinator import SEED, WAIT, Coordinator, DirectSession

@@ -2,7 +2,7 @@
 
 import torch
 
-from elastic_ps.torch.allreduce.replica import Replica
+from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.arrays import ModelArray
 
 OPTIMIZERS = {

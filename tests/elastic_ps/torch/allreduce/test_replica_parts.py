@@ -6,10 +6,10 @@ torch = pytest.importorskip("torch")
 
 from elastic_ps.core.errors import ConfigurationError, ProtocolError  # noqa: E402
 from elastic_ps.torch.allreduce.following.follow_stream import record_parts  # noqa: E402
-from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers  # noqa: E402
 from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
-from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
-from elastic_ps.torch.allreduce.state_bytes import pack, unpack  # noqa: E402
+from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers  # noqa: E402
+from elastic_ps.torch.allreduce.replica.record import StepRecord  # noqa: E402
+from elastic_ps.torch.allreduce.replica.state_bytes import pack, unpack  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
 from tests.devices import ON_EACH  # noqa: E402
 from tests.elastic_ps.torch.allreduce.small_replicas import OPTIMIZERS, model_of, replica_of, train  # noqa: E402

@@ -8,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
-from elastic_ps.torch.allreduce.record import StepRecord  # noqa: E402
-from elastic_ps.torch.allreduce.replica import PartWeights, Replica  # noqa: E402
-from elastic_ps.torch.allreduce.state_bytes import pack, unpack  # noqa: E402
+from elastic_ps.torch.allreduce.replica.record import StepRecord  # noqa: E402
+from elastic_ps.torch.allreduce.replica.replica import PartWeights, Replica  # noqa: E402
+from elastic_ps.torch.allreduce.replica.state_bytes import pack, unpack  # noqa: E402
 from elastic_ps.torch.allreduce.store import ReplicaStore  # noqa: E402
 from elastic_ps.torch.allreduce.summing.layout import Layout  # noqa: E402
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in  # noqa: E402

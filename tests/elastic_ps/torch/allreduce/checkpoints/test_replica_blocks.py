@@ -17,7 +17,7 @@ from elastic_ps.server.blocks.checkpoint_snapshot import CheckpointSnapshot  # n
 from elastic_ps.server.checkpoints.files import BlockFileWriter, BlockManifest  # noqa: E402
 from elastic_ps.server.phases import BlockStatus  # noqa: E402
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReadBlock, ReplicaBlocks  # noqa: E402
-from elastic_ps.torch.allreduce.replica import Replica  # noqa: E402
+from elastic_ps.torch.allreduce.replica.replica import Replica  # noqa: E402
 from elastic_ps.torch.model import parameter_keys, statistics, tensors_of  # noqa: E402
 from elastic_ps.torch.rules import hyper, translate  # noqa: E402
 

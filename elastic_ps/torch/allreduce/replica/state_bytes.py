@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
-from elastic_ps.torch.allreduce.replica import Portion, Replica
+from elastic_ps.torch.allreduce.replica.replica import Portion, Replica
 from elastic_ps.torch.arrays import laid_out_as, on_host
 
 _HEAD = 8  # bytes of the header's length

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.torch.allreduce.group_numbers import group_numbers, set_group_numbers
-from elastic_ps.torch.allreduce.record import StepRecord
+from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers
+from elastic_ps.torch.allreduce.replica.record import StepRecord
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums
 from elastic_ps.torch.arrays import ModelArray, copies_made, laid_out_as, on_host
 from elastic_ps.torch.states import placed
