@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.data.sampler import Sampler, epochs
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.torch.allreduce.job import AllReduceJob
@@ -75,7 +75,7 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
                 store = job.open_store(
                     lambda store: Replica(optimizer, parameters, store.arrays, ()), lambda: optimizer.zero_grad()
                 )
-                store.set_optimizer(OptimizerSpec.scripts_own("Counting"), lambda updates: None)  # type: ignore[arg-type,return-value]
+                store.set_optimizer(OptimizerSpec.scripts_own("Counting"), lambda updates: Hyper())
                 named = [ModelArray(model, name) for name, _ in model.named_parameters()]
                 store.broadcast(keys, named, [[each] for each in named])
             elif job.rehearsed:

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from elastic_ps.core.configuration import ConfigId, NodeId
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.data_order import DataSpec, share
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.gradient_norm import SKIPPED
@@ -77,6 +77,7 @@ class GroupExchange:
         self._collectives = GroupCollectives(node, self._abandon)
         self._suspended = 0.0  # seconds that the agreement under way has taken from the script so far
         self._last: StepRecord | None = None  # kept until the next one: a member may lack it
+        self._switched_to = NO_CONFIGURATION
         self._first = True  # the next step is the first of a configuration
         node.feeds.begin(
             lambda shadow: ShadowFeed(shadow, replica, lambda: told_of(node), lambda: node.held, node.feeds)
@@ -152,12 +153,15 @@ class GroupExchange:
                 try:
                     record = self._reduce(part, spec, generation, gives, hyper)
                 except GroupChanged as change:
-                    self._collectives.wait_for_news(generation, change)
+                    failed = str(change)  # its frames hold what the connections of the group wait for to be closed
                 else:
                     if record is None:
                         return False
                     self._apply(record)
+                    self._collectives.stepped()
                     self._division.stepped(shared)
+                    continue
+                self._collectives.wait_for_news(generation, failed)
         reached = time.monotonic()
         if self._first:  # a plan is committed when all workers have made a step behind its clock
             self._first = False
@@ -177,12 +181,15 @@ class GroupExchange:
                 self._agree(generation)
                 break
             except GroupChanged as change:
-                self._collectives.wait_for_news(generation, change)
+                failed = str(change)  # see `run`
+            self._collectives.wait_for_news(generation, failed)
         self._first = True
         with node.changed:
             node.fresh = node.generation != generation
         suspended, self._suspended = self._suspended + time.monotonic() - started, 0.0
-        node.session.acknowledge(pb.SWITCHED, number, node.version, suspended * 1000)
+        if number != self._switched_to:  # else its members have met again, which no plan is to blame for
+            self._switched_to = number
+            node.session.acknowledge(pb.SWITCHED, number, node.version, suspended * 1000)
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

@@ -88,10 +88,14 @@ class WorkerGroup:
         size: how many members there are.
         backend: the process group; None where this worker is alone.
         changed: notified when a collective has ended.
+        attempt: how many groups of the configuration have failed before.
     """
 
-    def __init__(self, number: ConfigId, rank: int, size: int, backend: Any, changed: threading.Condition):
+    def __init__(
+        self, number: ConfigId, rank: int, size: int, backend: Any, changed: threading.Condition, attempt: int = 0
+    ):
         self.number = number
+        self.attempt = attempt
         self.rank = rank
         self.size = size
         self._backend = backend
@@ -184,18 +188,22 @@ class Rendezvous:
         self._own = _store(host, 0, is_master=True)
         self.port = int(self._own.port)
 
-    def build(self, configuration: Configuration, node: NodeId, changed: threading.Condition) -> WorkerGroup:
+    def build(
+        self, configuration: Configuration, node: NodeId, changed: threading.Condition, attempt: int = 0
+    ) -> WorkerGroup:
         """Connect to all members of a configuration.
 
         Args:
             configuration: whose members meet, each in a call of its own.
             node: this worker.
             changed: see `WorkerGroup`.
+            attempt: see `WorkerGroup`; members meet for one and the same.
 
         Raises:
             RuntimeError: not all have come, or one has died.
         """
-        return self._meet(str(configuration.id), configuration.id, configuration.workers, node, changed)
+        name = f"{configuration.id} again {attempt}" if attempt else str(configuration.id)
+        return self._meet(name, configuration.id, configuration.workers, node, changed, attempt)
 
     def connect(
         self, giver: Member, shadow: Member, number: ConfigId, node: NodeId, changed: threading.Condition
@@ -212,7 +220,13 @@ class Rendezvous:
         return self._meet(f"{number} {shadow.id}", number, (giver, shadow), node, changed)
 
     def _meet(
-        self, name: str, number: ConfigId, members: Sequence[Member], node: NodeId, changed: threading.Condition
+        self,
+        name: str,
+        number: ConfigId,
+        members: Sequence[Member],
+        node: NodeId,
+        changed: threading.Condition,
+        attempt: int = 0,
     ) -> WorkerGroup:
         rank, size = [member.id for member in members].index(node), len(members)
         if size == 1:
@@ -226,7 +240,7 @@ class Rendezvous:
         options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._host)]
         backend = _untyped.ProcessGroupGloo(meeting, rank, size, options)
         backend._set_default_timeout(_COLLECTIVE_TIMEOUT)
-        return WorkerGroup(number, rank, size, backend, changed)
+        return WorkerGroup(number, rank, size, backend, changed, attempt)
 
     def tell_epoch(self, epoch: int) -> None:
         """Let those who join know the job's epoch."""

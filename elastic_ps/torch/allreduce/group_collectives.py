@@ -1,5 +1,6 @@
 """`GroupCollectives` are the operations of the group in force that the script's thread waits for."""
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,11 @@ from elastic_ps.core.errors import JobEnded
 from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
 from elastic_ps.torch.allreduce.group_state import PATIENCE_SECONDS
 from elastic_ps.torch.allreduce.node import GroupNode
+
+log = logging.getLogger(__name__)
+
+_MOST_REGROUPS = 3
+"""So often in a row members meet again without a step in between: what fails then does so whoever meets."""
 
 
 class GroupChanged(Exception):
@@ -26,6 +32,7 @@ class GroupCollectives:
     def __init__(self, node: GroupNode, left: Callable[[], None]):
         self._node = node
         self._left = left
+        self._regroups = 0  # since the last step
 
     def group(self, generation: int) -> WorkerGroup:
         """Return the group in force.
@@ -71,13 +78,27 @@ class GroupCollectives:
             raise collective.error
         return collective.value
 
-    def wait_for_news(self, generation: int, change: GroupChanged) -> None:
-        """Wait for the configuration that explains why a group has failed.
+    def stepped(self) -> None:
+        """Take note that the group in force has made a step."""
+        self._regroups = 0
+
+    def wait_for_news(self, generation: int, why: str) -> None:
+        """Wait until the members of a group that has failed have met again, or another configuration is in force.
+
+        Args:
+            generation: in which it was in force.
+            why: it has failed, for people.
 
         Raises:
-            JobEnded: there is none in time; members give up one after the other, so that the others can go on.
+            JobEnded: neither has come in time; members give up one after the other, so that the others can go on.
         """
         node = self._node
+        with node.changed:
+            failed = node.group if node.generation == generation and node.is_member else None
+        if failed is not None and self._regroups < _MOST_REGROUPS:
+            self._regroups += 1
+            log.info("the group of configuration %s has failed: %s", failed.number, why)
+            node.regroup(failed)
         behind = len(node.configuration.workers) - 1 - node.configuration.ranks.get(node.session.node, 0)
         deadline = time.monotonic() + PATIENCE_SECONDS * (1 + behind)
         with node.changed:
@@ -86,7 +107,7 @@ class GroupCollectives:
             )
             node.check()
             if node.generation == generation:
-                raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {change}", 1)
+                raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {why}", 1)
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

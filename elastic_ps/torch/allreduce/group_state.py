@@ -148,6 +148,45 @@ class GroupState(MemberState):
             if awaited:
                 self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
 
+    def regroup(self, failed: WorkerGroup) -> None:
+        """Connect to the members of the configuration in force once more, as its group has failed.
+
+        A connection of two was reset, say, and nobody is gone. A group whose member leaves it fails at the others, too,
+        so that all come to meet again. Where one is gone, another configuration will come. It is done on a thread of
+        its own. The members agree on a version before their next step, as after a switch.
+
+        Args:
+            failed: the group.
+        """
+        with self.changed:
+            configuration = self.configuration
+            if self._groups.get(configuration.id) is not failed or configuration.id in self._building:
+                return
+            self._building.add(configuration.id)
+        failed.close()
+        name = f"regroup-{configuration.id}-{failed.attempt + 1}"
+        threading.Thread(target=self._regroup, args=(configuration, failed), name=name, daemon=True).start()
+
+    def _regroup(self, configuration: Configuration, failed: WorkerGroup) -> None:
+        group, why = None, ""
+        try:
+            group = self.rendezvous.build(configuration, self.session.node, self.changed, failed.attempt + 1)
+        except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind
+            why = str(error).splitlines()[0]
+        with self.changed:
+            self._building.discard(configuration.id)
+            is_wanted = self._groups.get(configuration.id) is failed and self.standing.config_id == configuration.id
+            if group is not None and is_wanted and self.ended is None:
+                log.info("the workers of configuration %s have met again: their group had failed", configuration.id)
+                self._groups[configuration.id] = group
+                self.generation += 1
+                self.fresh = True
+            elif group is not None:
+                group.close()
+            else:
+                log.info("the workers of configuration %s have not met again: %s", configuration.id, why)
+            self.changed.notify_all()
+
     def meet_shadows(self, configuration: Configuration) -> None:
         """Connect this worker to whom it follows, or to who follows it, by a plan of `configuration`; once."""
         with self.changed:

@@ -14,7 +14,7 @@ from coordinator.core.plans.plan import Phase  # noqa: E402
 from elastic_ps.core.errors import ProtocolError  # noqa: E402
 from elastic_ps.core.optimizer import Hyper  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
-from elastic_ps.torch.allreduce.group import WorkerGroup  # noqa: E402
+from elastic_ps.torch.allreduce.group import Rendezvous, Transfer, WorkerGroup  # noqa: E402
 from elastic_ps.torch.allreduce.group_collectives import GroupCollectives  # noqa: E402
 from elastic_ps.torch.allreduce.membership import GroupMembership  # noqa: E402
 from tests.elastic_ps.torch.allreduce.group_job import (  # noqa: E402
@@ -130,6 +130,47 @@ def test_a_step_in_which_a_gradient_overflows_anywhere_is_skipped_by_all():
         assert [version for version in range(1, 8) if skipped[worker.id, version]] == [4], "it leads to version 4"
         assert torch.equal(weights[worker.id, 3], weights[worker.id, 4])
         assert not torch.equal(weights[worker.id, 4], weights[worker.id, 5])
+
+
+class Reset:
+    """The connections of the worker of rank 1 break once, at version 4, in an operation of its group."""
+
+    def __init__(self):
+        self.fired = False
+
+    def patched(self, workers, kind, name):
+        operation = getattr(kind, name)
+
+        def broken(*given):
+            found = operation(*given)
+            node = workers[1].node if workers else None
+            group = node._groups.get(node.standing.config_id) if node is not None and node.held == 4 else None
+            here = group is not None and threading.current_thread() is group._thread
+            if here and not self.fired:
+                self.fired = True
+                raise RuntimeError("Connection reset by peer")
+            return found
+
+        return patch.object(kind, name, broken)
+
+
+@pytest.mark.parametrize(("kind", "operation"), [(WorkerGroup, "gather"), (Transfer, "wait")])
+def test_a_group_whose_connections_broke_meets_again_and_nobody_ends(kind, operation):
+    reset, workers, attempts, build = Reset(), [], [], Rendezvous.build
+
+    def built(*given):
+        attempts.append(given[-1] if len(given) == 5 else 0)
+        return build(*given)
+
+    with reset.patched(workers, kind, operation), patch.object(Rendezvous, "build", built):
+        coordinator, found = started(3, 2)
+        workers += found
+        for worker in workers:
+            worker.wait()
+    assert reset.fired
+    assert attempts == [0, 0, 0, 1, 1, 1]
+    assert [plan.cause for plan in coordinator.state.history] == ["start"]
+    finished(coordinator, workers, 2)
 
 
 class OwnAdam(torch.optim.AdamW):

@@ -1,0 +1,52 @@
+"""A group that fails whoever meets is not made anew for ever."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from elastic_ps.core.errors import JobEnded  # noqa: E402
+from elastic_ps.torch.allreduce import group_collectives  # noqa: E402
+from elastic_ps.torch.allreduce.group_collectives import GroupCollectives  # noqa: E402
+
+
+class Alone:
+    """A member whose group has failed, and that never hears of anything."""
+
+    ended = None
+    is_member = True
+    generation = 1
+    group = SimpleNamespace(number="1.1")
+    configuration = SimpleNamespace(workers=("w0",), ranks={"w0": 0})
+    session = SimpleNamespace(node="w0")
+
+    def __init__(self):
+        self.changed = threading.Condition()
+        self.regrouped = 0
+
+    def regroup(self, failed):
+        assert failed is self.group
+        self.regrouped += 1
+
+    def check(self):
+        pass
+
+
+def test_a_group_is_made_anew_three_times_and_again_after_a_step(monkeypatch):
+    monkeypatch.setattr(group_collectives, "PATIENCE_SECONDS", 0.0)
+    node = Alone()
+    collectives = GroupCollectives(node, lambda: None)
+
+    def waits():
+        with pytest.raises(JobEnded, match="nobody is known to be gone: reset by peer"):
+            collectives.wait_for_news(1, "reset by peer")
+        return node.regrouped
+
+    assert [waits() for _ in range(5)] == [1, 2, 3, 3, 3]
+    collectives.stepped()
+    assert waits() == 4
+    node.generation = 2
+    collectives.wait_for_news(1, "another configuration is in force")
+    assert node.regrouped == 4
