@@ -51,7 +51,7 @@ class Guard:
     def _judge(self) -> None:
         """Take the policy out where it is worse, and let it decide again where it has long been no worse."""
         choice, fallback = self._policies.choice, self._policies.fallback_name
-        if self._standing.policy != choice.policy or choice.stands_in:
+        if self._standing.policy != choice.policy or (choice.stands_in and not choice.fallen):
             self._standing = replace(self._standing, worse=0, good=0)  # once it decides (again), it has its slots
         elif not choice.fallen:
             self._standing = replace(self._standing, good=0)  # it counts while another decides

@@ -150,7 +150,8 @@ class Policies:
     def deciding(self) -> str:
         """Name of the policy that decides."""
         with self._lock:
-            return self.fallback_name if self._choice.fallen or self._fault else self._asked
+            fallen = self._choice.fallen and self._stand_in is None
+            return self.fallback_name if fallen or self._fault else self._asked
 
     @property
     def _asked(self) -> str:
@@ -159,7 +160,7 @@ class Policies:
 
     @property
     def trouble(self) -> str:
-        """Why the fallback decides; "": it does not."""
+        """Why the policy that was asked for is not trusted; "": it is."""
         with self._lock:
             return self._choice.fallen or self._fault
 
@@ -177,16 +178,16 @@ class Policies:
         with self._lock:
             fallback = self.fallback_name, self.fallback
             shadow = (self._choice.shadow, self._shadow) if self._shadow is not None else ("", None)
-            if self._choice.fallen or self._policy is None:
+            deciding = self._stand_in or (None if self._choice.fallen else self._policy)
+            if deciding is None:
                 return SlotPolicies(*fallback, *fallback, *shadow)
-            return SlotPolicies(self._asked, self._stand_in or self._policy, *fallback, *shadow)
+            return SlotPolicies(self._asked, deciding, *fallback, *shadow)
 
     def fall_back(self, reason: str) -> None:
         """Decide by the fallback, until somebody chooses anew, or the policy comes back."""
         with self._lock:
             if not self._choice.fallen:
-                self._stand_in = None
-                self._keep(replace(self._choice, fallen=reason, stands_in=""))
+                self._keep(replace(self._choice, fallen=reason))
                 log.error("policy: %s DECIDES INSTEAD OF %s: %s", self.fallback_name, self._choice.policy, reason)
 
     def come_back(self, reason: str) -> None:
@@ -208,11 +209,12 @@ class Policies:
         """Decide by `STAND_IN` in the place of a policy that is sound, and goes on learning, from the next slot on.
 
         Args:
-            policy: in whose place; nothing changes where it is not the one that was asked for, or has fallen.
+            policy: in whose place, or in that of the fallback; nothing changes where it is not the one that was asked
+                for.
             reason: why, for people.
         """
         with self._lock:
-            if policy != self._choice.policy or self._choice.fallen or self._stand_in is not None:
+            if policy != self._choice.policy or self._stand_in is not None:
                 return
             self._stand_in = self._make(STAND_IN)
             self._keep(replace(self._choice, stands_in=reason))

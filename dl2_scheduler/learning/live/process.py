@@ -24,6 +24,9 @@ _BEHIND = 0.02
 """Part by which jobs take longer in dreams under a network than under the planner, from which on that stands in; until
 the network is no longer behind it."""
 
+_FEW_JOBS = 20
+"""Before so many have come dreams of them say little of a network, and the planner stands in."""
+
 
 class Learner:
     """See `Beside`. The learnt policy that was asked for, or else the learnt shadow, learns in its run's folder.
@@ -70,7 +73,7 @@ class Learner:
         """Take in what came of a slot's dreams, of the policy of that name."""
         self.core_seconds += said["core_seconds"]
         if "compared" in said:
-            self._stand(name, said["compared"], said["beside"])
+            self._stand(name, said["compared"], said)
             return
         self.updates, self.slot = said["updates"], said["slot"]
         if "verdict" in said:
@@ -85,24 +88,29 @@ class Learner:
                 log.info("learning: slot %d: %s was %s", self.slot, of_whom, proposal["verdict"])
                 self._policies.renew(name)
             if "beside" in proposal:
-                self._stand(name, self.slot, proposal["beside"])
+                self._stand(name, self.slot, {**said, **proposal})
         proposals = f"{self.accepted} of {self.accepted + self.refused} proposals accepted"
         self._said = "; ".join(filter(None, (f"{self.updates} updates, {proposals}", self._verdict)))
 
-    def _stand(self, name: str, slot: int, beside: Mapping[str, float]) -> None:
-        """Let the planner stand in for the network while it is behind that, and the planner is no worse than DRF.
+    def _stand(self, name: str, slot: int, said: Mapping[str, Any]) -> None:
+        """Let the planner stand in for a network that is behind it, has not been tried enough, or has lost its place.
+
+        It does where it is no worse than DRF in dreams.
 
         Args:
             name: of the network.
             slot: of which it was dreamt.
-            beside: see `judge.Verdict`.
+            said: of the dreams: "jobs", and "beside", see `judge.Verdict`.
         """
-        behind = beside[PLANNER]
-        if behind > _BEHIND and behind >= beside[DRF]:
-            why = f"in dreams after slot {slot} jobs take {behind:.0%} longer under {name}, which goes on learning"
-            self._policies.stand_in(name, why)
-        elif behind <= 0:
-            self._policies.end_stand_in(f"in dreams after slot {slot} jobs take {-behind:.0%} less under it")
+        behind, jobs = said["beside"][PLANNER], said["jobs"]
+        is_new, is_out = jobs < _FEW_JOBS, bool(self._policies.choice.fallen)
+        more = f"{abs(behind):.0%} {'longer' if behind > 0 else 'less'}"
+        why = f"in dreams after slot {slot} jobs take {more} under {name}"
+        if behind >= said["beside"][DRF] and (behind > _BEHIND or is_new or is_out):
+            few = f", which saw {jobs} jobs: {_FEW_JOBS} tell how good it is" if is_new else ", which goes on learning"
+            self._policies.stand_in(name, why + few)
+        elif behind <= 0 and not is_new and not is_out:
+            self._policies.end_stand_in(why)
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""

@@ -4,10 +4,11 @@
 
 RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`, CORES as `--learn-cores` has them, SHARED the folder
 in which clusters tell each other what they learnt; of that it says "sharing", see `SharingStatus`. It says lines
-{"updates": 7, "slot": 12, "core_seconds": 2.5} with losses; in some of them "verdict", for people, and "accepted",
-whether the policy was written that decides from then on, and "beside", see `Verdict.beside`. First comes a line
-{"compared": 11, "core_seconds": 0.9, "beside": ...}, of the policy as it was. Or it says {"error": why it does not
-learn}, and ends. `RUN/before-live/` keeps the run as it was before the first update.
+{"updates": 7, "slot": 12, "core_seconds": 2.5, "jobs": 9} with losses; jobs are those that it remembers. In some of
+them are "verdict", for people, "accepted", whether the policy was written that decides from then on, and "beside", see
+`Verdict.beside`. First comes a line {"compared": 11, "core_seconds": 0.9, "jobs": 3, "beside": ...}, of the policy as
+it was. Or it says {"error": why it does not learn}, and ends. `RUN/before-live/` keeps the run as it was before the
+first update.
 """
 
 import json
@@ -73,7 +74,7 @@ class Dreaming:
         self._compared, began = True, time.process_time()
         beside = beside_rules(self._deciding, self._worlds(slot), self._rule)
         seconds = time.process_time() - began
-        return {"compared": slot, "core_seconds": seconds, "beside": beside}
+        return {"compared": slot, "core_seconds": seconds, "beside": beside, "jobs": self._jobs}
 
     def dream(self) -> dict[str, Any] | None:
         """Learn in dreams of what is known now, and propose what was learnt; None: nothing is new, or known."""
@@ -94,7 +95,7 @@ class Dreaming:
             self._member.tell(self._observed, self._deciding)
             found["sharing"] = {**self._member.report, **theirs}
         seconds = time.process_time() - began
-        return {"updates": self.updates, "slot": self._slot, "core_seconds": seconds, **found}
+        return {"updates": self.updates, "slot": self._slot, "core_seconds": seconds, "jobs": self._jobs, **found}
 
     def _new_slot(self) -> int | None:
         """Return the last slot, if it was not dreamt of yet; None: nothing is new, or nothing is known."""
@@ -106,6 +107,11 @@ class Dreaming:
             self._member.look(self._observed)
         # Where nobody has told a speed a dream of any would mislead.
         return last.snapshot.slot if self._observed.fitted.models else None
+
+    @property
+    def _jobs(self) -> int:
+        """Jobs that are remembered: the judge plays the last of them."""
+        return len(self._observed.jobs.by_key)
 
     def _worlds(self, slot: int) -> Worlds:
         return Worlds(self._observed, _WORLDS, np.random.default_rng([self.updates, slot]))

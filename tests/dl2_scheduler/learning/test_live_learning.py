@@ -160,8 +160,9 @@ def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path
     _, policies, _ = live(history, tmp_path, policy=name)
     learner = Learner(policies, tmp_path, NodeRule.SPREAD)
 
-    def hear(planner, drf=0.0):
-        learner._hear(name, {"compared": 7, "core_seconds": 0.1, "beside": {"planner": planner, "DRF": drf}})
+    def hear(planner, drf=-0.1, jobs=20):
+        beside = {"planner": planner, "DRF": drf}
+        learner._hear(name, {"compared": 7, "core_seconds": 0.1, "beside": beside, "jobs": jobs})
         return policies.deciding
 
     assert hear(0.01) == name
@@ -183,8 +184,20 @@ def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path
     assert policies.deciding == name, "people decide"
     assert hear(0.5) == "planner"
     policies.fall_back("it is bad")
-    assert (policies.deciding, policies.choice.stands_in) == ("drf", "")
-    assert hear(0.5) == "drf"
+    assert (policies.deciding, policies.trouble) == ("planner", "it is bad")
+    assert hear(-0.05) == "planner", "in the place of drf, until the network is trusted again"
+    policies.come_back("it is good")
+    assert (policies.deciding, policies.trouble) == ("planner", "")
+    assert hear(-0.05) == name
+    policies.fall_back("it is bad")
+    assert policies.deciding == "drf"
+    assert hear(-0.05, drf=0.0) == "drf", "the planner is worse than that"
+    assert hear(-0.05) == "planner"
+    policies.use(name)
+    assert hear(-0.05, jobs=19) == "planner"
+    assert "jobs take 5% less under " in policies.choice.stands_in
+    assert policies.choice.stands_in.endswith(", which saw 19 jobs: 20 tell how good it is")
+    assert hear(-0.05) == name
     policies.use("fifo")
     assert hear(0.5) == "fifo", "it learns no more, or as a shadow"
 
