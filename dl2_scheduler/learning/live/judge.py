@@ -85,7 +85,13 @@ def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -
 
 
 def beside_rules(present: Weights, worlds: Worlds, rule: NodeRule) -> dict[str, float]:
-    """Return by how much longer jobs take under the present policy than under DRF and the planner; see `Verdict`."""
+    """Return by how much longer jobs take under the present policy than under DRF and the planner; see `Verdict`.
+
+    Args:
+        present: the policy that decides.
+        worlds: in which they play.
+        rule: by which tasks find their node.
+    """
     match = _Match(worlds.hopeful, rule)
     return match.beside_rules(match.times(present), present)
 
