@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
+from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
 from elastic_ps.core.data_order import DataSpec, share
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.gradient_norm import SKIPPED
@@ -26,7 +26,7 @@ from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica.record import StepRecord
 from elastic_ps.torch.allreduce.replica.replica import PartWeights, Replica
 from elastic_ps.torch.allreduce.step_division import StepDivision
-from elastic_ps.torch.allreduce.step_told import StepTold
+from elastic_ps.torch.allreduce.step_told import StepTold, ledger_entry
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers, is_in
 from elastic_ps.torch.allreduce.summing.step_sum import BUCKET_BYTES, StepSum
 from elastic_ps.torch.allreduce.transfer import (
@@ -281,10 +281,11 @@ class GroupExchange:
         factor = 1.0
         if chief.hyper.needs_norm:
             factor = self._collectives.run(group, generation, partial(step.clip, chief.hyper))
+        entry = ledger_entry(group.number, part, told, len(node.model.blocks))
         anybody = tuple(
             factor != SKIPPED and any(flags) for flags in zip(*(each.present for each in told), strict=True)
         )
-        return StepRecord(node.held, step.sums, anybody, chief.numbers, self._entry(group.number, part, told))
+        return StepRecord(node.held, step.sums, anybody, chief.numbers, entry)
 
     def _step_sum(self, part: StepPart, spec: DataSpec, generation: int, gives: bool) -> StepSum:
         """Return the sum of the step under way, whose first buckets may be on their way already."""
@@ -305,32 +306,6 @@ class GroupExchange:
         """Leave the memory of sums to what is left behind: gloo may use it yet."""
         self._step = None
         self._buffers.abandon()
-
-    def _entry(self, number: ConfigId, part: StepPart, told: Sequence[StepTold]) -> pb.LedgerEntry:
-        """Return what the ledger is told of a step.
-
-        Args:
-            number: of the configuration that made it.
-            part: of the step.
-            told: by rank; each member has said which positions it contributed.
-        """
-        node = self._node
-        assert part.place is not None
-        assert part.roster is not None
-        slices = [
-            pb.Slice(worker=worker, low=each.positions.start, high=each.positions.stop)
-            for worker, each in zip(part.roster, told, strict=True)
-            if len(each.positions)
-        ]
-        return pb.LedgerEntry(
-            term=number.term,
-            number=number.number,
-            version=node.held,
-            runs=[0, len(node.model.blocks)],
-            epoch=part.place.epoch,
-            step=part.place.step,
-            slices=slices,
-        )
 
     def _apply(self, record: StepRecord) -> None:
         """Go to the next version by a record; whoever made one more step had all members' contributions to it."""

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.worker.script.data_position import StepPart
+from protos import elastic_pb2 as pb
 
 _FIXED = 5  # numbers before those of parameters
 
@@ -40,3 +43,30 @@ class StepTold:
         ends = _FIXED + parameters
         present = tuple(map(bool, told[_FIXED:ends]))
         return StepTold(int(version), range(int(low), int(high)), hyper, present, tuple(told[ends:]))
+
+
+def ledger_entry(number: ConfigId, part: StepPart, told: Sequence[StepTold], blocks: int) -> pb.LedgerEntry:
+    """Return what the ledger is told of a step.
+
+    Args:
+        number: of the configuration that made it.
+        part: of the step.
+        told: by rank; each member has said which positions it contributed.
+        blocks: of the job's model.
+    """
+    assert part.place is not None
+    assert part.roster is not None
+    slices = [
+        pb.Slice(worker=worker, low=each.positions.start, high=each.positions.stop)
+        for worker, each in zip(part.roster, told, strict=True)
+        if len(each.positions)
+    ]
+    return pb.LedgerEntry(
+        term=number.term,
+        number=number.number,
+        version=told[0].version,
+        runs=[0, blocks],
+        epoch=part.place.epoch,
+        step=part.place.step,
+        slices=slices,
+    )
