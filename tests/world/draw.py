@@ -72,7 +72,7 @@ class JobDraw:
 
     Attributes:
         apart: each fault waits until the job has got over the one before.
-        norm: servers wait for the factor that the norm of all gradients decides (it is 1).
+        norm: servers, or members, wait for the factor that the norm of all gradients decides (it is 1).
         serverless: it has no servers: its workers all-reduce.
         hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
     """
@@ -195,6 +195,7 @@ def serverless(seed: int, faults: int = 10) -> JobDraw:
         pace=pace,
         switches=random.choice((0.0, 0.02, 0.1)),
         slow=random.choice((0.0, 0.1, 0.3)),
+        norm=Random(f"norm {seed}").random() < 0.4,
         serverless=True,
     )
     found = _faults(random, faults, lease, lambda role: SERVERLESS_PHASES, 0, SERVERLESS_ROWS)

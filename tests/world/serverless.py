@@ -68,6 +68,7 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
     keys = [f"s:{name}" for name, _ in model.named_parameters()]
     sampler = Sampler(draw.samples, global_batch=draw.batch)
     store: ReplicaStore | None = None
+    hyper = Hyper(skip_overflow=draw.norm)
     for _ in epochs(draw.epochs):
         for _, indices, _ in sampler:
             job = process.job
@@ -75,7 +76,7 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
                 store = job.open_store(
                     lambda store: Replica(optimizer, parameters, store.arrays, ()), lambda: optimizer.zero_grad()
                 )
-                store.set_optimizer(OptimizerSpec.scripts_own("Counting"), lambda updates: Hyper())
+                store.set_optimizer(OptimizerSpec.scripts_own("Counting"), lambda _: hyper)
                 named = [ModelArray(model, name) for name, _ in model.named_parameters()]
                 store.broadcast(keys, named, [[each] for each in named])
             elif job.rehearsed:

@@ -38,8 +38,9 @@ def test_a_calm_job_counts_every_sample(workers):
     ],
     ids=str,
 )
-def test_a_job_goes_on_after(fault):
-    result = results.play(job(fault))
+@pytest.mark.parametrize("norm", [False, True])
+def test_a_job_goes_on_after(fault, norm):
+    result = results.play(job(fault, norm=norm))
     assert result.failures == ()
     assert len(result.hits) == 1
 
