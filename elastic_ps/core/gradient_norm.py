@@ -5,7 +5,7 @@ blocks are divided among servers.
 """
 
 from collections.abc import Iterable
-from math import fsum, sqrt
+from math import fsum, isfinite, sqrt
 
 from elastic_ps.core.optimizer import Hyper
 
@@ -35,6 +35,12 @@ class DecidedFactor:
         return self._factor if version == self._version else None
 
 
+def told_squares(norms: Iterable[float]) -> float:
+    """Return the sum of squares of parts that have these norms, or `NOT_FINITE`: also where a square is too large."""
+    total = sum(norm * norm for norm in norms)
+    return total if isfinite(total) else NOT_FINITE
+
+
 def factor_of(squares: Iterable[float], hyper: Hyper) -> float:
     """Return the factor on all gradients of an exchange.
 
@@ -47,6 +53,10 @@ def factor_of(squares: Iterable[float], hyper: Hyper) -> float:
         they make the parameters no numbers, as they would have in one process.
     """
     found = list(squares)
-    if NOT_FINITE in found:
+    try:
+        total = NOT_FINITE if NOT_FINITE in found else fsum(found)
+    except OverflowError:  # each of them is finite
+        total = NOT_FINITE
+    if total == NOT_FINITE:
         return SKIPPED if hyper.skip_overflow else 1.0
-    return 1.0 if hyper.max_norm is None else min(1.0, hyper.max_norm / (sqrt(fsum(found)) + _SMALL))
+    return 1.0 if hyper.max_norm is None else min(1.0, hyper.max_norm / (sqrt(total) + _SMALL))

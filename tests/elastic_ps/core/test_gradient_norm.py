@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from elastic_ps.core.gradient_norm import NOT_FINITE, SKIPPED, DecidedFactor, factor_of
+from elastic_ps.core.gradient_norm import NOT_FINITE, SKIPPED, DecidedFactor, factor_of, told_squares
 from elastic_ps.core.optimizer import Hyper
 
 
@@ -17,6 +17,8 @@ from elastic_ps.core.optimizer import Hyper
         ([9.0, 16.0], Hyper(skip_overflow=True), 1.0),
         ([9.0, NOT_FINITE], Hyper(max_norm=1.0, skip_overflow=True), SKIPPED),
         ([9.0, NOT_FINITE], Hyper(max_norm=1.0), 1.0),
+        ([1e308, 1e308], Hyper(max_norm=1.0, skip_overflow=True), SKIPPED),  # a sum that is not finite
+        ([1e308, 1e308], Hyper(max_norm=1.0), 1.0),
     ],
 )
 def test_factors(squares: list[float], hyper: Hyper, factor: float) -> None:
@@ -31,6 +33,13 @@ def test_the_order_of_blocks_does_not_matter() -> None:
     for _ in range(5):
         draw.shuffle(squares)
         assert factor_of(squares, Hyper(max_norm=1.0)) == expected
+
+
+def test_squares_of_norms_that_are_too_large_for_any_number_are_told_as_such() -> None:
+    assert told_squares([3.0, 4.0]) == 25.0
+    assert told_squares([]) == 0.0
+    for norms in ([1e200], [1e154, 1e154], [float("inf")], [float("nan"), 1.0]):
+        assert told_squares(norms) == NOT_FINITE
 
 
 def test_what_is_decided_needs_no_norm() -> None:

@@ -6,11 +6,10 @@ sizes of buckets. All is sent from, and received into, the memory where the sum 
 """
 
 from collections.abc import Callable, Sequence
-from math import fsum, isfinite
 
 import torch
 
-from elastic_ps.core.gradient_norm import NOT_FINITE, SKIPPED, factor_of
+from elastic_ps.core.gradient_norm import SKIPPED, factor_of, told_squares
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch.allreduce.group import Collective, Transfer, WorkerGroup
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Sums
@@ -114,8 +113,8 @@ class StepSum:
         """
         gradients = [bucket for bucket in self._buckets if bucket.gradients]
         own = [self.sums[each.dtype][each.share(self._group.rank, self._group.size)] for each in gradients]
-        squares = fsum(torch.linalg.vector_norm(part, dtype=torch.float64).item() ** 2 for part in own)
-        told = self._group.gather([squares if isfinite(squares) else NOT_FINITE])
+        squares = told_squares(torch.linalg.vector_norm(part, dtype=torch.float64).item() for part in own)
+        told = self._group.gather([squares])
         factor = factor_of([found for (found,) in told], hyper)
         if factor not in (1.0, SKIPPED):
             for each in gradients:
