@@ -118,14 +118,12 @@ class Optimizer(torch.optim.Optimizer):
         max_norm: float | None = None,
     ):
         _check_arguments(model, optimizer)
-        if max_norm is not None and not 0 < max_norm < float("inf"):
-            raise ConfigurationError(f"elastic.Optimizer(max_norm={max_norm}): give a number above 0")
+        self.max_norm = max_norm
         self._store: OptimizerStore | None = None
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self.wrapped = optimizer
         self.number = next(_numbers)
         self.steps = 0
-        self.max_norm = max_norm
         self.skipped = False
         self._scales = False  # the script has a GradScaler
         self._model = model
@@ -139,6 +137,17 @@ class Optimizer(torch.optim.Optimizer):
         self._begun = False  # the schedules are where this step is
         self._schedules = Schedules((optimizer, self))
         _made.add(self)
+
+    @property
+    def max_norm(self) -> float | None:
+        """See the class."""
+        return self._max_norm
+
+    @max_norm.setter
+    def max_norm(self, bound: float | None) -> None:
+        if bound is not None and not 0 < bound < float("inf"):
+            raise ConfigurationError(f"elastic.Optimizer: max_norm={bound}: give a number above 0, or None")
+        self._max_norm = bound
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Send the gradients, wait until those of all workers are in, and take the new parameters.

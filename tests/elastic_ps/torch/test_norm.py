@@ -60,6 +60,11 @@ def test_a_bound_that_is_none(bound: float) -> None:
     model = network()
     with pytest.raises(ConfigurationError, match=r"max_norm=.*give a number above 0"):
         elastic.Optimizer(model, sgd(model), max_norm=bound)
+    optimizer = elastic.Optimizer(model, sgd(model), max_norm=1.0)
+    with pytest.raises(ConfigurationError, match=r"max_norm=.*give a number above 0"):
+        optimizer.max_norm = bound
+    assert optimizer.max_norm == 1.0
+    optimizer.max_norm = None
 
 
 def half(scaler: Any, unscale: bool, overflows: bool) -> Any:
