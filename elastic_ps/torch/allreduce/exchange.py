@@ -133,7 +133,7 @@ class GroupExchange:
             part: of the step.
             spec: of the job's data.
             gives: the gradients there are of this step.
-            hyper: what the norm of all gradients is for; the chief's counts.
+            hyper: what the norm of all gradients is for; the chief's bound counts, and anybody's overflows.
 
         Raises:
             JobEnded: the job, or this worker's part in it, is over.
@@ -278,9 +278,11 @@ class GroupExchange:
         if not self._division.is_sound([each.positions for each in told], part, spec, node.held):
             return None
         chief = told[0]
+        # A worker on a GPU may have a GradScaler where the chief, on a CPU, has none: its overflows are everybody's.
+        decides = replace(chief.hyper, skip_overflow=any(each.hyper.skip_overflow for each in told))
         factor = 1.0
-        if chief.hyper.needs_norm:
-            factor = self._collectives.run(group, generation, partial(step.clip, chief.hyper))
+        if decides.needs_norm:
+            factor = self._collectives.run(group, generation, partial(step.clip, decides))
         entry = ledger_entry(group.number, part, told, len(node.model.blocks))
         anybody = tuple(
             factor != SKIPPED and any(flags) for flags in zip(*(each.present for each in told), strict=True)

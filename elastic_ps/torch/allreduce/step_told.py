@@ -18,7 +18,7 @@ class StepTold:
     Attributes:
         version: that the step leads on from.
         positions: of the samples in the step whose gradients this member has.
-        hyper: what the norm of all gradients is for; the chief's counts.
+        hyper: what the norm of all gradients is for; the chief's bound counts, and anybody's overflows.
         present: by parameter, whether this member has a gradient.
         numbers: of the optimizer's groups; the chief's count.
     """

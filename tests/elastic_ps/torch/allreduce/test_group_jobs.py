@@ -113,11 +113,13 @@ def test_gradients_are_clipped_by_the_norm_of_all_whoever_dies_at_it(behind):
 
 
 def test_a_step_in_which_a_gradient_overflows_anywhere_is_skipped_by_all():
+    """The chief has no GradScaler: it may be on a CPU, while others are on GPUs."""
     weights, skipped = {}, {}
 
     def at(worker, where):
-        worker.hyper, version = Hyper(skip_overflow=True), worker.node.held
-        if where == "computed" and version == 3 and worker.node.configuration.ranks[worker.id] == 1:
+        rank, version = worker.node.configuration.ranks.get(worker.id, 0), worker.node.held
+        worker.hyper = Hyper(skip_overflow=rank == 1)
+        if where == "computed" and version == 3 and rank == 1:
             worker.model[0].weight.grad[0, 0] = torch.inf
         if where == "begun":
             weights[worker.id, version] = worker.model[0].weight.detach().clone()
