@@ -233,6 +233,7 @@ class GroupExchange:
         if self._gathering is None or self._gathering[0] != generation:
             node, last = self._node, self._last
             node.feeds.end(node.configuration.ranks)
+            self._replica.note_change()  # the group's thread looks at what this one has loaded, or followed to
             own = HeldVersion(node.held, last is not None and last.version == node.held - 1, node.proven)
             self._gathering = generation, group.submit(lambda: self._tell_held(group, own))
         return self._gathering[1]

@@ -77,6 +77,7 @@ class Replica:
         }
         self._devices = {tensor.device for tensor in (*parameters, *(array.tensor for array in self._statistics))}
         self._changes = False  # the optimizer has once changed a gradient
+        self._changed: Callable[[], None] = lambda: None  # waits until GPUs have made the last change
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -133,6 +134,7 @@ class Replica:
             parameter.grad = gradient
         is_whole = before == [whole._version for whole in record.sums.values()]
         self._changes = self._changes or not is_whole
+        self.note_change()
         return is_whole
 
     def apply_portion(
@@ -167,8 +169,17 @@ class Replica:
             found = found.to(target.device, non_blocking=True)
             target.copy_(found if target.dtype.is_floating_point else found.round())
 
+    def note_change(self) -> None:
+        """Take note that the script's thread may have told GPUs to change something, on its own stream."""
+        self._changed = copies_made(self._devices)
+
+    def wait_for_change(self) -> None:
+        """Wait until GPUs have made the last change: who reads on another thread is on another stream."""
+        self._changed()
+
     def fingerprint(self) -> int:
         """Return a number, of 32 bits, that differs where a sample of the parameters' or states' bits does."""
+        self.wait_for_change()
         found = 0
         for number, parameter in enumerate(self.parameters):
             states = sorted(self.state_of(number).items())

@@ -24,6 +24,7 @@ def pack(replica: Replica, told: dict[str, Any], portion: Portion | None = None)
         ConfigurationError: the optimizer keeps what cannot be given to another worker.
     """
     portion = portion or replica.all_of_it
+    replica.wait_for_change()
     parts: list[torch.Tensor] = []
     tensors = {key: _place(replica.arrays[key].tensor, parts) for key in portion.keys}
     states = [
@@ -54,6 +55,7 @@ def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
     for number, state in header["states"]:
         parameter = replica.parameters[number]
         replica.set_state(number, {name: _unpacked(value, payload, parameter) for name, value in state.items()})
+    replica.note_change()
     told: dict[str, Any] = header["told"]
     return told
 

@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 from elastic_ps.core.errors import ConfigurationError, ProtocolError  # noqa: E402
 from elastic_ps.torch.allreduce.following.follow_stream import record_parts  # noqa: E402
 from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
+from elastic_ps.torch.allreduce.replica import replica as replicas  # noqa: E402
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers  # noqa: E402
 from elastic_ps.torch.allreduce.replica.record import StepRecord  # noqa: E402
 from elastic_ps.torch.allreduce.replica.state_bytes import pack, unpack  # noqa: E402
@@ -28,6 +29,23 @@ def test_who_takes_a_replica_trains_on_to_the_same_bits(name, device):
         train(other, taken.optimizer, seed)
     for key, values in model.state_dict().items():
         assert torch.equal(values, other.state_dict()[key]), key
+
+
+def test_other_threads_read_what_the_scripts_own_stream_has_changed(monkeypatch):
+    """A GPU makes it later, and other threads are on other streams."""
+    pending = []
+    monkeypatch.setattr(replicas, "copies_made", lambda devices: pending.append(1) or pending.clear)
+    replica, other = (replica_of(model_of(1), OPTIMIZERS["SGD"]) for _ in range(2))
+    for read in (replica.fingerprint, lambda: pack(replica, {})):
+        sums = replica.layout.buffers()
+        replica.apply(StepRecord(0, sums, (True,) * 4, replica.numbers, pb.LedgerEntry()))
+        assert pending
+        packed = read()
+        assert not pending
+    unpack(other, packed)
+    assert pending
+    other.fingerprint()
+    assert not pending
 
 
 @ON_EACH
