@@ -81,7 +81,8 @@ def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -
     """
     match = _Match(worlds.hopeful, rule)
     own, other = match.times(proposal), match.times(present)
-    return Verdict(own, other, match.beside_rules(own if wins(own, other) else other, present))
+    decides, times = (proposal, own) if wins(own, other) else (present, other)
+    return Verdict(own, other, match.beside_rules(decides, times))
 
 
 def beside_rules(present: Weights, worlds: Worlds, rule: NodeRule) -> dict[str, float]:
@@ -93,7 +94,7 @@ def beside_rules(present: Weights, worlds: Worlds, rule: NodeRule) -> dict[str, 
         rule: by which tasks find their node.
     """
     match = _Match(worlds.hopeful, rule)
-    return match.beside_rules(match.times(present), present)
+    return match.beside_rules(present, match.times(present))
 
 
 class _Match:
@@ -112,18 +113,18 @@ class _Match:
         """Return the mean completion times in slots of a network, by world."""
         return self._played(weights, None, len(self._scenes))
 
-    def beside_rules(self, own: Sequence[float], known: Weights) -> dict[str, float]:
+    def beside_rules(self, weights: Weights, own: Sequence[float]) -> dict[str, float]:
         """Return part by which a network takes longer than DRF and the planner, in a few worlds, as rules take longer.
 
         Args:
+            weights: of the network.
             own: its times, by world.
-            known: any network, which need only know the types of jobs.
         """
-        rules: dict[str, AllocationPolicy] = {DRF: Drf(), PLANNER: Planner(TrueSpeeds(self._worlds.hoped))}
-        return {
-            name: sum(own[:_OF_RULES]) / sum(self._played(known, policy, _OF_RULES)) - 1
-            for name, policy in rules.items()
-        }
+        planner = self._played(weights, Planner(TrueSpeeds(self._worlds.hoped)), _OF_RULES)  # most is cut for it
+        drf = self._played(weights, Drf(), _OF_RULES)
+        if self._most_slots < _MOST_SLOTS:  # they may have been cut where the network was not
+            own = self._played(weights, None, _OF_RULES)
+        return {name: sum(own[:_OF_RULES]) / sum(times) - 1 for name, times in ((DRF, drf), (PLANNER, planner))}
 
     def _played(self, weights: Weights, policy: AllocationPolicy | None, count: int) -> list[float]:
         scenes: list[DreamScene] = [scene for of_kind in zip(*self._scenes[:count], strict=True) for scene in of_kind]

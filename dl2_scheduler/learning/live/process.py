@@ -83,7 +83,8 @@ class Learner:
         theirs = said.get("sharing", {})
         if self.sharing is not None and theirs:
             self.sharing.hear(theirs)
-        for of_whom, proposal in (("a proposal", said), ("another cluster's policy", theirs)):
+        # Theirs was judged first: where it was refused, it tells of the policy before the other proposal.
+        for of_whom, proposal in (("another cluster's policy", theirs), ("a proposal", said)):
             if proposal.get("accepted"):
                 log.info("learning: slot %d: %s was %s", self.slot, of_whom, proposal["verdict"])
                 self._policies.renew(name)

@@ -59,7 +59,7 @@ class Dreaming:
         self._folder, self._rule, self._member = folder, rule, member
         self._dreamer = Dreamer(folder, rule)
         self._observed = ObservedCluster(history)
-        self._slot = -1
+        self._slot = self._looked = -1
         self._compared = False
 
     @property
@@ -103,8 +103,9 @@ class Dreaming:
         last = self._observed.last
         if last is None or last.snapshot.slot == self._slot or not last.snapshot.nodes:
             return None
-        if self._member is not None:
-            self._member.look(self._observed)
+        if self._member is not None and last.snapshot.slot != self._looked:
+            self._member.look(self._observed)  # which counts slots
+            self._looked = last.snapshot.slot
         # Where nobody has told a speed a dream of any would mislead.
         return last.snapshot.slot if self._observed.fitted.models else None
 

@@ -11,6 +11,7 @@ from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.critic import CriticSettings
+from dl2_scheduler.learning.live import judge as judging
 from dl2_scheduler.learning.live.dreamer import Diverged, Dreamer, DreamSettings
 from dl2_scheduler.learning.live.judge import Verdict, beside_rules, judge
 from dl2_scheduler.learning.live.process import Learner, check_learns
@@ -140,6 +141,23 @@ def test_proposals_that_win_are_written_and_others_not_whatever_dies_between(his
     assert not same(arrays(run), start)
 
 
+class Looking:
+    """A cluster among others, that counts its looks as slots."""
+
+    looks = 0
+
+    def look(self, observed):
+        self.looks += 1
+
+
+def test_a_cluster_that_shares_looks_once_a_slot_whether_or_not_it_compares(history, tmp_path):
+    member = Looking()
+    dreaming = Dreaming(new_run(tmp_path / "run"), history, NodeRule.SPREAD, member)
+    live(history, tmp_path)[0].slot()  # in which nobody has told a speed
+    assert (dreaming.compare(), dreaming.dream()) == (None, None)
+    assert member.looks == 1
+
+
 @pytest.mark.slow
 def test_the_policy_that_decides_is_compared_once_as_soon_as_a_speed_is_known(history, tmp_path):
     run = new_run(tmp_path / "run")
@@ -202,6 +220,21 @@ def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path
     assert hear(0.5) == "fifo", "it learns no more, or as a shadow"
 
 
+def test_whether_it_stands_in_is_up_to_the_last_of_a_slots_verdicts(history, tmp_path):
+    name = f"dl2:{new_run(tmp_path / 'run').path}"
+    _, policies, _ = live(history, tmp_path, policy=name)
+    learner = Learner(policies, tmp_path, NodeRule.SPREAD, shared=tmp_path / "shared")
+
+    def of(planner, accepted):
+        return {"verdict": "...", "accepted": accepted, "beside": {"planner": planner, "DRF": 0.0}}
+
+    theirs = {"clusters": 1, "speeds": 0, "ignored": 0, **of(0.05, False)}  # it was judged beside the policy before
+    learner._hear(name, {"updates": 3, "slot": 9, "core_seconds": 0.1, **of(-0.05, True), "sharing": theirs})
+    assert policies.deciding == name
+    learner._hear(name, {"updates": 6, "slot": 10, "core_seconds": 0.1, "sharing": theirs})
+    assert policies.deciding == "planner"
+
+
 def test_weights_that_diverge_are_not_written(history, tmp_path):
     live(history, tmp_path)[0].run()
     run = new_run(tmp_path / "run")
@@ -246,6 +279,21 @@ def test_judging_ends_soon_on_a_cluster_however_large_and_contestants_are_cut_al
     weights = new_policy(("a", "b"), 3).weights()
     found = judge(stopping(weights, -1e3), stopping(weights, 1e3), worlds_of(history), NodeRule.SPREAD)
     assert 0 < max(*found.proposal, *found.present) <= 1, "both have played one slot, and no more"
+
+
+@pytest.mark.slow
+def test_a_network_is_not_behind_a_rule_for_being_played_longer(history, tmp_path, monkeypatch):
+    live(history, tmp_path)[0].run()
+    greedy, whole = stopping(new_policy(("a", "b"), 3).weights(), -1e3), judging.roll_out
+    fair = beside_rules(greedy, worlds_of(history), NodeRule.SPREAD)
+    assert fair["planner"] > -0.5
+
+    def cut(clusters, weights, guide, watch, most_slots, seconds):
+        return whole(clusters, weights, guide, watch, most_slots, seconds if guide is None else 0.0)
+
+    monkeypatch.setattr(judging, "roll_out", cut)
+    found = beside_rules(greedy, worlds_of(history), NodeRule.SPREAD)
+    assert max(map(abs, found.values())) < 0.5, "all are cut at the first slot"
 
 
 def test_a_proposal_has_to_win_by_the_margin_in_most_worlds():
