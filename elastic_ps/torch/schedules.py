@@ -94,14 +94,25 @@ class Schedules:
         return _Moment(
             {scheduler: _calls(scheduler) for scheduler in found},
             {scheduler: copy.deepcopy(scheduler.state_dict()) for scheduler in found},
-            [{name: value for name, value in group.items() if name != "params"} for group in groups] if found else [],
+            [{name: _kept(value) for name, value in group.items() if name != "params"} for group in groups]
+            if found
+            else [],
         )
 
     def _return_to(self, moment: _Moment) -> None:
         for scheduler, state in moment.states.items():
             scheduler.load_state_dict(copy.deepcopy(state))
         for group, values in zip(next(iter(self._optimizers)).param_groups, moment.groups, strict=False):
-            group.update(values)
+            for name, value in values.items():
+                if isinstance(group.get(name), torch.Tensor):  # which optimizers read where it lies
+                    group[name].copy_(torch.as_tensor(value))
+                else:
+                    group[name] = _kept(value)
+
+
+def _kept(value: Any) -> Any:
+    """Return a value of a group as it is now: schedulers change numbers that are tensors in place."""
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def _calls(scheduler: LRScheduler) -> int:
