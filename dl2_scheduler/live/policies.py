@@ -214,7 +214,10 @@ class Policies:
             reason: why, for people.
         """
         with self._lock:
-            if policy != self._choice.policy or self._stand_in is not None:
+            if policy != self._choice.policy:
+                return
+            if self._stand_in is not None:
+                self._keep(replace(self._choice, stands_in=reason))  # the last comparison is what people see
                 return
             self._stand_in = self._make(STAND_IN)
             self._keep(replace(self._choice, stands_in=reason))
