@@ -159,6 +159,11 @@ class Policies:
         return self._choice.policy if self._stand_in is None else STAND_IN
 
     @property
+    def _in_its_place(self) -> str:
+        """Name of the policy that decides where the one that was asked for is not trusted."""
+        return self.fallback_name if self._stand_in is None else STAND_IN
+
+    @property
     def trouble(self) -> str:
         """Why the policy that was asked for is not trusted; "": it is."""
         with self._lock:
@@ -188,7 +193,7 @@ class Policies:
         with self._lock:
             if not self._choice.fallen:
                 self._keep(replace(self._choice, fallen=reason))
-                log.error("policy: %s DECIDES INSTEAD OF %s: %s", self.fallback_name, self._choice.policy, reason)
+                log.error("policy: %s DECIDES INSTEAD OF %s: %s", self._in_its_place, self._choice.policy, reason)
 
     def come_back(self, reason: str) -> None:
         """Decide by the policy that was asked for again; where it cannot be used, or written down, nothing changes."""
@@ -203,7 +208,8 @@ class Policies:
                 log.error("policy: %s cannot decide again: %s", choice.policy, error)  # noqa: TRY400  # for operators
                 return
             self._policy, self._fault = policy, ""
-            log.warning("policy: %s DECIDES AGAIN: %s", choice.policy, reason)
+            again = "DECIDES AGAIN" if self._stand_in is None else f"is trusted again, while {STAND_IN} stands in"
+            log.warning("policy: %s %s: %s", choice.policy, again, reason)
 
     def stand_in(self, policy: str, reason: str) -> None:
         """Decide by `STAND_IN` in the place of a policy that is sound, and goes on learning, from the next slot on.
@@ -230,7 +236,8 @@ class Policies:
                 return
             self._stand_in = None
             self._keep(replace(self._choice, stands_in=""))
-            log.warning("policy: %s decides, and %s stands in no more: %s", self._choice.policy, STAND_IN, reason)
+            decides = self._in_its_place if self._choice.fallen else self._choice.policy
+            log.warning("policy: %s decides, and %s stands in no more: %s", decides, STAND_IN, reason)
 
     def decided(self, slot: int, fault: str) -> None:
         """Note what was wrong with the policy's answer; "": nothing."""

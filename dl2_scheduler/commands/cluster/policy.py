@@ -29,7 +29,7 @@ def show_policy(context: typer.Context, folder: Folder = None, as_json: Json = F
     lines = {
         "policy": found.policy,
         "deciding": found.deciding,
-        "because": found.guard or found.stands_in,
+        "because": "; ".join(filter(None, (found.guard, found.stands_in))),
         "shadow": shadow,
         "guard": found.comparison or "has compared nothing yet: it compares learnt policies, dl2:PATH",
         "learning": found.learning or "off",

@@ -172,7 +172,7 @@ def test_the_policy_that_decides_is_compared_once_as_soon_as_a_speed_is_known(hi
     assert dreaming.dream()["updates"] > 0
 
 
-def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path):
+def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path, caplog):
     run = new_run(tmp_path / "run")
     name = f"dl2:{run.path}"
     _, policies, _ = live(history, tmp_path, policy=name)
@@ -205,14 +205,21 @@ def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path
     assert hear(0.5) == "planner"
     policies.fall_back("it is bad")
     assert (policies.deciding, policies.trouble) == ("planner", "it is bad")
+    assert f"planner DECIDES INSTEAD OF {name}: it is bad" in caplog.text
     assert hear(-0.05) == "planner", "in the place of drf, until the network is trusted again"
     policies.come_back("it is good")
     assert (policies.deciding, policies.trouble) == ("planner", "")
+    assert f"{name} is trusted again, while planner stands in: it is good" in caplog.text
     assert hear(-0.05) == name
     policies.fall_back("it is bad")
     assert policies.deciding == "drf"
     assert hear(-0.05, drf=0.0) == "drf", "the planner is worse than that"
     assert hear(-0.05) == "planner"
+    policies.end_stand_in("nobody learns any more")
+    assert (policies.deciding, caplog.messages[-1]) == (
+        "drf",
+        "policy: drf decides, and planner stands in no more: nobody learns any more",
+    )
     policies.use(name)
     assert hear(-0.05, jobs=19) == "planner"
     assert "jobs take 5% less under " in policies.choice.stands_in
@@ -228,12 +235,13 @@ def test_whether_it_stands_in_is_up_to_the_last_of_a_slots_verdicts(history, tmp
     learner = Learner(policies, tmp_path, NodeRule.SPREAD, shared=tmp_path / "shared")
 
     def of(planner, accepted):
-        return {"verdict": "...", "accepted": accepted, "beside": {"planner": planner, "DRF": 0.0}}
+        return {"verdict": "...", "accepted": accepted, "beside": {"planner": planner, "DRF": -0.1}}
 
+    said = {"updates": 3, "slot": 9, "core_seconds": 0.1, "jobs": 20}
     theirs = {"clusters": 1, "speeds": 0, "ignored": 0, **of(0.05, False)}  # it was judged beside the policy before
-    learner._hear(name, {"updates": 3, "slot": 9, "core_seconds": 0.1, **of(-0.05, True), "sharing": theirs})
+    learner._hear(name, {**said, **of(-0.05, True), "sharing": theirs})
     assert policies.deciding == name
-    learner._hear(name, {"updates": 6, "slot": 10, "core_seconds": 0.1, "sharing": theirs})
+    learner._hear(name, {**said, "sharing": theirs})
     assert policies.deciding == "planner"
 
 
