@@ -107,11 +107,12 @@ class Learner:
         is_new, is_out = jobs < _FEW_JOBS, bool(self._policies.choice.fallen)
         more = f"{abs(behind):.0%} {'longer' if behind > 0 else 'less'}"
         why = f"in dreams after slot {slot} jobs take {more} under {name}"
-        if behind >= said["beside"][DRF] and (behind > _BEHIND or is_new or is_out):
+        is_better = behind >= said["beside"][DRF]  # the planner, than DRF
+        if is_better and (behind > _BEHIND or is_new or is_out):
             few = f", which saw {jobs} jobs: {_FEW_JOBS} tell how good it is" if is_new else ", which goes on learning"
             self._policies.stand_in(name, why + few)
-        elif behind <= 0 and not is_new and not is_out:
-            self._policies.end_stand_in(why)
+        elif not is_better or (behind <= 0 and not is_new and not is_out):
+            self._policies.end_stand_in(why if is_better else f"{why}, and longer under the planner than under DRF")
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""
@@ -147,6 +148,7 @@ class Learner:
         except BadInput as error:
             self._said = str(error)
             log.error("learning: %s", error)  # noqa: TRY400  # for operators
+            self._policies.end_stand_in("nothing learns, so nobody compares them")
             return
         command = [sys.executable, "-m", "dl2_scheduler.learning.live.program", str(run), str(self._folder)]
         output = self._folder / "logs" / "learning.log"

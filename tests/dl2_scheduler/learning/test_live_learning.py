@@ -190,6 +190,8 @@ def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path
     assert (by.name, isinstance(by.policy, Planner)) == ("planner", True)
     assert stands_in == f"in dreams after slot 7 jobs take 5% longer under {name}, which goes on learning"
     assert hear(0.01) == "planner", "until it is no longer behind"
+    assert hear(0.05, drf=0.06) == name, "the planner has become worse than DRF"
+    assert hear(0.05) == "planner"
     assert hear(0.25) == "planner"
     assert policies.choice.stands_in == (stands_in := stands_in.replace("5%", "25%")), "as it was found last"
     policies.renew(name)
