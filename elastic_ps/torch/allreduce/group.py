@@ -73,7 +73,16 @@ class Collective:
         try:
             self.value = self._body()
         except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind; whoever waits is told
-            self.error = error
+            self.error = without_frames(error)
+
+
+def without_frames(error: Exception) -> Exception:
+    """Return an error of gloo's without the frames that it has gone through.
+
+    They hold the transfers that were under way, in a circle, and while there are any the connections stay open: the
+    other members would not see that this one has left the group.
+    """
+    return error.with_traceback(None) if isinstance(error, RuntimeError) else error
 
 
 class WorkerGroup:

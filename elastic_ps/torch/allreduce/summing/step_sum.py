@@ -11,7 +11,7 @@ import torch
 
 from elastic_ps.core.gradient_norm import SKIPPED, factor_of, told_squares
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.torch.allreduce.group import Collective, Transfer, WorkerGroup
+from elastic_ps.torch.allreduce.group import Collective, Transfer, WorkerGroup, without_frames
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Sums
 from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers
 
@@ -90,7 +90,7 @@ class StepSum:
             if number:
                 self._add(number - 1)
         except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind; `finish` is told
-            self._error = error
+            self._error = without_frames(error)
 
     def _end(self, told: Sequence[float]) -> list[list[float]]:
         if self._error is not None:

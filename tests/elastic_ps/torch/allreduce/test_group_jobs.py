@@ -1,5 +1,6 @@
 """Jobs without servers train as one process does, with every sample once, whatever comes, goes or dies."""
 
+import gc
 import threading
 import time
 from functools import partial
@@ -134,6 +135,14 @@ def test_a_step_in_which_a_gradient_overflows_anywhere_is_skipped_by_all():
         assert not torch.equal(weights[worker.id, 4], weights[worker.id, 5])
 
 
+@pytest.fixture
+def uncollected():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 class Reset:
     """The connections of the worker of rank 1 break once, at version 4, in an operation of its group."""
 
@@ -157,7 +166,8 @@ class Reset:
 
 
 @pytest.mark.parametrize(("kind", "operation"), [(WorkerGroup, "gather"), (Transfer, "wait")])
-def test_a_group_whose_connections_broke_meets_again_and_nobody_ends(kind, operation):
+def test_a_group_whose_connections_broke_meets_again_and_nobody_ends(kind, operation, uncollected):
+    """What keeps connections open goes by itself, and need not wait for the garbage collector."""
     reset, workers, attempts, build = Reset(), [], [], Rendezvous.build
 
     def built(*given):
