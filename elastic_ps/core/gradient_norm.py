@@ -35,10 +35,14 @@ class DecidedFactor:
         return self._factor if version == self._version else None
 
 
+def told_total(squares: float) -> float:
+    """Return a sum of squares as it is told: `NOT_FINITE` where it is infinite or no number."""
+    return squares if isfinite(squares) else NOT_FINITE
+
+
 def told_squares(norms: Iterable[float]) -> float:
     """Return the sum of squares of parts that have these norms, or `NOT_FINITE`: also where a square is too large."""
-    total = sum(norm * norm for norm in norms)
-    return total if isfinite(total) else NOT_FINITE
+    return told_total(sum(norm * norm for norm in norms))
 
 
 def factor_of(squares: Iterable[float], hyper: Hyper) -> float:

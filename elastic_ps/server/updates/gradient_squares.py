@@ -1,11 +1,10 @@
 """This module measures aggregated gradients, block by block, and multiplies them by the factor that was decided."""
 
 from dataclasses import replace
-from math import isfinite
 
 import numpy as np
 
-from elastic_ps.core.gradient_norm import NOT_FINITE
+from elastic_ps.core.gradient_norm import told_total
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Array
 from elastic_ps.core.sparse_rows import Rows
@@ -29,7 +28,7 @@ def squares(store: ServerBlockStore, segment: Run, aggregate: GradientSum | Rows
             found[number] = _of_block(store, segment, number, aggregate)
 
     in_parallel(segment[1], 1, work)
-    return [total if isfinite(total) else NOT_FINITE for total in found]
+    return [told_total(total) for total in found]
 
 
 def scaled(aggregate: GradientSum | Rows, factor: float) -> GradientSum | Rows:
