@@ -211,12 +211,12 @@ class Replica:
         """Give the optimizer its state of a parameter, {}: none, on the devices where PyTorch keeps it."""
         parameter = self.parameters[number]
         self.optimizer.state.pop(parameter, None)
-        group = next(
-            group for group in self.optimizer.param_groups if any(parameter is each for each in group["params"])
-        )
-        if state:
-            found = {name: placed(group, parameter, name, value) for name, value in state.items()}
-            self.optimizer.state[parameter] = found
+        if not state:
+            return
+        groups = self.optimizer.param_groups
+        group = next(group for group in groups if any(parameter is each for each in group["params"]))
+        found = {name: placed(group, parameter, name, value) for name, value in state.items()}
+        self.optimizer.state[parameter] = found
 
     def bytes_of(self, number: int) -> int:
         """Return how many bytes a parameter and its state have."""
