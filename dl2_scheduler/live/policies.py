@@ -159,11 +159,6 @@ class Policies:
         return self._choice.policy if self._stand_in is None else STAND_IN
 
     @property
-    def _in_its_place(self) -> str:
-        """Name of the policy that decides where the one that was asked for is not trusted."""
-        return self.fallback_name if self._stand_in is None else STAND_IN
-
-    @property
     def trouble(self) -> str:
         """Why the policy that was asked for is not trusted; "": it is."""
         with self._lock:
@@ -193,7 +188,8 @@ class Policies:
         with self._lock:
             if not self._choice.fallen:
                 self._keep(replace(self._choice, fallen=reason))
-                log.error("policy: %s DECIDES INSTEAD OF %s: %s", self._in_its_place, self._choice.policy, reason)
+                instead = self.fallback_name if self._stand_in is None else STAND_IN
+                log.error("policy: %s DECIDES INSTEAD OF %s: %s", instead, self._choice.policy, reason)
 
     def come_back(self, reason: str) -> None:
         """Decide by the policy that was asked for again; where it cannot be used, or written down, nothing changes."""
@@ -236,7 +232,7 @@ class Policies:
                 return
             self._stand_in = None
             self._keep(replace(self._choice, stands_in=""))
-            decides = self._in_its_place if self._choice.fallen else self._choice.policy
+            decides = self.fallback_name if self._choice.fallen else self._choice.policy
             log.warning("policy: %s decides, and %s stands in no more: %s", decides, STAND_IN, reason)
 
     def decided(self, slot: int, fault: str) -> None:
