@@ -32,6 +32,7 @@ class Guard:
         command = [sys.executable, "-m", "dl2_scheduler.guard.program", str(folder), str(int(rule))]
         self._side = SideProgram("the guard", [*command, policies.fallback_name], folder / "logs" / "guard.log")
         self._standing = PolicyStanding()
+        self._apart = -1  # the last slot that was decided by another than the learnt policy
         self._error = ""
 
     def before(self, slot: int) -> None:
@@ -39,7 +40,7 @@ class Guard:
         for found in self._side.said():
             before, self._error = self._error, found.get("error", "")
             if not self._error:
-                self._standing = seen(self._standing, Comparison(**found), self._settings)
+                self._see(Comparison(**found))
                 continue
             self._standing = replace(self._standing, good=0)
             if self._error != before:
@@ -47,6 +48,14 @@ class Guard:
             if found["unusable"]:
                 self._policies.renew(found["policy"])
         self._judge()
+        choice = self._policies.choice
+        if choice.fallen or choice.stands_in or choice.policy != self._policies.in_use(DL2):
+            self._apart = slot
+
+    def _see(self, comparison: Comparison) -> None:
+        self._standing = seen(self._standing, comparison, self._settings)
+        if comparison.slot <= self._apart:  # it may be told when the policy already decides again
+            self._standing = replace(self._standing, worse=0)
 
     def _judge(self) -> None:
         """Take the policy out where it is worse, and let it decide again where it has long been no worse."""
@@ -61,8 +70,6 @@ class Guard:
         elif why := pardon(self._standing, self._settings, fallback):
             self._policies.come_back(why)
             self._standing = replace(self._standing, worse=0, good=0)
-        else:
-            self._standing = replace(self._standing, worse=0)
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""

@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -273,12 +274,13 @@ def test_a_policy_that_has_become_better_decides_again(tmp_path, caplog):
         _, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
         name = policies.choice.policy
         with closing(Guard(policies, GuardSettings(0.1, 1), tmp_path, NodeRule.SPREAD)) as guard:
+            slots = count()
 
             def hear(*owns):
                 for own in owns:
-                    found = {"slot": 7, "policy": name, "own": own, "baseline": 10.0, "jobs": 4}
-                    guard._side._heard.append(json.dumps(found))
-                guard.before(8)
+                    slot = next(slots)
+                    say(guard, slot, name, own)
+                    guard.before(slot + 1)
                 return policies.deciding
 
             assert hear(9.0, 9.0, 9.0) == name
@@ -295,6 +297,31 @@ def test_a_policy_that_has_become_better_decides_again(tmp_path, caplog):
             assert hear(9.0, 9.0, 9.0, 9.0, 9.0) == "drf", "twice as many after the second loss"
             assert hear(9.0) == name
             assert json.loads((tmp_path / "policy.json").read_text())["fallen"] == ""
+
+
+def say(guard, slot, name, own):
+    guard._side._heard.append(json.dumps({"slot": slot, "policy": name, "own": own, "baseline": 10.0, "jobs": 4}))
+
+
+def test_only_slots_that_the_policy_has_decided_lose_it_its_place(tmp_path):
+    run = new_run(tmp_path / "run")
+    with closing(History(tmp_path / HISTORY_FILE)) as history:
+        _, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
+        name = policies.choice.policy
+        with closing(Guard(policies, GuardSettings(0.1, 2), tmp_path, NodeRule.SPREAD)) as guard:
+
+            def hear(before, *slots):
+                for slot in slots:
+                    say(guard, slot, name, 20.0)
+                guard.before(before)
+                return policies.deciding
+
+            assert hear(2, 0, 1) == "drf"
+            assert hear(3) == "drf"
+            policies.use(name)
+            assert hear(4, 2, 3) == name, "what is told late is of slots that DRF has decided"
+            assert hear(5, 4) == name
+            assert hear(6, 5) == "drf"
 
 
 @pytest.mark.slow
