@@ -25,7 +25,7 @@ from tests.chaos.draw import Fault, JobDraw
 from tests.chaos.result import Result
 from tests.chaos.run import Run
 from tests.chaos.table import GOOD
-from tests.world.cells import DROP, FREEZE, MOVERS, MOVING, PLAN_PHASES, RESET, REST, SERVER, WORKER
+from tests.world.faults.cells import DROP, FREEZE, MOVERS, MOVING, PLAN_PHASES, RESET, REST, SERVER, WORKER
 
 FOLDER = Path("build/bench/liveness")
 LEASE = 10.0

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tests.world.cells import (
+from tests.world.faults.cells import (
     BROKEN,
     COORDINATOR,
     DEATH,

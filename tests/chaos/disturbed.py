@@ -19,7 +19,7 @@ from tests.chaos.preload import Preload
 from tests.chaos.result import bound
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT
-from tests.world.cells import BROKEN, COORDINATOR, FULL, JUMP, LAUNCHER, LOSE, POWER, SERVER, STORAGE, WORKER
+from tests.world.faults.cells import BROKEN, COORDINATOR, FULL, JUMP, LAUNCHER, LOSE, POWER, SERVER, STORAGE, WORKER
 
 TORCH_SCRIPT = jobs.SCRIPTS / "torch_regression.py"
 WORKERS = 2

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tests.chaos.cells import EITHER, PASSING, Cell, cells
-from tests.world.cells import DROP, FILLING, KILL, LAUNCHER, LOSE, POWER, RESET
+from tests.world.faults.cells import DROP, FILLING, KILL, LAUNCHER, LOSE, POWER, RESET
 
 _WAYS = {RESET: ("both",), DROP: ("out", "in", "both")}
 _FAULTS_OF_A_JOB = 8

@@ -14,7 +14,7 @@ from tests.chaos import network
 from tests.chaos.disturbed import DisturbedJob, Node, chosen, stopped, unregistered
 from tests.chaos.draw import Fault
 from tests.chaos.preload import Preload
-from tests.world.cells import (
+from tests.world.faults.cells import (
     BROKEN,
     COORDINATOR,
     DELAY,

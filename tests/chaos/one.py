@@ -23,7 +23,7 @@ from tests.chaos.phases import Missed, reached
 from tests.chaos.result import Result, blank
 from tests.chaos.watch import Watch
 from tests.e2e.proofs import assert_undisturbed, finish
-from tests.world.cells import DEATH, FILLING, LOSE, REST, RESTORE
+from tests.world.faults.cells import DEATH, FILLING, LOSE, REST, RESTORE
 
 _TRIES = 4
 _TAIL_LINES = 120  # with the stacks of a process's threads

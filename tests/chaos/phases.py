@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tests.chaos.disturbed import DisturbedJob, Hung, Node, chosen, stopped
-from tests.world.cells import DEATH, FILLING, PLAN_PHASES, REST, RESTORE, SERVER, WORKER
+from tests.world.faults.cells import DEATH, FILLING, PLAN_PHASES, REST, RESTORE, SERVER, WORKER
 
 _SECONDS = 50.0
 _INIT, _READY = "hold-init", "hold"

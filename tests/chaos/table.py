@@ -9,8 +9,8 @@ from typing import Any
 from rich.table import Table
 
 from tests.chaos.result import Result
-from tests.world.cells import PHASES, Cell
-from tests.world.coverage import grid
+from tests.world.faults.cells import PHASES, Cell
+from tests.world.faults.coverage import grid
 
 GOOD = "recovered"
 """The one outcome that is no failure."""

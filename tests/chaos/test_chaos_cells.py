@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.cells import EITHER, PASSING, cells
 from tests.chaos.draw import JobDraw, draw
-from tests.world.cells import FILLING, LAUNCHER, MEMBERS, SERVER
+from tests.world.faults.cells import FILLING, LAUNCHER, MEMBERS, SERVER
 
 
 def faults_of(draws):

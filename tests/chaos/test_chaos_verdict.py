@@ -7,7 +7,7 @@ from tests.chaos.draw import Fault, draw
 from tests.chaos.inject import Injection
 from tests.chaos.one import judged
 from tests.chaos.result import blank
-from tests.world.cells import COORDINATOR, DEATH, KILL, LOSE, REST, SERVER
+from tests.world.faults.cells import COORDINATOR, DEATH, KILL, LOSE, REST, SERVER
 
 BEFORE = {4: "restore: server s0 died"}
 

@@ -13,8 +13,9 @@ from typing import Any
 from rich.console import Console
 
 from tests.paths import ROOT
-from tests.world import coverage, results
-from tests.world.draw import DRAWS
+from tests.world import results
+from tests.world.faults import coverage
+from tests.world.faults.draw import DRAWS
 from tests.world.known import KNOWN
 from tests.world.mutations import planted
 

@@ -13,9 +13,10 @@ from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.frames import Frame
 from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import WorkerJob
-from tests.world import gradients, serverless, threads
-from tests.world.draw import JobDraw
-from tests.world.scheduler import Process
+from tests.world import gradients, serverless
+from tests.world.faults.draw import JobDraw
+from tests.world.kernel import threads
+from tests.world.kernel.scheduler import Process
 
 
 def run_coordinator(process: Process) -> int:

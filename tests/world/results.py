@@ -5,9 +5,9 @@ import time
 from dataclasses import dataclass
 
 from tests.world import world
-from tests.world.cells import Cell
-from tests.world.draw import JobDraw
-from tests.world.oracle import Oracle
+from tests.world.faults.cells import Cell
+from tests.world.faults.draw import JobDraw
+from tests.world.oracles.oracle import Oracle
 
 
 @dataclass(frozen=True)

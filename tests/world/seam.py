@@ -38,9 +38,10 @@ from elastic_ps.torch.allreduce import exchange, group, peer_probe
 from elastic_ps.transport import choice, send_queue, shared_memory
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.worker.script import process_ending, script_job
-from tests.world import clocks, gloo, loop, threads
-from tests.world.memory import Memory
-from tests.world.threads import here
+from tests.world.kernel import clocks, loop, threads
+from tests.world.kernel.memory import Memory
+from tests.world.kernel.threads import here
+from tests.world.network import gloo
 
 _REPLACED = {threading: threads.threading, queue: threads.queue, time: clocks.time}
 _PRODUCTION = ("elastic_ps.", "coordinator.")

@@ -13,9 +13,9 @@ from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.torch.arrays import ModelArray
-from tests.world import threads
-from tests.world.draw import JobDraw
-from tests.world.scheduler import Process
+from tests.world.faults.draw import JobDraw
+from tests.world.kernel import threads
+from tests.world.kernel.scheduler import Process
 
 COUNTED, UPDATES = "counted", "updates"
 """Names of the optimizer's states."""

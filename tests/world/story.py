@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.world.threads import here
+from tests.world.kernel.threads import here
 
 
 class Story(logging.Handler):

@@ -7,9 +7,9 @@ pytest.importorskip("torch")
 from elastic_ps.torch.allreduce import exchange
 from elastic_ps.torch.allreduce.agreement import Agreement
 from elastic_ps.torch.allreduce.peer_probe import PeerProbe
-from tests.world import cells as kinds
 from tests.world import results
-from tests.world.draw import FOR_EVER, Fault, JobDraw, drawn, serverless
+from tests.world.faults import cells as kinds
+from tests.world.faults.draw import FOR_EVER, Fault, JobDraw, drawn, serverless
 
 pytestmark = pytest.mark.slow
 

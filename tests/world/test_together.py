@@ -5,8 +5,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tests.world import coverage
-from tests.world.cells import possible
+from tests.world.faults import coverage
+from tests.world.faults.cells import possible
 from tests.world.together import Sum
 
 HITS = possible() * 60 + [("server-server", "death", "reset")] * 20 + [("", "rest", "save")]

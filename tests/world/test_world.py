@@ -13,9 +13,9 @@ from coordinator.core.plans.promotion import Decision
 from elastic_ps.server.blocks.applied_batches import AppliedBatches
 from elastic_ps.worker.wire.worker_state import WorkerState
 from tests.paths import ROOT
-from tests.world import cells as kinds
 from tests.world import gradients, results
-from tests.world.draw import Fault, JobDraw, drawn
+from tests.world.faults import cells as kinds
+from tests.world.faults.draw import Fault, JobDraw, drawn
 from tests.world.hunt import hunt
 from tests.world.mutations import planted
 from tests.world.shrink import shrunk

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tests.world import coverage
-from tests.world.cells import PHASES, ROWS, SERVERLESS_PHASES, SERVERLESS_ROWS, Cell
+from tests.world.faults import coverage
+from tests.world.faults.cells import PHASES, ROWS, SERVERLESS_PHASES, SERVERLESS_ROWS, Cell
 
 _SUMMARY = re.compile(r"(\d+) jobs, (\d+) steps, (\d+) faults, (\d+) failed; (\d+) jobs a CPU minute")
 _ALONE = re.compile(r"(\d+) faults came alone")

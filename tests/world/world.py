@@ -16,21 +16,21 @@ from elastic_ps.launch.commands import JobCommands
 from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.transport.choice import TransportName
 from tests.world import programs, seam
-from tests.world.cells import LOSE
-from tests.world.copies import Copies
-from tests.world.disk import Disk
-from tests.world.draw import JobDraw
-from tests.world.guarantee import Guarantee
-from tests.world.inject import Injector
-from tests.world.joining import Joining
-from tests.world.network import Network
-from tests.world.rpc import WorldChannel
-from tests.world.rpc_server import WorldServer
-from tests.world.scheduler import DEAD, FROZEN, Process, Scheduler, Task
+from tests.world.faults.cells import LOSE
+from tests.world.faults.draw import JobDraw
+from tests.world.faults.inject import Injector
+from tests.world.kernel.disk import Disk
+from tests.world.kernel.scheduler import DEAD, FROZEN, Process, Scheduler, Task
+from tests.world.kernel.threads import Thread, here
+from tests.world.network.network import Network
+from tests.world.network.rpc import WorldChannel
+from tests.world.network.rpc_server import WorldServer
+from tests.world.network.transport import WorldTransport
+from tests.world.oracles.copies import Copies
+from tests.world.oracles.guarantee import Guarantee
+from tests.world.oracles.joining import Joining
+from tests.world.oracles.survivors import Survivors
 from tests.world.story import Story
-from tests.world.survivors import Survivors
-from tests.world.threads import Thread, here
-from tests.world.transport import WorldTransport
 
 _TOKEN = "00112233445566778899aabbccddeeff"
 _GRACE = 8.0

@@ -6,13 +6,13 @@ from typing import Any
 
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import PlanKind
-from tests.world import cells as kinds
-from tests.world.cells import DEATH, FILLING, OPERATOR, PLAN_PHASES, REST, RESTORE
-from tests.world.draw import FOR_EVER, Fault
-from tests.world.guarantee import Guarantee
-from tests.world.operator import Operator
-from tests.world.provoke import Provoker
-from tests.world.scheduler import DEAD, RUNS, Process
+from tests.world.faults import cells as kinds
+from tests.world.faults.cells import DEATH, FILLING, OPERATOR, PLAN_PHASES, REST, RESTORE
+from tests.world.faults.draw import FOR_EVER, Fault
+from tests.world.faults.operator import Operator
+from tests.world.faults.provoke import Provoker
+from tests.world.kernel.scheduler import DEAD, RUNS, Process
+from tests.world.oracles.guarantee import Guarantee
 
 _PROVOKED = 0.3
 """After so many seconds in which the phase has not come by itself it is brought about."""

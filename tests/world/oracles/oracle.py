@@ -17,7 +17,7 @@ from elastic_ps.core.model import members
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.frame_kinds import Kind
-from tests.world.draw import JobDraw
+from tests.world.faults.draw import JobDraw
 from tests.world.programs import Watch
 
 BEYOND_THE_LEASE = 30.0

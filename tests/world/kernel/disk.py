@@ -11,10 +11,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.world.cells import COORDINATOR, FULL
-from tests.world.scheduler import DEAD, Process
-from tests.world.storage import Storage
-from tests.world.threads import here
+from tests.world.faults.cells import COORDINATOR, FULL
+from tests.world.kernel.scheduler import DEAD, Process
+from tests.world.kernel.storage import Storage
+from tests.world.kernel.threads import here
 
 
 class Disk:

@@ -16,8 +16,8 @@ from elastic_ps.core.model import members
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import RecordMeta
-from tests.world.cells import SERVER, WORKER
-from tests.world.scheduler import DEAD, Process
+from tests.world.faults.cells import SERVER, WORKER
+from tests.world.kernel.scheduler import DEAD, Process
 
 NOTHING = -1
 _WITHOUT_VALUES = frozenset({int(BlockStatus.ABSENT), int(BlockStatus.EMPTY)})

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic_ps.core.errors import CoordinatorLost
-from tests.world.cells import COORDINATOR, SERVER, WORKER
-from tests.world.scheduler import DEAD, RUNS, Process
+from tests.world.faults.cells import COORDINATOR, SERVER, WORKER
+from tests.world.kernel.scheduler import DEAD, RUNS, Process
 
 _PATIENCE = 60.0
 """Seconds that a process waits for an answer before it has joined (`Session.register`)."""

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tests.world.cells import IMPOSSIBLE, PHASES, ROWS, SERVERLESS_PHASES, SERVERLESS_ROWS, Cell, possible
+from tests.world.faults.cells import IMPOSSIBLE, PHASES, ROWS, SERVERLESS_PHASES, SERVERLESS_ROWS, Cell, possible
 
 ENOUGH = 50
 """Hits of a cell, in a night's run."""

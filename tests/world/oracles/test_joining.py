@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from elastic_ps.core.errors import CoordinatorLost, JobEnded
-from tests.world.joining import Joining
-from tests.world.scheduler import Process
+from tests.world.kernel.scheduler import Process
+from tests.world.oracles.joining import Joining
 
 LOST = CoordinatorLost("no coordinator answers")
 

@@ -7,10 +7,10 @@ from typing import Any, NoReturn
 
 import grpc
 
-from tests.world.loop import WorldLoop
-from tests.world.network import End, Network
-from tests.world.rpc import Live
-from tests.world.scheduler import Process
+from tests.world.kernel.loop import WorldLoop
+from tests.world.kernel.scheduler import Process
+from tests.world.network.network import End, Network
+from tests.world.network.rpc import Live
 
 
 class Aborted(Exception):

@@ -7,10 +7,10 @@ from typing import Any
 
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.protection import protection
-from tests.world.cells import DEATH, FILLING, MOVERS, PLAN_PHASES, RESTORE, SERVER, WORKER
-from tests.world.draw import Fault
-from tests.world.operator import Operator
-from tests.world.scheduler import Process
+from tests.world.faults.cells import DEATH, FILLING, MOVERS, PLAN_PHASES, RESTORE, SERVER, WORKER
+from tests.world.faults.draw import Fault
+from tests.world.faults.operator import Operator
+from tests.world.kernel.scheduler import Process
 
 _SOON = 6.0
 """Seconds for which a fault waits for its phase."""

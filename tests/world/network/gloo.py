@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.world.locks import Condition, here
-from tests.world.network import End, Refused
-from tests.world.scheduler import DEAD, FROZEN, Process
-from tests.world.tcp_store import PrefixStore, opener
+from tests.world.kernel.locks import Condition, here
+from tests.world.kernel.scheduler import DEAD, FROZEN, Process
+from tests.world.network.network import End, Refused
+from tests.world.network.tcp_store import PrefixStore, opener
 
 _Slot = tuple[int, int]
 """Of a message: number of the collective, and of the step in it; or `_POINT_TO_POINT`, and its tag."""

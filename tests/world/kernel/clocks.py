@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from tests.world import threads
-from tests.world.threads import here
+from tests.world.kernel import threads
+from tests.world.kernel.threads import here
 
 
 def _monotonic() -> float:

@@ -16,10 +16,10 @@ from elastic_ps.transport.base import Buffer, Connection, Listener, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode, decode_header, encode
 from elastic_ps.transport.shared_memory import Image
 from elastic_ps.transport.shared_payloads import SharedPayloads
-from tests.world.network import CLOSED, End, Network, Refused
+from tests.world.kernel.scheduler import Process, Task
+from tests.world.kernel.threads import Condition, here
+from tests.world.network.network import CLOSED, End, Network, Refused
 from tests.world.programs import Watch
-from tests.world.scheduler import Process, Task
-from tests.world.threads import Condition, here
 
 _LATE_PAYLOADS = 0.2
 """Of payloads that travel where memory is shared."""

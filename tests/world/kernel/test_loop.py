@@ -1,8 +1,8 @@
 """An event loop of the world ends with it, wherever it is."""
 
-from tests.world import loop
-from tests.world.scheduler import Process, Scheduler
-from tests.world.threads import Thread, here, time
+from tests.world.kernel import loop
+from tests.world.kernel.scheduler import Process, Scheduler
+from tests.world.kernel.threads import Thread, here, time
 
 
 def test_a_coroutine_that_is_ended_in_the_middle_ends_its_loop():

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from tests.world.scheduler import DEAD, Process, Scheduler
+from tests.world.kernel.scheduler import DEAD, Process, Scheduler
 
 CLOSED, RESET = "connection closed", "connection reset by peer"
 

@@ -7,7 +7,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tests.world.threads import here
+from tests.world.kernel.threads import here
 
 _WRITING = ("makedirs", "mv", "rm", "rm_file")
 _READING = ("exists", "ls", "info")

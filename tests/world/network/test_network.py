@@ -2,8 +2,8 @@
 
 from random import Random
 
-from tests.world.network import Network
-from tests.world.scheduler import Process, Scheduler
+from tests.world.kernel.scheduler import Process, Scheduler
+from tests.world.network.network import Network
 
 
 def test_a_way_that_is_free_again_is_troubled_until_what_was_kept_has_arrived() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 from coordinator.core.job import DurableJob, JobPhase
 from elastic_ps.torch.allreduce.agreement import BEGINS
-from tests.world.cells import COORDINATOR, WORKER
-from tests.world.scheduler import DEAD, RUNS, Process
+from tests.world.faults.cells import COORDINATOR, WORKER
+from tests.world.kernel.scheduler import DEAD, RUNS, Process
 
 _BY_DESIGN = "the last worker died"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from greenlet import GreenletExit
 
-from tests.world.scheduler import Task
-from tests.world.threads import Thread, here
+from tests.world.kernel.scheduler import Task
+from tests.world.kernel.threads import Thread, here
 
 _LAST_TURNS = 12
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tests.world.scheduler import Task
+from tests.world.kernel.scheduler import Task
 
 here: SimpleNamespace = SimpleNamespace(scheduler=None)
 """Whose scheduler the present world has."""

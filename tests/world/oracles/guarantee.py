@@ -5,9 +5,9 @@ from typing import Any
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import Plan, PlanKind, chain
 from coordinator.core.plans.protection import protection
-from tests.world.cells import COORDINATOR, FREEZE, JUMP, LOSE
-from tests.world.draw import Fault
-from tests.world.scheduler import RUNS, Process
+from tests.world.faults.cells import COORDINATOR, FREEZE, JUMP, LOSE
+from tests.world.faults.draw import Fault
+from tests.world.kernel.scheduler import RUNS, Process
 
 _LAST_WORKER = "the last worker died"
 

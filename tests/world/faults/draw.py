@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from tests.world.cells import (
+from tests.world.faults.cells import (
     BROKEN,
     DEATH,
     DELAY,

@@ -13,9 +13,9 @@ from typing import Any
 import grpc
 
 from elastic_ps.control.channels import connection_options
-from tests.world.network import End, Network, Refused
-from tests.world.scheduler import DEAD, FROZEN, Process, Task
-from tests.world.threads import here
+from tests.world.kernel.scheduler import DEAD, FROZEN, Process, Task
+from tests.world.kernel.threads import here
+from tests.world.network.network import End, Network, Refused
 
 _OPTIONS = dict(connection_options())
 _CONNECT_SECONDS = _OPTIONS["grpc.min_reconnect_backoff_ms"] / 1000

@@ -7,9 +7,9 @@ import grpc
 from elastic_ps.control.channels import coordinator_channel
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
-from tests.world.draw import Fault
-from tests.world.scheduler import Process
-from tests.world.threads import Thread
+from tests.world.faults.draw import Fault
+from tests.world.kernel.scheduler import Process
+from tests.world.kernel.threads import Thread
 
 
 class Operator:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.world.scheduler import Process, Scheduler
-from tests.world.threads import Condition, Event, Lock, Queue, Thread, here, queue, time
+from tests.world.kernel.scheduler import Process, Scheduler
+from tests.world.kernel.threads import Condition, Event, Lock, Queue, Thread, here, queue, time
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import datetime
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.world.locks import Condition, here
-from tests.world.network import End, Network, Refused
-from tests.world.scheduler import DEAD, FROZEN, Process
+from tests.world.kernel.locks import Condition, here
+from tests.world.kernel.scheduler import DEAD, FROZEN, Process
+from tests.world.network.network import End, Network, Refused
 
 _AGAIN_SECONDS = 1.0
 """After so long who found nobody there tries again."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from tests.world.locks import Condition, Event, Lock, RLock, here, leave
-from tests.world.scheduler import DEAD, Scheduler, Task
+from tests.world.kernel.locks import Condition, Event, Lock, RLock, here, leave
+from tests.world.kernel.scheduler import DEAD, Scheduler, Task
 
 EPOCH = 1_800_000_000.0
 """Unix seconds at which every world begins."""

@@ -1,0 +1,1 @@
+"""What must hold in the world, told by those that share no code with what they judge."""
