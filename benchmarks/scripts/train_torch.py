@@ -2,7 +2,8 @@
 
 The same model by an elastic job and by DistributedDataParallel with gloo: the name of the system is all that differs.
 With --device MS the backward pass takes that long, spread over the parameters by their size, as a device's would: it
-sleeps, and what is sent meanwhile is hidden. With --cuda the model is on a GPU, which all workers share.
+goes on whatever the worker does, which sleeps until the next gradient is there, and what is sent meanwhile is hidden.
+With --cuda the model is on a GPU, which all workers share.
 """
 
 import argparse
@@ -24,20 +25,36 @@ _EPOCH = 100  # steps
 _FOREVER = 1_000_000
 
 
+class Device:
+    """A `Device` makes one gradient after the other, and does not wait for its host."""
+
+    def __init__(self) -> None:
+        self._ready = 0.0
+
+    def begin(self) -> None:
+        """Begin a backward pass with the next gradient."""
+        self._ready = 0.0
+
+    def make(self, seconds: float) -> None:
+        """Wait until the next gradient is made, which takes so long behind the one before."""
+        self._ready = (self._ready or time.perf_counter()) + seconds
+        time.sleep(max(0.0, self._ready - time.perf_counter()))
+
+
 class Emulated(torch.autograd.Function):
-    """An `Emulated` step hands a parameter on; its gradient comes after a while."""
+    """An `Emulated` step hands a parameter on; its gradient comes from a device."""
 
     @staticmethod
     def forward(ctx: Any, *values: Any) -> torch.Tensor:
-        """Return the parameter as it is; `values` are it and the seconds."""
-        value, ctx.seconds = values
+        """Return the parameter as it is; `values` are it, the device and the seconds that its gradient takes."""
+        value, ctx.device, ctx.seconds = values
         return value.view_as(value)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> tuple[torch.Tensor, None]:
-        """Return its gradient after those seconds."""
-        time.sleep(ctx.seconds)
-        return gradients[0].contiguous(), None
+    def backward(ctx: Any, *gradients: Any) -> tuple[torch.Tensor, None, None]:
+        """Return its gradient when it is made."""
+        ctx.device.make(ctx.seconds)
+        return gradients[0].contiguous(), None, None
 
 
 class Shapes(nn.Module):
@@ -53,11 +70,15 @@ class Shapes(nn.Module):
         self.weights = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
         total = sum(map(math.prod, shapes))
         self._seconds = [seconds * math.prod(shape) / total for shape in shapes]
+        self._device = Device()
 
     def forward(self) -> torch.Tensor:
         """Return the loss."""
+        self._device.begin()
         parts = zip(self.weights, self._seconds, strict=True)
-        sums = [(Emulated.apply(weight, seconds) if seconds else weight).sum() for weight, seconds in parts]
+        sums = [
+            (Emulated.apply(weight, self._device, seconds) if seconds else weight).sum() for weight, seconds in parts
+        ]
         return 1e-3 * torch.stack(sums).sum()
 
 
