@@ -1,4 +1,4 @@
-"""`dl2 serve --explore`, and what `dl2 policy`, `dl2 why` and the metrics say of it."""
+"""`dl2 serve --explore`, what `dl2 policy`, `dl2 why` and the metrics say of it, and who `dl2 policy` says decides."""
 
 import json
 
@@ -76,6 +76,15 @@ def test_without_it_nothing_is_said(folder, serve, history):
     with driven(cluster, cluster.desk, history, folder, Driving("drf", guard=None)):
         assert "exploring" not in dl2("policy")[1]
     assert not (folder / EXPLORATION_FILE).exists()
+
+
+def test_who_stands_in_is_shown_with_all_reasons(folder, serve, history):
+    cluster = serve()
+    with driven(cluster, cluster.desk, history, folder, Driving("drf", guard=None)) as loop:
+        loop._policies.fall_back("it is bad")
+        loop._policies.stand_in("drf", "and in dreams the planner is ahead")
+        shown = dl2("policy")[1]
+    assert "policy    drf\ndeciding  planner\nbecause   it is bad; and in dreams the planner is ahead\n" in shown
 
 
 def test_metrics(folder, serve):
