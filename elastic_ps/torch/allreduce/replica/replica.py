@@ -11,7 +11,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers
 from elastic_ps.torch.allreduce.replica.record import StepRecord
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums
-from elastic_ps.torch.arrays import ModelArray, copies_made, laid_out_as, on_host
+from elastic_ps.torch.arrays import ModelArray, bytes_of_each, copies_made, laid_out_as
 from elastic_ps.torch.states import placed
 
 _SAMPLED = 64
@@ -180,13 +180,15 @@ class Replica:
     def fingerprint(self) -> int:
         """Return a number, of 32 bits, that differs where a sample of the parameters' or states' bits does."""
         self.wait_for_change()
-        found = 0
+        samples: list[torch.Tensor] = []
         for number, parameter in enumerate(self.parameters):
             states = sorted(self.state_of(number).items())
             for tensor in (parameter, *(value for _, value in states if isinstance(value, torch.Tensor))):
                 flat = tensor.detach().reshape(-1)
-                sample = flat[:: max(1, flat.numel() // _SAMPLED)].contiguous()
-                found = zlib.crc32(on_host(sample.view(torch.uint8)).numpy().tobytes(), found)
+                samples.append(flat[:: max(1, flat.numel() // _SAMPLED)])
+        found = 0
+        for sample in bytes_of_each(samples):
+            found = zlib.crc32(sample.tobytes(), found)
         return found
 
     def shape(self) -> int:

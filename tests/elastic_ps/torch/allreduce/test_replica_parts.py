@@ -11,6 +11,7 @@ from elastic_ps.torch.allreduce.replica import replica as replicas  # noqa: E402
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers  # noqa: E402
 from elastic_ps.torch.allreduce.replica.record import StepRecord  # noqa: E402
 from elastic_ps.torch.allreduce.replica.state_bytes import pack, unpack  # noqa: E402
+from elastic_ps.torch.arrays import bytes_of_each  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
 from tests.devices import ON_EACH  # noqa: E402
 from tests.elastic_ps.torch.allreduce.small_replicas import OPTIMIZERS, model_of, replica_of, train  # noqa: E402
@@ -62,6 +63,21 @@ def test_fingerprints_tell_parameters_and_states(device):
     with torch.no_grad():
         two.parameters[1].add_(1)
     assert one.fingerprint() != two.fingerprint()
+
+
+@ON_EACH
+def test_bytes_of_many_tensors_are_those_of_each(device):
+    """In the tensors' order, so that members on other devices have the same fingerprint."""
+    tensors = [
+        torch.arange(5.0, device=device)[::2],
+        torch.tensor([3.0]),
+        torch.arange(4, device=device),
+        torch.empty(0),
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.tensor([True, False], device=device),
+    ]
+    expected = [each.cpu().contiguous().view(torch.uint8).numpy().tobytes() for each in tensors]
+    assert [found.tobytes() for found in bytes_of_each(tensors)] == expected
 
 
 def test_another_model_is_refused():
