@@ -30,6 +30,7 @@ from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, improvement, weights_in
 from tests.paths import ROOT
 
 POLL_SECONDS = 0.1
+_TOLD = 5000  # characters of the log's end
 DOCUMENT = """
 apiVersion: dl2.scheduler/v1alpha1
 kind: ElasticJob
@@ -94,6 +95,9 @@ def serving(folder, log, *further):
             until(lambda: answers(client, process, log), "dl2 serve")
             client.process = process
             yield client
+    except AssertionError:
+        print(log.read_text()[-_TOLD:])  # pytest shows it beside what has failed
+        raise
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
