@@ -51,6 +51,7 @@ class Guard:
         choice = self._policies.choice
         if choice.fallen or choice.stands_in or choice.policy != self._policies.in_use(DL2):
             self._apart = slot
+            self._standing = replace(self._standing, worse=0)
 
     def _see(self, comparison: Comparison) -> None:
         self._standing = seen(self._standing, comparison, self._settings)

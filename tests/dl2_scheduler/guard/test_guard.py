@@ -322,6 +322,12 @@ def test_only_slots_that_the_policy_has_decided_lose_it_its_place(tmp_path):
             assert hear(4, 2, 3) == name, "what is told late is of slots that DRF has decided"
             assert hear(5, 4) == name
             assert hear(6, 5) == "drf"
+            policies.use(name)
+            assert hear(8, 7) == name
+            policies.fall_back("it cannot be read")
+            assert hear(9) == "drf"
+            policies.use(name)
+            assert hear(11, 10) == name, "what it had lost before it fell back is forgotten"
 
 
 @pytest.mark.slow
