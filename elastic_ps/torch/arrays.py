@@ -75,17 +75,17 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
     return own if own.is_cpu else _pinned_like(own).copy_(own)
 
 
-def bytes_of_each(tensors: Sequence[torch.Tensor]) -> list[NDArray[np.uint8]]:
+def bytes_of_each(tensors: Sequence[torch.Tensor]) -> list[bytes]:
     """Return the bytes of many small flat tensors, which cost one copy for each type and device and not one each."""
     alike: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     for number, tensor in enumerate(tensors):
         alike.setdefault((tensor.dtype, tensor.device), []).append(number)
-    found: list[NDArray[np.uint8]] = [np.empty(0, np.uint8)] * len(tensors)
+    found = [b""] * len(tensors)
     for numbers in alike.values():
-        whole = on_host(torch.cat([tensors[number] for number in numbers])).view(torch.uint8).numpy()
-        stops = np.cumsum([tensors[number].nbytes for number in numbers]).tolist()
-        for number, start, stop in zip(numbers, [0, *stops], stops, strict=False):
-            found[number] = whole[start:stop]
+        some = [tensors[number] for number in numbers]
+        whole = on_host(torch.cat(some)).view(torch.uint8)
+        for number, part in zip(numbers, torch.split_with_sizes(whole, [each.nbytes for each in some]), strict=True):
+            found[number] = part.numpy().tobytes()
     return found
 
 

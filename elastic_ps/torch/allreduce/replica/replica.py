@@ -185,10 +185,11 @@ class Replica:
             states = sorted(self.state_of(number).items())
             for tensor in (parameter, *(value for _, value in states if isinstance(value, torch.Tensor))):
                 flat = tensor.detach().reshape(-1)
-                samples.append(flat[:: max(1, flat.numel() // _SAMPLED)])
+                # A copy, as `flat` is one of the whole tensor where that is not contiguous.
+                samples.append(flat[:: max(1, flat.numel() // _SAMPLED)].contiguous())
         found = 0
         for sample in bytes_of_each(samples):
-            found = zlib.crc32(sample.tobytes(), found)
+            found = zlib.crc32(sample, found)
         return found
 
     def shape(self) -> int:
