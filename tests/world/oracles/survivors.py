@@ -47,9 +47,18 @@ class Survivors:
         return [process for process, node in found if node.held >= 0 or (node.held == BEGINS and node.is_member)]
 
     def is_last(self, process: Process) -> bool:
-        """Return whether the job would be over without a worker: no other one can tell of what it has."""
+        """Return whether the job would be over without a worker: no other one can tell of what it has.
+
+        One whose script is at its end is soon gone, and tells nothing more.
+        """
         holders = self.holders()
-        return process in holders and all(other is process or self._is_apart(other) for other in holders)
+        others = [other for other in holders if other is not process]
+        return process in holders and all(self._is_apart(other) or self._is_at_its_end(other) for other in others)
+
+    def _is_at_its_end(self, process: Process) -> bool:
+        draw = self._world.draw
+        assert process.job is not None
+        return bool(process.job.node.version * draw.batch >= draw.epochs * draw.samples)
 
     def _is_apart(self, process: Process) -> bool:
         network = self._world.network
