@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from coordinator.core.checkpoints.ledger_voids import BlockRun, Void, without
 from coordinator.server.journal import JobFolderUnwritable
+from coordinator.server.last_entries import LastEntries
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -162,6 +163,7 @@ class Ledger:
     def __init__(self, path: Path):
         self._book = JsonLinesFile(path)
         self._kept: dict[str, int] = {}
+        self._last = LastEntries()
         self._unmarked = 0  # bytes since the last mark
         self._given_up = False
         self.loaded = False
@@ -191,17 +193,19 @@ class Ledger:
         """End a `load` that is under way at once: the coordinator ends."""
         self._given_up = True
 
-    def store(self, server: str, first: int, entries: Sequence["pb.LedgerEntry"]) -> int:
+    def store(self, server: str, first: int, entries: Sequence["pb.LedgerEntry"], ended: bool = False) -> int:
         """Store entries of a server; return up to where all of its entries are kept, 0 before the ledger is loaded.
 
         A server sends what has not been acknowledged, from its oldest on: where `first` is beyond what is kept here,
         the disk has lost what lies between, and nobody has it any more. What it tells in the name of a dead server
-        counts unless that one had told it; several servers may tell parts of one such entry.
+        counts unless that one had told it; several servers may tell parts of one such entry. Once the job has ended,
+        what is told in another's name counts unless that one tells it until the ledger is closed.
 
         Args:
             server: that has applied them.
             first: number of the first of them.
             entries: in order, without a gap.
+            ended: the job has.
         """
         if not self.loaded:
             return 0
@@ -211,23 +215,27 @@ class Ledger:
             kept = first
         new = entries[kept - first :]
         if new:
-            lines = [_line(server, kept + n, entry, self._knows(server, entry)) for n, entry in enumerate(new)]
+            lines = []
+            for number, entry in enumerate(new, kept):
+                others = entry.server not in ("", server)
+                known = others and (ended or entry.sequence < self._kept.get(entry.server, 0))
+                lines.append(_line(server, number, entry, known))
+                if others and ended:
+                    self._last.put(entry)
             kept += len(new)
-            known = {**self._kept, server: kept}
-            if self._unmarked >= MARK_BYTES:
-                lines.append({"kept": known})
-                self._unmarked = 0
-            self._unmarked += self._book.append(lines, sync=True)
-            self._kept = known
+            self._write(lines, {**self._kept, server: kept})
         return kept
 
-    def _knows(self, server: str, entry: "pb.LedgerEntry") -> bool:
-        """Return whether a dead server had told an entry that another one tells for it."""
-        return entry.server not in ("", server) and entry.sequence < self._kept.get(entry.server, 0)
+    def _write(self, lines: list[dict[str, Any]], kept: dict[str, int]) -> None:
+        if self._unmarked >= MARK_BYTES:
+            lines.append({"kept": kept})
+            self._unmarked = 0
+        self._unmarked += self._book.append(lines, sync=True)
+        self._kept = kept
 
     def entries(self, voids: Sequence[Void]) -> Iterator["pb.LedgerEntry"]:
         """Yield every entry; those that a restore took back are marked. One that counts for some blocks comes twice."""
-        for entry in self._book.rows(_entry):
+        for entry in self._rows():
             runs = tuple(zip(entry.runs[::2], entry.runs[1::2], strict=True))
             kept: Sequence[BlockRun] = runs
             for void in voids:
@@ -236,8 +244,18 @@ class Ledger:
                 if part:
                     yield _of_blocks(entry, part, voided)
 
+    def _rows(self) -> Iterator["pb.LedgerEntry"]:
+        yield from self._book.rows(_entry)
+        yield from self._last.untold(self._kept)
+
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file. What was told at the end in the name of servers that have not told it is theirs now."""
+        if last := self._last.untold(self._kept):
+            kept = {**self._kept, **{entry.server: entry.sequence + 1 for entry in last}}
+            try:
+                self._write([_line(entry.server, entry.sequence, entry, False) for entry in last], kept)
+            except JobFolderUnwritable as error:
+                log.warning("the last %d entries of the ledger are lost: %s", len(last), error)
         self._book.close()
 
 

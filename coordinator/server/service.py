@@ -225,7 +225,8 @@ class CoordinatorService(rpc.CoordinatorServicer):
         now = await self._admit(request, context)
         node = request.caller.node
         try:
-            kept = self._ledger.store(request.ledger_of or node, request.ledger_sequence, request.ledger)
+            of, ended = request.ledger_of or node, self._runtime.state.job.ended
+            kept = self._ledger.store(of, request.ledger_sequence, request.ledger, ended)
             self._steps.store(node, request.steps)
         except JobFolderUnwritable as error:
             self._runtime.fail(error)

@@ -44,6 +44,15 @@ def runs_of(wanted: NDArray[np.bool_]) -> list[Run]:
     return [(low, high - low) for low, high in zip(edges[::2], edges[1::2], strict=True)]
 
 
+def mask_of(runs: Iterable[Run]) -> NDArray[np.bool_]:
+    """Return which blocks are in some runs, by id, up to the last of them; the runs may overlap."""
+    known = list(runs)
+    mask = np.zeros(max((sum(run) for run in known), default=0), dtype=bool)
+    for first, count in known:
+        mask[first : first + count] = True
+    return mask
+
+
 def grown(array: Array, size: int) -> Array:
     """Return an array with zeros behind it, `size` long; the array itself where it is."""
     return array if len(array) == size else np.pad(array, (0, size - len(array)))

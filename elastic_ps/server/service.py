@@ -208,6 +208,9 @@ class ServerNode:
         self._feeds.ensure()
 
     def _on_stop(self, stop: pb.Stop) -> None:
+        if not stop.restart:
+            with self.state.changed:
+                self.state.adopt_followed_entries()
         self.end(stop.reason, EXIT_RESTART if stop.restart else 1 if stop.failed else 0)
 
     # ---- reports -----------------------------------------------------------------------------------------------------

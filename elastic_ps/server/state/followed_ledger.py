@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
-from elastic_ps.core.segments import joined, runs_of
+from elastic_ps.core.segments import joined, mask_of, runs_of
 from elastic_ps.transport.meta_parts import Written
 from protos import elastic_pb2 as pb
 
@@ -45,8 +45,7 @@ class FollowedLedger:
                 exchange=written.exchange,
                 slices=[pb.Slice(worker=worker, low=low, high=high) for worker, low, high in written.slices],
             )
-        blocks = _mask([*_runs(entry), *updated])
-        _set(entry, runs_of(blocks))
+        _set(entry, runs_of(mask_of([*_runs(entry), *updated])))
 
     def kept(self, owner: NodeId, sequence: int) -> None:
         """Drop the entries of an owner below `sequence`: the coordinator has them."""
@@ -56,23 +55,28 @@ class FollowedLedger:
                 del known[old]
 
     def take(
-        self, dead: Collection[NodeId], mine: NDArray[np.bool_], versions: NDArray[np.int64]
+        self, owners: Collection[NodeId], counts: NDArray[np.bool_], versions: NDArray[np.int64]
     ) -> list[pb.LedgerEntry]:
-        """Return, and forget, what the dead have written down of updates that are in this server's own blocks now.
+        """Return, and forget, what owners have written down of updates that are in this server's blocks.
 
         Args:
-            dead: owners that have died.
-            mine: by block, whether it is this server's own.
+            owners: that have died, or may have.
+            counts: by block, whether it counts.
             versions: by block.
         """
         found = []
-        for owner in sorted(self._entries.keys() & set(dead)):
+        for owner in sorted(self._entries.keys() & set(owners)):
             for _, entry in sorted(self._entries.pop(owner).items()):
-                blocks = _mask(_runs(entry))
-                _set(entry, runs_of(blocks & mine[: len(blocks)] & (versions[: len(blocks)] > entry.version)))
+                of = mask_of(_runs(entry))
+                _set(entry, runs_of(of & counts[: len(of)] & (versions[: len(of)] > entry.version)))
                 if entry.runs:
                     found.append(entry)
         return found
+
+    @property
+    def owners(self) -> frozenset[NodeId]:
+        """Those of whose ledgers something is known here that the coordinator is not known to have."""
+        return frozenset(self._entries)
 
     def forget(self, others_than: Collection[NodeId]) -> None:
         """Forget the entries of all owners but some: they have left, and told them themselves."""
@@ -87,10 +91,3 @@ def _runs(entry: pb.LedgerEntry) -> list[Run]:
 def _set(entry: pb.LedgerEntry, updated: Iterable[Run]) -> None:
     del entry.runs[:]
     entry.runs.extend(number for run in joined(updated) for number in run)
-
-
-def _mask(updated: Sequence[Run]) -> NDArray[np.bool_]:
-    mask = np.zeros(max(sum(run) for run in updated), dtype=bool)
-    for first, count in updated:
-        mask[first : first + count] = True
-    return mask

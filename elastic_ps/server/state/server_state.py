@@ -1,7 +1,7 @@
 """A `ServerState` is what the parts of a server share: blocks, standing, open updates, under one lock."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from weakref import WeakSet
 
@@ -25,7 +25,7 @@ from elastic_ps.server.blocks.memory_release import UnusedMemory
 from elastic_ps.server.copying.follow_source import FollowSource
 from elastic_ps.server.copying.shadows import Subscription
 from elastic_ps.server.interfaces import Control, Outbox
-from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.phases import BlockStatus, having
 from elastic_ps.server.state.acknowledged import NOTHING, AcknowledgedVersions
 from elastic_ps.server.state.followed_ledger import FollowedLedger
 from elastic_ps.server.state.gathering import Gathering, Share
@@ -336,11 +336,18 @@ class ServerState:
             return
         mine = np.zeros(len(self.store.status), dtype=bool)
         mine[list(current.blocks_of.get(self.node, ()))] = True
-        adopted = self.followed_ledger.take(self.standing.dead, mine, self.store.versions)
+        if self._adopt(self.standing.dead, mine):  # nobody else has them any more
+            self.control.report_soon()
+
+    def adopt_followed_entries(self) -> None:
+        """Tell, as the job ends, what others had written down of what is followed here: one may be dead unnoticed."""
+        self._adopt(self.followed_ledger.owners, having(self.store.status, BlockStatus.FOLLOWER))
+
+    def _adopt(self, owners: Collection[NodeId], counts: NDArray[np.bool_]) -> bool:
+        adopted = self.followed_ledger.take(owners, counts, self.store.versions)
         for entry in adopted:
             self.ledger.adopt(entry)
-        if adopted:  # nobody else has them any more
-            self.control.report_soon()
+        return bool(adopted)
 
     def stepped(self, version: int, each: int = 1) -> None:
         """Tell who sends or saves blocks that they have reached `version`, of which a step takes `each`."""

@@ -62,7 +62,7 @@ class ServerLedger:
         return self._first + len(self._entries) - 1
 
     def adopt(self, entry: pb.LedgerEntry) -> None:
-        """Tell an entry of a dead server, with whose blocks this server goes on."""
+        """Tell an entry of another server: this one goes on with its blocks, or it may be dead at the end."""
         self._entries.append(entry)
         self._adopted = self._first + len(self._entries)
         self._handed_out = max(self._handed_out, self._adopted)  # nothing is added to it

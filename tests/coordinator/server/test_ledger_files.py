@@ -55,6 +55,45 @@ def test_what_a_dead_server_had_not_told_others_tell_in_its_name(tmp_path):
     again.close()
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["lives", "has died"])
+def test_what_others_tell_in_a_servers_name_at_the_end_counts_where_it_does_not_tell_it_itself(tmp_path, dies):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+
+    def told(version, *blocks):
+        return pb.LedgerEntry(server="s0", sequence=version, version=version, runs=blocks)
+
+    assert ledger.store("s0", 0, [told(0, 0, 4)]) == 1
+    assert ledger.store("s1", 0, [told(0, 0, 2), told(1, 0, 2)], ended=True) == 2
+    assert ledger.store("s2", 0, [told(1, 1, 3)], ended=True) == 1, "by both of which one block was followed"
+    assert ledger.store("s1", 0, [told(0, 0, 2), told(1, 0, 2)], ended=True) == 2, "the acknowledgement was lost"
+    if not dies:
+        assert ledger.store("s0", 1, [told(1, 0, 4)], ended=True) == 2
+
+    def found(of):
+        return [(e.server, e.version, tuple(e.runs)) for e in of.entries([]) if e.runs]
+
+    expected = [("s0", 0, (0, 4)), ("s0", 1, (0, 4))]
+    assert found(ledger) == expected, "an audit before the coordinator ends"
+    ledger.close()
+    again = loaded(tmp_path / "ledger.jsonl")
+    assert found(again) == expected
+    assert again.store("s0", 2, []) == 2
+    again.close()
+
+
+def test_what_is_told_at_the_end_and_finds_no_room_is_told_in_the_log(tmp_path, monkeypatch, caplog):
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s1", 0, [pb.LedgerEntry(server="s0", version=3, runs=[0, 2])], ended=True)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ledger_files.os, "fsync", full)
+    ledger.close()
+    assert "the last 1 entries of the ledger are lost" in caplog.text
+    assert "No space left on device" in caplog.text
+
+
 def check_told_again(path):
     """Of s0 the first entry is kept, of s1 none: they tell the rest, once."""
     again = loaded(path)

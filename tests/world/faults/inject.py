@@ -69,7 +69,7 @@ class Injector:
         job, self.state = state.job, state
         if job.ended:
             self._coming.clear()
-            self.late |= self._is_cut_off()
+            self.late |= self._is_cut_off() and not self._is_survived()
         self._rebuilding &= not state.rebuilt
         self._guarantee.saw(job)
         phase, depth = _phase_of(job), str(job.plan.phase) if job.plan is not None else ""
@@ -95,12 +95,18 @@ class Injector:
         return at_peace and self._scheduler.now > since + self._world.draw.lease
 
     def lost(self, process: Process, status: int) -> None:
-        """Take note of a process's end: who is killed at the job's end keeps its last ledger entries."""
+        """Take note of a process's end: who is killed at the job's end keeps its last ledger entries,
+        where it is no server whose blocks have followers."""
         ending = bool(self._world.watch.scripts_ended) or (self.state is not None and self.state.job.ended)
         if self._world.draw.serverless:  # a worker that a second SIGTERM ends waits for the others no more
             self.late |= process.role == kinds.WORKER and ending and (status != 0 or process in self._drained)
         else:
-            self.late |= process.role == kinds.SERVER and ending and status != 0
+            self.late |= process.role == kinds.SERVER and ending and status != 0 and not self._is_survived()
+
+    def _is_survived(self) -> bool:
+        """Return whether the last fault is a server's death that costs nothing, at the job's end either."""
+        single = self._guarantee.single
+        return single is not None and single.role == kinds.SERVER and single.kind in (kinds.KILL, kinds.VANISH)
 
     def _is_cut_off(self) -> bool:
         """Return whether a server has no way to the coordinator, or back: its last ledger entries stay with it."""
@@ -175,7 +181,7 @@ class Injector:
             self._guarantee.struck(fault)
         whom = acts[fault.kind](fault)
         if whom:
-            self.late |= finishing
+            self.late |= finishing and not self._is_survived()
             self.last = max(self.last, self._scheduler.now + (fault.lasts if fault.lasts < FOR_EVER else 0.0))
             self.hits.append((fault.role, self.phase, fault.kind))
             self._world.story.tell("FAULT", f"{fault} ({self.phase}): {whom}")

@@ -137,3 +137,21 @@ def test_who_gives_followed_blocks_away_has_switched_when_the_coordinator_has_it
     control.report_soon()
     control.await_answer(pb.SWITCHED, number=new.id)
     assert {entry.version for entry in control.ledger} == {0, 1}
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["ended", "restarted"])
+def test_followers_tell_at_the_end_what_a_server_had_written_down_that_died_unnoticed(
+    jobs: Jobs, restart: bool
+) -> None:
+    job = pair(jobs, ADAM)
+    for version in range(8):
+        job.check_step(version)
+    job.controls["s0"].reports = False
+    job.kill("s0")
+    job.direct("s1", stop=pb.Stop(reason="finished", restart=restart))
+    job.controls["s1"].report_soon()
+    found = entries_of(job)
+    of_s0 = [entry.version for entry in found if entry.server == "s0"]
+    assert of_s0 == ([] if restart else list(range(8))), "who begins again goes back: what is not kept does not count"
+    if not restart:
+        assert audit(found, job.data.samples, job.data.global_batch, 1).exactly_once
