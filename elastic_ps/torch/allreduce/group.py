@@ -76,6 +76,11 @@ class Collective:
             self.error = without_frames(error)
 
 
+def why_failed(error: Exception) -> str:
+    """Return what torch says of an error, without the frames of C++ behind it; its type where it says nothing."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def without_frames(error: Exception) -> Exception:
     """Return an error of gloo's without the frames that it has gone through.
 
@@ -271,7 +276,7 @@ class Rendezvous:
             store, key = _store(chief.host, chief.port, False, _ASK_SECONDS), self._secret(_EPOCH)
             return int(store.get(key)) if store.check([key]) else 0
         except RuntimeError as error:
-            log.info("the chief's epoch is not known: %s", str(error).splitlines()[0])
+            log.info("the chief's epoch is not known: %s", why_failed(error))
             return 0
 
     def _secret(self, name: str) -> str:

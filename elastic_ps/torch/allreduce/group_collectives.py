@@ -7,7 +7,7 @@ from typing import Any
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import JobEnded
-from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
+from elastic_ps.torch.allreduce.group import Collective, WorkerGroup, why_failed
 from elastic_ps.torch.allreduce.group_state import PATIENCE_SECONDS
 from elastic_ps.torch.allreduce.node import GroupNode
 
@@ -73,7 +73,7 @@ class GroupCollectives:
         if not collective.done:
             raise GroupChanged("another configuration is in force")
         if isinstance(collective.error, RuntimeError):
-            raise GroupChanged(str(collective.error).splitlines()[0])
+            raise GroupChanged(why_failed(collective.error))
         if collective.error is not None:
             raise collective.error
         return collective.value

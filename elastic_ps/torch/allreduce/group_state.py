@@ -9,7 +9,7 @@ from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model
 from elastic_ps.node.session import Session
 from elastic_ps.torch.allreduce.agreement import BEGINS
-from elastic_ps.torch.allreduce.group import Rendezvous, WorkerGroup
+from elastic_ps.torch.allreduce.group import Rendezvous, WorkerGroup, why_failed
 from elastic_ps.torch.allreduce.ledger import WorkersLedger
 from elastic_ps.worker.wire.member_state import MemberState
 
@@ -69,6 +69,7 @@ class GroupState(MemberState):
         awaits_blocks: a checkpoint is being read, from which the job starts.
         following: whom this worker follows, while it joins; None: nobody has said so yet.
         proven: the version held is one that members have agreed on, and no more than followed.
+        copied: bytes that have come of a checkpoint, or of whom this worker follows: a plan waits while they grow.
     """
 
     def __init__(self, session: Session, rendezvous: Rendezvous):
@@ -81,6 +82,7 @@ class GroupState(MemberState):
         self.awaits_blocks = False
         self.following: Following | None = None
         self.proven = True
+        self.copied = 0
         self._groups: dict[ConfigId, WorkerGroup] = {}
         self._building: set[ConfigId] = set()
         self._met = NO_CONFIGURATION  # whose shadows have been met last
@@ -125,7 +127,7 @@ class GroupState(MemberState):
         try:
             group = self.rendezvous.build(configuration, self.session.node, self.changed)
         except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind
-            self._not_built(configuration.id, str(error).splitlines()[0])
+            self._not_built(configuration.id, why_failed(error))
             return
         with self.changed:
             self._building.discard(configuration.id)
@@ -172,7 +174,7 @@ class GroupState(MemberState):
         try:
             group = self.rendezvous.build(configuration, self.session.node, self.changed, failed.attempt + 1)
         except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind
-            why = str(error).splitlines()[0]
+            why = why_failed(error)
         with self.changed:
             self._building.discard(configuration.id)
             is_wanted = self._groups.get(configuration.id) is failed and self.standing.config_id == configuration.id
@@ -217,7 +219,7 @@ class GroupState(MemberState):
         try:
             group = self.rendezvous.connect(members[own], members[shadow], configuration.id, own, self.changed)
         except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind
-            log.info("%s does not follow: %s", shadow, str(error).splitlines()[0])
+            log.info("%s does not follow: %s", shadow, why_failed(error))
             return
         self.shadow_is_met(shadow, group)
 
@@ -227,7 +229,7 @@ class GroupState(MemberState):
         try:
             group = self.rendezvous.connect(members[following.giver], members[own], configuration.id, own, self.changed)
         except Exception as error:  # noqa: BLE001  # likewise
-            log.info("cannot follow %s: %s", following.giver, str(error).splitlines()[0])
+            log.info("cannot follow %s: %s", following.giver, why_failed(error))
             group = None
         with self.changed:
             following.group, following.failed = group, group is None

@@ -126,6 +126,7 @@ class GroupNode(GroupState):
         report = self.progress.report(self.version)
         with self.changed:
             is_chief = self.standing.current is not None and self.is_chief
+            report.copied = self.copied
         self.ledger.report(report, is_chief)
         return report
 

@@ -36,6 +36,7 @@ class GroupBlocks:
     def fill(self, block: int, entry: SavedBlock, data: bytes, manifest: BlockManifest) -> None:
         """See `BlockHolder.fill`."""
         self._read[block] = ReadBlock(entry, data)
+        self._state.copied += len(data)
         self._version = manifest.version
 
     def prepared(self, number: ConfigId) -> None:

@@ -22,7 +22,7 @@ from elastic_ps.torch.allreduce.following.follow_stream import (
     ranges_told,
     record_parts,
 )
-from elastic_ps.torch.allreduce.group import WorkerGroup
+from elastic_ps.torch.allreduce.group import WorkerGroup, why_failed
 from elastic_ps.torch.allreduce.replica.record import StepRecord
 from elastic_ps.torch.allreduce.replica.replica import Portion, Replica
 from elastic_ps.torch.allreduce.replica.state_bytes import pack
@@ -153,7 +153,7 @@ class ShadowFeed:
                     self.sums = message.sums
                 self._send(group, message)
         except RuntimeError as error:  # gloo's
-            log.info("%s follows no more: %s", self.shadow, str(error).splitlines()[0])
+            log.info("%s follows no more: %s", self.shadow, why_failed(error))
         finally:
             with feeds.changed:
                 self.over, self.sums = True, None

@@ -20,7 +20,7 @@ from elastic_ps.torch.allreduce.following.follow_stream import (
     ranges_of,
     take_part,
 )
-from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
+from elastic_ps.torch.allreduce.group import Collective, WorkerGroup, why_failed
 from elastic_ps.torch.allreduce.group_state import Following, GroupState
 from elastic_ps.torch.allreduce.membership import GroupMembership
 from elastic_ps.torch.allreduce.replica.replica import Replica
@@ -46,6 +46,12 @@ class _Arrival:
     values: Sums | None = None
     packed: torch.Tensor | None = None
     memory: _Memory | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How much has come."""
+        packed = 0 if self.packed is None else self.packed.nbytes
+        return packed + sum(each.nbytes for each in (self.values or {}).values())
 
 
 class ShadowFollower:
@@ -126,7 +132,7 @@ class ShadowFollower:
 
     def _ended(self, collective: Collective, following: Following) -> None:
         if isinstance(collective.error, RuntimeError):
-            log.info("%s is not followed any more: %s", following.giver, str(collective.error).splitlines()[0])
+            log.info("%s is not followed any more: %s", following.giver, why_failed(collective.error))
         elif collective.error is not None:
             raise collective.error
         elif collective.value == PAUSE:
@@ -194,5 +200,6 @@ class ShadowFollower:
 
     def _put(self, arrival: _Arrival) -> None:
         with self._node.changed:
+            self._node.copied += arrival.nbytes
             self._arrived.append(arrival)
             self._node.changed.notify_all()

@@ -107,6 +107,10 @@ class GrowingJob:
         finished(self.coordinator, self.left(), EPOCHS)
 
 
+def nbytes(model):
+    return sum(each.nbytes for each in model.parameters())
+
+
 def member(name):
     return Member(name, Role.WORKER, "127.0.0.1", 1)
 
@@ -138,6 +142,8 @@ class TestWholeJobs:
         assert kinds.count(SNAPSHOT) > 2, "in portions"
         between = kinds[kinds.index(SNAPSHOT) : len(kinds) - kinds[::-1].index(SNAPSHOT)]
         assert RECORD in between, "while it trains"
+        joiner = job.workers[-1]
+        assert joiner.node.report().copied >= 3 * nbytes(joiner.model), "parameters, and two states of each, or more"
 
     def test_members_that_differ_in_who_joins_divide_the_step_among_all(self):
         def forgets(worker, where):
@@ -149,6 +155,15 @@ class TestWholeJobs:
         (plan,) = [plan for plan in job.coordinator.state.history if plan.cause == "operator"]
         assert job.workers[-1].parts[0][0] == plan.clock
         assert [version for version, _, _ in job.workers[0].parts].count(plan.clock) == 2, "computed again"
+
+    def test_the_joiner_gets_all_at_the_switch_where_gloo_fails_without_a_word(self):
+        def broken(group, part):
+            raise RuntimeError
+
+        with patch.object(shadow_feed, "give_part", broken):
+            job = GrowingJob(2).run()
+        assert job.given == [1, 2]
+        job.proves()
 
     @pytest.mark.parametrize("parts", [0, 3, 4, 11])
     def test_where_the_stream_breaks_off_the_joiner_gets_all_at_the_switch(self, parts):
