@@ -143,6 +143,7 @@ class ShadowFollower:
     def _say_synced(self, following: Following) -> None:
         if not self._synced:
             self._synced = True
+            self._replica.fingerprint()  # the first is slow, and all wait for that of the agreement at the switch
             self._node.session.acknowledge(pb.SYNCED, following.number, self._node.version)
 
     # ---- on the script's thread --------------------------------------------------------------------------------------

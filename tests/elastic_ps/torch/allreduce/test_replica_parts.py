@@ -1,5 +1,7 @@
 """What members give one another: an optimizer's numbers, all of a replica, the ledger's end."""
 
+import zlib
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -63,6 +65,23 @@ def test_fingerprints_tell_parameters_and_states(device):
     with torch.no_grad():
         two.parameters[1].add_(1)
     assert one.fingerprint() != two.fingerprint()
+
+
+@ON_EACH
+def test_a_fingerprint_is_that_of_samples_one_behind_the_other(device):
+    """Whatever types and layouts there are, and wherever they lie: members of all kinds have the same."""
+    model = model_of(1, device)
+    replica = replica_of(model, OPTIMIZERS["momentum"])
+    train(model, replica.optimizer, 0)
+    kinds = [torch.arange(300.0).view(20, 15).t(), torch.arange(9).bfloat16(), torch.arange(700), torch.tensor(2.5)]
+    replica.state_of(0).update({f"of kind {number}": each.to(device) for number, each in enumerate(kinds)})
+    found = 0
+    for number, parameter in enumerate(replica.parameters):
+        for tensor in (parameter, *(value for _, value in sorted(replica.state_of(number).items()))):
+            flat = tensor.detach().cpu().reshape(-1)
+            sample = flat[:: max(1, len(flat) // 64)].contiguous()
+            found = zlib.crc32(sample.view(torch.uint8).numpy().tobytes(), found)
+    assert replica.fingerprint() == found
 
 
 @ON_EACH
