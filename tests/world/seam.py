@@ -35,6 +35,7 @@ from elastic_ps.server import service
 from elastic_ps.server.copying import shadows
 from elastic_ps.system import storage, strangers
 from elastic_ps.torch.allreduce import exchange, group, peer_probe
+from elastic_ps.torch.allreduce.following import shadow_feed
 from elastic_ps.transport import choice, send_queue, shared_memory
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.worker.script import process_ending, script_job
@@ -157,6 +158,9 @@ _BACKLOG_BYTES = 2048
 _BUCKET_BYTES = 64
 """Of a sum, likewise: a job's gradients are some of them."""
 
+_PORTION_BYTES = 256
+"""Of a snapshot, likewise: a tensor with its states."""
+
 _OPEN = ledger_files.JsonLinesFile.__init__
 
 
@@ -208,6 +212,7 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
         for name in "dist", "_untyped":
             yield group, name, gloo.distributed(world)
         yield exchange, "BUCKET_BYTES", _BUCKET_BYTES
+        yield shadow_feed, "PORTION_BYTES", _PORTION_BYTES
         yield peer_probe, "socket", SimpleNamespace(create_connection=world.network.dial)
     yield send_queue.Link, "__init__", _linked
     yield shadows, "BACKLOG_BYTES", _BACKLOG_BYTES

@@ -44,6 +44,12 @@ class Counting(torch.optim.Optimizer):
                 state[UPDATES] += 1
 
 
+class FollowedCounting(Counting):
+    """A `FollowedCounting` is taken for one of torch.optim, so that workers which join follow a member."""
+
+    __module__ = "torch.optim.counting"
+
+
 class Model(torch.nn.Module):
     """A `Model` has an entry for each sample in each of its parameters."""
 
@@ -62,7 +68,7 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
     """Train: a sample's gradient is one at its own entry of each parameter, and the sum over samples is added."""
     watch.started(process)
     model = Model(draw)
-    optimizer = Counting(model.parameters())
+    optimizer = (FollowedCounting if draw.follows else Counting)(model.parameters())
     parameters = list(model.parameters())
     arrays = [parameter.detach().numpy() for parameter in parameters]
     keys = [f"s:{name}" for name, _ in model.named_parameters()]

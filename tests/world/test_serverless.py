@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def job(*faults, seed=1, **fields):
-    told = {"workers": 3, "servers": 0, "epochs": 20, "pace": (0.02, 0.06), "lease": 2.0, **fields}
+    told = {"workers": 3, "servers": 0, "epochs": 20, "pace": (0.02, 0.06), "lease": 2.0, "saves": False, **fields}
     return JobDraw(seed, serverless=True, faults=faults, **told)
 
 
@@ -75,3 +75,29 @@ def test_a_joiner_that_is_given_nothing_is_found(monkeypatch):
     monkeypatch.setattr(exchange, "agree", forgetful)
     found = (results.play(job(*SCALES, seed=seed, latency=(0.01, 0.05))).failures for seed in range(1, 40))
     assert next(filter(None, found), None)
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_joiners_follow_a_member_while_it_trains(monkeypatch, follows):
+    given = []
+    give_state = exchange.give_state
+
+    def giving(group, packed):
+        given.append(group.number.number)
+        give_state(group, packed)
+
+    monkeypatch.setattr(exchange, "give_state", giving)
+    result = results.play(job(*SCALES[:2], workers=1, seed=2, follows=follows))
+    assert result.failures == ()
+    assert len(result.hits) == 2
+    assert len(result.hits) == 2
+    assert bool(given) is not follows, "all at the switch"
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_job_whose_workers_have_all_died_goes_back_to_its_checkpoint(follows):
+    kill = Fault(0, kinds.KILL, kinds.WORKER, after=1.5)
+    result = results.play(job(kill, workers=1, saves=True, checkpoint_interval=0.2, follows=follows))
+    assert result.failures == ()
+    assert len(result.hits) == 1
+    assert "goes back to its last checkpoint" in result.story

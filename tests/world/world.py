@@ -127,8 +127,8 @@ class World:
             seed=draw.seed,
             block_bytes=draw.block_bytes,
             migration=options.MigrationMode(draw.migration),
-            checkpoint="" if draw.serverless else "memory://checkpoints",
-            checkpoint_interval=None if draw.serverless else draw.checkpoint_interval,
+            checkpoint="memory://checkpoints" if draw.saves else "",
+            checkpoint_interval=draw.checkpoint_interval if draw.saves else None,
             identity="world",
             lease=draw.lease,
         )

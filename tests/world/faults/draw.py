@@ -74,6 +74,8 @@ class JobDraw:
         apart: each fault waits until the job has got over the one before.
         norm: servers, or members, wait for the factor that the norm of all gradients decides (it is 1).
         serverless: it has no servers: its workers all-reduce.
+        follows: workers that join one without servers follow a member, as its optimizer counts as one of torch.optim.
+        saves: it has checkpoints, as all jobs with servers have.
         hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
     """
 
@@ -101,6 +103,8 @@ class JobDraw:
     hosts: int = 0
     norm: bool = False
     serverless: bool = False
+    follows: bool = False
+    saves: bool = True
     faults: tuple[Fault, ...] = field(default=())
 
     def without(self, numbers: frozenset[int]) -> "JobDraw":
@@ -131,6 +135,9 @@ _NORM_SEEDS = 30_000
 
 _SERVERLESS_SEEDS = 40_000
 """From this seed on every fourth job has no servers."""
+
+_FOLLOWING_SEEDS = 730_000
+"""From this seed on workers that join a job without servers may follow a member, and it may have checkpoints."""
 
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
@@ -197,7 +204,12 @@ def serverless(seed: int, faults: int = 10) -> JobDraw:
         slow=random.choice((0.0, 0.1, 0.3)),
         norm=Random(f"norm {seed}").random() < 0.4,
         serverless=True,
+        saves=False,
     )
+    if seed >= _FOLLOWING_SEEDS:
+        more = Random(f"follows {seed}")
+        draw = replace(draw, follows=more.random() < 0.7, saves=more.random() < 0.5)
+        draw = replace(draw, checkpoint_interval=more.choice((0.5, 1.0, 2.0)))
     found = _faults(random, faults, lease, lambda role: SERVERLESS_PHASES, 0, SERVERLESS_ROWS)
     return replace(draw, faults=tuple(replace(fault, servers=0) for fault in found))
 

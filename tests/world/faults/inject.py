@@ -213,7 +213,9 @@ class Injector:
 
     def _is_last(self, *processes: Process) -> bool:
         survivors = self._world.survivors
-        return self._world.draw.serverless and any(survivors.is_last(each) for each in processes)
+        if not self._world.draw.serverless or self.state.job.checkpoints:  # else it has something to go back to
+            return False
+        return any(survivors.is_last(each) for each in processes)
 
     def _kill(self, fault: Fault) -> str:
         process = self._mortal(fault.role, fault.choice)
