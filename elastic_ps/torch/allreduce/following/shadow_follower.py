@@ -49,7 +49,7 @@ class _Arrival:
 
     @property
     def nbytes(self) -> int:
-        """How much has come."""
+        """The bytes that have come."""
         packed = 0 if self.packed is None else self.packed.nbytes
         return packed + sum(each.nbytes for each in (self.values or {}).values())
 
