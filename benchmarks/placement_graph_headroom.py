@@ -17,9 +17,9 @@ from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
 from dl2_scheduler.figures.placement.contenders import FITTED, PlacementComparison, compare_placements
 from dl2_scheduler.figures.placement.graph_contenders import GRAPH_PLANNERS, graph_contenders, graph_planner_names
 from dl2_scheduler.sim.metrics import estimate
-from dl2_scheduler.sim.placed.formula import Formula
-from dl2_scheduler.sim.placed.formula_fitted import fitted_formula
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.fitted import fitted_formula
+from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 RATE = 15.0

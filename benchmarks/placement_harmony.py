@@ -38,7 +38,7 @@ from dl2_scheduler.figures.placement.contenders import (
 )
 from dl2_scheduler.figures.placement.fitted_model import fitted_model
 from dl2_scheduler.learning.placement.branching import BranchSettings
-from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep
+from dl2_scheduler.learning.placement.lockstep.tasks import Lockstep
 from dl2_scheduler.learning.placement.placer_lessons import learn_run, take_lessons
 from dl2_scheduler.learning.placement.placer_run import PlacerSettings
 from dl2_scheduler.learning.placement.roll_out_placer import RollOutPlacer

@@ -30,9 +30,9 @@ from benchmarks.placement_harmony import (
 from benchmarks.support.kept import settings_key
 from benchmarks.support.report import FOLDER, as_program, at_most, finish
 from dl2_scheduler.figures.placement.contenders import compare_placements
-from dl2_scheduler.learning.placement.harmony_lessons import HarmonyChoices
-from dl2_scheduler.learning.placement.harmony_net import HarmonyPlacer
-from dl2_scheduler.learning.placement.harmony_run import HarmonySettings, learn_harmony
+from dl2_scheduler.learning.placement.harmony.lessons import HarmonyChoices
+from dl2_scheduler.learning.placement.harmony.network import HarmonyPlacer
+from dl2_scheduler.learning.placement.harmony.run import HarmonySettings, learn_harmony
 from dl2_scheduler.learning.placement.imitation import watch
 from dl2_scheduler.learning.placement.judging import TAUGHT, PlacementJudge
 from dl2_scheduler.policies.placement.registry import local_search

@@ -26,7 +26,7 @@ from benchmarks.support.report import FOLDER, BenchmarkGoal, as_program, at_leas
 from dl2_scheduler.cluster.errors import SchedulerError, TrialFailed
 from dl2_scheduler.commands.cluster.fit_places import fit_places
 from dl2_scheduler.live.client import ClusterClient
-from dl2_scheduler.sim.placed.shipped_table import SHIPPED_TABLE
+from dl2_scheduler.sim.placed.measured.shipped_table import SHIPPED_TABLE
 from examples.demo_cluster.served import ENDED, served
 
 POLICIES = "load-balance,best-fit,lif-own,local-search,learnt"

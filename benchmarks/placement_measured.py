@@ -25,7 +25,7 @@ from dl2_scheduler.cluster.hardware.measured_table import MeasuredTable, read_ta
 from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
 from dl2_scheduler.learning.placement.measured_fit import errors_of, fit_load, fit_measured, folds, samples_of
 from dl2_scheduler.policies.learnt.pooled_speed import base_speeds
-from dl2_scheduler.sim.placed.shipped_table import SHIPPED_TABLE
+from dl2_scheduler.sim.placed.measured.shipped_table import SHIPPED_TABLE
 
 FOLDS = 5
 PAIRS = 5

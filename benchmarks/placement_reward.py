@@ -21,7 +21,7 @@ from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish
 from dl2_scheduler.cluster.hardware.machines import Floats
 from dl2_scheduler.cluster.hardware.placements import Interference, PlacedSpeed, PlacementArrays
 from dl2_scheduler.figures.placement.contenders import fitted_interference
-from dl2_scheduler.learning.placement.flattened_speed import MOST_JOBS, fit_flattened
+from dl2_scheduler.learning.placement.harmony.flattened_speed import MOST_JOBS, fit_flattened
 from dl2_scheduler.learning.placement.reward_model import FitSettings, fit_pooled
 from dl2_scheduler.policies.learnt.pooled_speed import base_speeds
 from dl2_scheduler.sim.placed.samples import PlacedSamples, draw_samples

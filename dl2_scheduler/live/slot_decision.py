@@ -16,10 +16,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dl2_scheduler.cluster import answer_checks
-from dl2_scheduler.cluster.answer_checks import UnfitAnswer
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
+from dl2_scheduler.cluster.placement import answer_checks
+from dl2_scheduler.cluster.placement.answer_checks import UnfitAnswer
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
 from dl2_scheduler.live.exploration.explorer import Explorer
 from dl2_scheduler.live.history import History

@@ -7,11 +7,11 @@ import sys
 import traceback
 from typing import Any
 
-from dl2_scheduler.cluster.answer_checks import UnfitAnswer, check
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places, check_placement
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, PlacementPolicy
+from dl2_scheduler.cluster.placement.answer_checks import UnfitAnswer, check
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 
 log = logging.getLogger(__name__)

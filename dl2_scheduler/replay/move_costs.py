@@ -1,8 +1,8 @@
 """This module says what moving a task costs a cluster whose jobs join and leave, by what its own slots have shown."""
 
 from dl2_scheduler.cluster.durations import in_words
+from dl2_scheduler.cluster.placement.task_moves import MoveCost
 from dl2_scheduler.cluster.snapshot import JobId
-from dl2_scheduler.cluster.task_moves import MoveCost
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.costs import costs_of

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from benchmarks.scripts.emulated import GLOBAL_BATCH, SAMPLES
 from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import TrialFailed
-from dl2_scheduler.cluster.job_document import read_document
 from dl2_scheduler.live.history import History
 from elastic_ps.system.descendants import descendants_end_with_me
 from examples.demo_cluster.jobs import TODAY, YESTERDAY

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.live_learning_processes import WatchedLearning, lived_rows
 from benchmarks.scripts.emulated import GLOBAL_BATCH, KEYS, KINDS, StepCost
 from benchmarks.support.emulated_jobs import MOST, arrivals, document, emulated_speeds
-from dl2_scheduler.cluster.job_document import read_document
+from dl2_scheduler.cluster.document.job_document import read_document
 from protos import cluster_pb2 as pb
 
 

@@ -1,7 +1,7 @@
 """What a benchmark learnt is found again under the same settings only."""
 
 from benchmarks.support.kept import settings_key
-from dl2_scheduler.learning.placement.harmony_run import HarmonySettings
+from dl2_scheduler.learning.placement.harmony.run import HarmonySettings
 from dl2_scheduler.learning.placement.placer_run import PlacerSettings
 
 

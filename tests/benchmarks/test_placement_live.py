@@ -4,7 +4,7 @@ from collections import Counter
 
 from benchmarks.placement_live import EPOCHS, TASK_SLOTS, arrivals_of
 from benchmarks.scripts.train_placed import KINDS
-from dl2_scheduler.cluster.job_document import read_document
+from dl2_scheduler.cluster.document.job_document import read_document
 
 
 def test_each_kind_comes_as_often_and_in_an_order_of_the_round():

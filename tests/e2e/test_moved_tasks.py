@@ -16,7 +16,7 @@ from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.scripts.emulated import KINDS
 from benchmarks.support.mxnet_jobs import mxnet_jobs
-from dl2_scheduler.cluster.job_document import read_document
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.sim.lanes import MEASURED

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from coordinator.ctl.cli import app as elasticctl
 from dl2_scheduler.cli import app as dl2
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.job_document import read_document
 from dl2_scheduler.live.history import History
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.trace import write_trace

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from dl2_scheduler.cluster import job_document
-from dl2_scheduler.cluster.quantities import amount
+from dl2_scheduler.cluster.document import job_document
+from dl2_scheduler.cluster.document.quantities import amount
 from elastic_ps.core.configuration import MOST_REPLICAS
 from elastic_ps.core.job_mode import JobMode
 from tests.paths import ROOT

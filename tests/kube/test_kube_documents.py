@@ -5,8 +5,8 @@ import copy
 import pytest
 import yaml
 
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.job_document import read_document
 from tests.kube.kube_cluster import ROOT
 from tests.kube.kube_release import CHART
 

@@ -12,10 +12,10 @@ from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo, RoleInfo
 from dl2_scheduler.backends.kube.forecast_status import forecast_of
+from dl2_scheduler.cluster.document.job_document import API_VERSION, KIND
+from dl2_scheduler.cluster.document.yamltext import read_yaml
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed
-from dl2_scheduler.cluster.job_document import API_VERSION, KIND
 from dl2_scheduler.cluster.shown_forecast import shown_forecast
-from dl2_scheduler.cluster.yamltext import read_yaml
 from k8s.foundation.api_server import (
     MERGE,
     NODES_PATH,

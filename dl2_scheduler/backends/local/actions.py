@@ -21,7 +21,7 @@ from dl2_scheduler.backends.local.runtime import (
     Unreachable,
 )
 from dl2_scheduler.cluster.desk import LiveJobPhase
-from dl2_scheduler.cluster.job_document import ElasticJob
+from dl2_scheduler.cluster.document.job_document import ElasticJob
 from dl2_scheduler.cluster.snapshot import Grant
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from dl2_scheduler.backends.local.loads import load_of, placed
 from dl2_scheduler.backends.local.placing import TaskDemand
 from dl2_scheduler.backends.local.runtime import JobRuntime, LauncherEnding
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus
+from dl2_scheduler.cluster.document.job_document import ElasticJob, read_document
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.job_document import ElasticJob, read_document
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import Grant
 

@@ -6,12 +6,12 @@ from dl2_scheduler.backends.local.job_records import Changes, JobRecord, NodePla
 from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
 from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.document.job_document import ElasticJob, Scaling
+from dl2_scheduler.cluster.document.template import SLOTS
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.job_document import ElasticJob, Scaling
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import Grant
-from dl2_scheduler.cluster.template import SLOTS
 from elastic_ps.system import storage
 
 _PYTHONS = ("python", "python3")

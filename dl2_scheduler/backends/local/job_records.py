@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from coordinator.ctl.job_folders import all_jobs, jobs_folder
 from dl2_scheduler.backends.local.runtime import LauncherProcess
 from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.document.job_document import ElasticJob
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
-from dl2_scheduler.cluster.job_document import ElasticJob
 
 FORMAT = 1
 

@@ -2,9 +2,9 @@
 
 import re
 
+from dl2_scheduler.cluster.document.template import SLOTS
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import Node
-from dl2_scheduler.cluster.template import SLOTS
 
 MOST_NODES = 1024
 MOST_SLOTS = 999_999

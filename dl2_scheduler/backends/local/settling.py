@@ -13,17 +13,17 @@ from dl2_scheduler.backends.local.holding import present_demands
 from dl2_scheduler.backends.local.job_records import JobRecord, NodePlaces
 from dl2_scheduler.backends.local.views import state_of
 from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.document.template import SLOTS
 from dl2_scheduler.cluster.free_resources import SLACK
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement, PlacementAnswer
 from dl2_scheduler.cluster.hardware.live_view import LiveJob, LiveNodes, live_view, plain_hardware
 from dl2_scheduler.cluster.hardware.machines import Floats, Machines
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView
 from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement, PlacementAnswer
+from dl2_scheduler.cluster.placement.task_mover import TaskMover
+from dl2_scheduler.cluster.placement.task_moves import MoveCost, TaskMove
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
-from dl2_scheduler.cluster.task_mover import TaskMover
-from dl2_scheduler.cluster.task_moves import MoveCost, TaskMove
-from dl2_scheduler.cluster.template import SLOTS
 
 PIN_COST = MoveCost(stopped=0.1, away=0.0, words="")
 """Of a move, as `benchmarks.move_cost` has measured it."""

@@ -10,11 +10,11 @@ from dl2_scheduler.backends.local.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import JobReport
 from dl2_scheduler.backends.slot_samples import PlacedJob
 from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
+from dl2_scheduler.cluster.document.template import SLOTS
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
 from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
-from dl2_scheduler.cluster.template import SLOTS
 
 
 def job_of(record: JobRecord, began: float) -> Job:

@@ -14,8 +14,8 @@ from dl2_scheduler.cluster.desk import JobDesk
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.forecast import Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.snapshot import Allocation, JobId
 from dl2_scheduler.forecasts.process import ForecastObserver
 from dl2_scheduler.guard.decision import GuardSettings

@@ -20,8 +20,8 @@ from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.placement.volume_claims import VolumeClaimReader
 from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.cluster.errors import ClusterRefused
+from dl2_scheduler.cluster.placement.task_mover import TaskMover
 from dl2_scheduler.cluster.snapshot import Allocation
-from dl2_scheduler.cluster.task_mover import TaskMover
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_health import Health, answering

@@ -20,9 +20,9 @@ from dl2_scheduler.backends.local.settling import LocalPlacement
 from dl2_scheduler.backends.local.tasks.cgroups import allowed_cores
 from dl2_scheduler.backends.local.tasks.isolation import IsolationMode, make_isolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
+from dl2_scheduler.cluster.document.template import SLOTS
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.template import SLOTS
 from dl2_scheduler.commands.cluster.driving import Caution, Driving, driven, explored_part, placed_by
 from dl2_scheduler.commands.cluster.foreground import held, signals_to
 from dl2_scheduler.commands.cluster.kube_target import Context, Kube

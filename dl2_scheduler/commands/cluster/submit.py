@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from dl2_scheduler.cluster.document.job_document import ElasticJob, read_document
+from dl2_scheduler.cluster.document.yamltext import LONGEST
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.job_document import ElasticJob, read_document
-from dl2_scheduler.cluster.yamltext import LONGEST
 from dl2_scheduler.commands.cluster.kube_target import Where
 from dl2_scheduler.commands.common import default_folder
 from elastic_ps.system.bounded_files import read_text

@@ -14,9 +14,9 @@ from rich.table import Table
 
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.document.job_document import ElasticJob, Scaling
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.forecast import ExpectedTime, Forecast
-from dl2_scheduler.cluster.job_document import ElasticJob, Scaling
 from dl2_scheduler.cluster.snapshot import JobId
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence
 from dl2_scheduler.commands.cluster.jobs import client_of

@@ -22,7 +22,7 @@ from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.policies.placement.registry import AGENTS, make_placement
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.arrivals import Pattern
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType
 from dl2_scheduler.sim.placed.scenario import Scenario
 from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.terminal import say

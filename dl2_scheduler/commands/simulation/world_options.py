@@ -17,10 +17,10 @@ from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.sim.arrivals import Pattern
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
-from dl2_scheduler.sim.placed.measured_world import measured_scenario
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.measured.shipped_table import shipped_table
+from dl2_scheduler.sim.placed.measured.world import measured_scenario
 from dl2_scheduler.sim.placed.scenario import Scenario
-from dl2_scheduler.sim.placed.shipped_table import shipped_table
 from dl2_scheduler.sim.placed.workloads import Workload
 from dl2_scheduler.sim.placed.worlds import WorldType, make_world
 from dl2_scheduler.sim.trace import parse_cluster

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dl2_scheduler.figures.draw import Panel, Picture, Series
 from dl2_scheduler.figures.placement.graph_lab import GraphLab
 from dl2_scheduler.sim.arrivals import Pattern
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 _INTERVALS = "mean completion time, intervals of 30 minutes"

@@ -12,7 +12,7 @@ from dl2_scheduler.policies.placement.greedy_fill import GroupRule, JobOrder
 from dl2_scheduler.policies.placement.least_interference import LeastInterference
 from dl2_scheduler.policies.placement.local_search import JobPatience, progress_rate
 from dl2_scheduler.policies.placement.pods import PodFill, PodSearch
-from dl2_scheduler.sim.placed.formula import Formula
+from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 GRAPH_PLANNERS = ("pod search", "pod search that waits", "patient pod search")

@@ -20,8 +20,8 @@ from dl2_scheduler.policies.placement.greedy_fill import GreedyFill, GroupRule
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.placed.calibrate import PlacedJob, placed
 from dl2_scheduler.sim.placed.cluster import PlacedCluster
-from dl2_scheduler.sim.placed.formula import Formula
-from dl2_scheduler.sim.placed.formula_fits import fit_errors
+from dl2_scheduler.sim.placed.formula.table_fits import fit_errors
+from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.simulator import steps
 
 MODELS = sorted(PUBLISHED)

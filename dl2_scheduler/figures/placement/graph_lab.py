@@ -22,9 +22,9 @@ from dl2_scheduler.policies.placement.pods import PodSearch
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.metrics import Estimate, estimate
-from dl2_scheduler.sim.placed.formula import Formula
-from dl2_scheduler.sim.placed.formula_fitted import fitted_formula
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.fitted import fitted_formula
+from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 AGENTS = "agents"

@@ -14,8 +14,8 @@ import torch
 
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.learning.placement.fresh_jobs import FreshJobs
-from dl2_scheduler.learning.placement.lockstep import spent
-from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, Mask
+from dl2_scheduler.learning.placement.lockstep.clusters import spent
+from dl2_scheduler.learning.placement.lockstep.tasks import Lockstep, Mask
 from dl2_scheduler.learning.placement.policy_gradient import PlacementExperience
 from dl2_scheduler.policies.learnt.placer import F32, LearntPlacer, best_of
 from dl2_scheduler.sim.placed.scenario import Scenario

@@ -13,7 +13,7 @@ import torch
 from dl2_scheduler.learning.placement.branching import BranchSettings, Trunk
 from dl2_scheduler.learning.placement.imitation import Choices, PlacerNet, fit_choices
 from dl2_scheduler.learning.placement.judging import LEARNT, OF_A_RUN, PlacementJudge
-from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep
+from dl2_scheduler.learning.placement.lockstep.tasks import Lockstep
 from dl2_scheduler.learning.placement.policy_gradient import GradientSettings, improve
 from dl2_scheduler.policies.learnt.placer import LearntPlacer
 from dl2_scheduler.sim.placed.scenario import Scenario

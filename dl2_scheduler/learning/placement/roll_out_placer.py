@@ -13,9 +13,9 @@ import numpy as np
 
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.learning.placement.lockstep import LockstepClusters, clusters_of, spent
-from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, Mask
-from dl2_scheduler.learning.placement.lockstep_view import cluster_of
+from dl2_scheduler.learning.placement.lockstep.clusters import LockstepClusters, clusters_of, spent
+from dl2_scheduler.learning.placement.lockstep.tasks import Lockstep, Mask
+from dl2_scheduler.learning.placement.lockstep.view import cluster_of
 from dl2_scheduler.policies.learnt.placer import F32, LearntPlacer, PlacerInputs, best_of, place_by
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder
 from dl2_scheduler.sim.placed.scenario import Scenario

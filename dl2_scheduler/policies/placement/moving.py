@@ -22,7 +22,7 @@ from dl2_scheduler.cluster.free_resources import SLACK
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import PlacedSpeed, PlacementArrays
 from dl2_scheduler.cluster.hardware.view import PlacementView
-from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove
+from dl2_scheduler.cluster.placement.task_moves import MoveTerms, TaskMove
 
 _MARGIN = 2.0
 _LEAST_GAIN = 0.1

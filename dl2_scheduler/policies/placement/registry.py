@@ -7,7 +7,7 @@ from pathlib import Path
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
-from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove
+from dl2_scheduler.cluster.placement.task_moves import MoveTerms, TaskMove
 from dl2_scheduler.policies.learnt.graph.agent_files import open_agents
 from dl2_scheduler.policies.learnt.placer_files import open_placer
 from dl2_scheduler.policies.learnt_names import named_folder

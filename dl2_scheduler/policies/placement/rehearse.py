@@ -7,8 +7,8 @@ from dl2_scheduler.cluster.hardware.live_view import LiveJob, LiveNodes, live_vi
 from dl2_scheduler.cluster.hardware.machines import CPU, GPU, Machines
 from dl2_scheduler.cluster.hardware.view import PlacementView
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.placement.task_moves import MoveCost, MoveTerms
 from dl2_scheduler.cluster.snapshot import JobState
-from dl2_scheduler.cluster.task_moves import MoveCost, MoveTerms
 from dl2_scheduler.policies.placement.registry import NamedPlacement
 from dl2_scheduler.policies.placement.reopened import ReopenedPlacement
 from dl2_scheduler.policies.user_policy import is_own

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove
+from dl2_scheduler.cluster.placement.task_moves import MoveTerms, TaskMove
 from dl2_scheduler.policies.placement.registry import NamedPlacement, make_placement
 from dl2_scheduler.policies.placement.speed_model import SpeedModel
 

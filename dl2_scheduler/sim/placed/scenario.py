@@ -20,8 +20,14 @@ from dl2_scheduler.sim.bound import hard_bound, lp_bound
 from dl2_scheduler.sim.placed.alone import places_alone
 from dl2_scheduler.sim.placed.calibrate import placed
 from dl2_scheduler.sim.placed.cluster import PlacedCluster
-from dl2_scheduler.sim.placed.formula import Formula
-from dl2_scheduler.sim.placed.graph_clusters import SMALL_RACK, NetworkType, ServerType, graph_machines, graph_topology
+from dl2_scheduler.sim.placed.formula.clusters import (
+    SMALL_RACK,
+    NetworkType,
+    ServerType,
+    graph_machines,
+    graph_topology,
+)
+from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.placed.placed_speed import Mechanistic
 from dl2_scheduler.sim.placed.workloads import Workload
 from dl2_scheduler.sim.simulator import steps

@@ -8,7 +8,7 @@ from dl2_scheduler.cluster.hardware.placements import PlacedSpeed
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.cluster.speeds import Speeds
-from dl2_scheduler.sim.placed.formula import Formula
+from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.placed.placed_speed import Apart, Mechanistic
 from dl2_scheduler.sim.shipped import shipped_speeds
 

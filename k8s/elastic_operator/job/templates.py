@@ -4,7 +4,7 @@ import contextlib
 import copy
 from typing import Any
 
-from dl2_scheduler.cluster.template import SLOTS
+from dl2_scheduler.cluster.document.template import SLOTS
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.model import Body, Desired
 

@@ -11,10 +11,10 @@ from dl2_scheduler.backends.kube.placement.binding import decide
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.settling import Settling
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import check_placement
-from dl2_scheduler.cluster.job_document import read_document
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.policies.learnt.graph.agent_files import save_agents
 from dl2_scheduler.policies.learnt.placer import LearntPlacer, placer_shapes

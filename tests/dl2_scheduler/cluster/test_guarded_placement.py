@@ -2,9 +2,9 @@
 
 import sys
 
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import Places
-from dl2_scheduler.cluster.task_moves import MoveCost, MoveTerms
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
+from dl2_scheduler.cluster.placement.task_moves import MoveCost, MoveTerms
 from dl2_scheduler.policies.placement.registry import spread_placement
 from tests.dl2_scheduler.policies.placement.test_moving import pair
 from tests.dl2_scheduler.policies.placement.test_placement_policies import job, view_of

@@ -6,11 +6,11 @@ import kubernetes.client as kubernetes
 import pytest
 import yaml
 
+from dl2_scheduler.cluster.document.job_document import ElasticJob, read_document
+from dl2_scheduler.cluster.document.quantities import amount
+from dl2_scheduler.cluster.document.template import Container, PodSpec
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.job_document import ElasticJob, read_document
-from dl2_scheduler.cluster.quantities import amount
-from dl2_scheduler.cluster.template import Container, PodSpec
 from tests.dl2_scheduler.played_cluster import document
 from tests.paths import ROOT
 

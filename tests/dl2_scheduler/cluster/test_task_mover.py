@@ -1,7 +1,7 @@
 """A job of which a task was moved rests for as many slots as the page says, while others may move."""
 
-from dl2_scheduler.cluster.task_mover import REST_SLOTS, TaskMover
-from dl2_scheduler.cluster.task_moves import MoveCost, TaskMove
+from dl2_scheduler.cluster.placement.task_mover import REST_SLOTS, TaskMover
+from dl2_scheduler.cluster.placement.task_moves import MoveCost, TaskMove
 from tests.dl2_scheduler.policies.placement.test_moving import NAMES, apart
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.policies.placement.speed_model import save_speed_model
 from dl2_scheduler.sim.arrivals import Pattern, generate
-from dl2_scheduler.sim.placed.shipped_table import SHIPPED_TABLE
+from dl2_scheduler.sim.placed.measured.shipped_table import SHIPPED_TABLE
 from dl2_scheduler.sim.trace import write_trace
 from tests.dl2_scheduler.policies.placement.fitted import drawn_model
 

@@ -18,7 +18,7 @@ from dl2_scheduler.backends.kube.apiserver.objects import (
 from dl2_scheduler.backends.kube.apiserver.quantities import amounts, pod_requests
 from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constraints_of
 from dl2_scheduler.cluster import durations
-from dl2_scheduler.cluster.quantities import amount
+from dl2_scheduler.cluster.document.quantities import amount
 from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES, MOST_SPEED, or_not_known
 from elastic_ps.core.job_mode import JobMode
 from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dl2_scheduler.cluster.quantities import amount
+from dl2_scheduler.cluster.document.quantities import amount
 
 PODS = "pods"
 """The resource of which every task takes one."""

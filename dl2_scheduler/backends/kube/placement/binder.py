@@ -17,7 +17,7 @@ from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey
 from dl2_scheduler.backends.kube.views import shape
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from k8s.foundation.api_server import ApiError, Conflict, NotFound
 
 log = logging.getLogger(__name__)

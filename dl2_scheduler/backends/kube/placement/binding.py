@@ -21,7 +21,7 @@ from dl2_scheduler.backends.kube.placement.pod_decisions import (
 from dl2_scheduler.backends.kube.placement.policy_places import PolicyPlaces, seen_resources
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey, with_volumes
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 
 _MOST_REASONS = 3
 """Why tasks of a job are where they are."""

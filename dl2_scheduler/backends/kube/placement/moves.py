@@ -23,9 +23,9 @@ from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResourc
 from dl2_scheduler.backends.kube.placement.policy_places import PolicyPlaces, seen_resources
 from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.placement.task_mover import TaskMover
+from dl2_scheduler.cluster.placement.task_moves import TaskMove
 from dl2_scheduler.cluster.snapshot import Allocation, JobId
-from dl2_scheduler.cluster.task_mover import TaskMover
-from dl2_scheduler.cluster.task_moves import TaskMove
 from k8s.foundation.api_server import ApiError
 from k8s.foundation.names import SERVER, WORKER
 

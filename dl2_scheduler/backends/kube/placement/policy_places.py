@@ -12,11 +12,11 @@ import numpy as np
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, Requests
 from dl2_scheduler.backends.kube.placement.gang_placement import GangTask
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.live_view import Amounts, LiveJob, LiveNodes, live_view, plain_hardware
 from dl2_scheduler.cluster.hardware.machines import CPU, Machines
 from dl2_scheduler.cluster.hardware.view import PlacementView
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.snapshot import JobState
 from k8s.foundation.names import SERVER, WORKER
 

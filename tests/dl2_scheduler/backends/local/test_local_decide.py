@@ -10,7 +10,7 @@ from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, Su
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding, LauncherProcess
 from dl2_scheduler.cluster.desk import LiveJobPhase
-from dl2_scheduler.cluster.job_document import read_document
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.snapshot import Grant
 from tests.dl2_scheduler.played_cluster import document
 

@@ -8,12 +8,12 @@ from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, RunningTask
 from dl2_scheduler.backends.local.seating import seated
 from dl2_scheduler.backends.local.settling import LocalPlacement
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import Places
-from dl2_scheduler.cluster.job_document import read_document
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
+from dl2_scheduler.cluster.placement.task_mover import REST_SLOTS
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
-from dl2_scheduler.cluster.task_mover import REST_SLOTS
 from dl2_scheduler.commands.cluster.driving import placed_by
 from dl2_scheduler.policies.placement.registry import NamedPlacement, spread_placement
 from dl2_scheduler.policies.placement.speed_model import SpeedModel, save_speed_model

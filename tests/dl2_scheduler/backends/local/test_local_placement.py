@@ -11,8 +11,8 @@ from dl2_scheduler.backends.local.core_pins import check_moves, core_threads, co
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.backends.local.settling import LocalPlacement
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import Places
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from dl2_scheduler.commands.cluster.driving import placed_by
 from dl2_scheduler.policies.placement.registry import NamedPlacement, make_placement, spread_placement

@@ -30,7 +30,7 @@ from dl2_scheduler.backends.local.runtime import (
 from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.backends.local.views import state_of
-from dl2_scheduler.cluster.job_document import read_document
+from dl2_scheduler.cluster.document.job_document import read_document
 from elastic_ps.launch import decide
 from elastic_ps.launch.restart_budget import RestartBudget
 from protos import elastic_pb2 as pb

@@ -15,8 +15,8 @@ from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.backends.local.views import outcome_of, speed_of, state_of
 from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
-from dl2_scheduler.cluster.job_document import read_document
 from dl2_scheduler.cluster.snapshot import Grant
 from elastic_ps.core.job_mode import JobMode
 from tests.dl2_scheduler.backends.local.test_local_placement import places, placing

@@ -8,7 +8,7 @@ import torch
 
 from dl2_scheduler.learning.placement.branching import BranchSettings, Trunk
 from dl2_scheduler.learning.placement.imitation import PlacerNet
-from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep
+from dl2_scheduler.learning.placement.lockstep.tasks import Lockstep
 from dl2_scheduler.learning.placement.policy_gradient import GradientSettings, improve
 from tests.dl2_scheduler.learning.placement.fitted_world import fitted_scenario
 

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from dl2_scheduler.learning.placement.harmony_lessons import HarmonyChoices
-from dl2_scheduler.learning.placement.harmony_net import HarmonyNet, HarmonyPlacer
-from dl2_scheduler.learning.placement.harmony_run import HarmonyLearner, HarmonySettings, learn_harmony
-from dl2_scheduler.learning.placement.harmony_tasks import PLACED, HarmonyLockstep
+from dl2_scheduler.learning.placement.harmony.lessons import HarmonyChoices
+from dl2_scheduler.learning.placement.harmony.network import HarmonyNet, HarmonyPlacer
+from dl2_scheduler.learning.placement.harmony.run import HarmonyLearner, HarmonySettings, learn_harmony
+from dl2_scheduler.learning.placement.harmony.tasks import PLACED, HarmonyLockstep
 from dl2_scheduler.learning.placement.imitation import watch
 from dl2_scheduler.learning.placement.judging import PlacementJudge
-from dl2_scheduler.learning.placement.lockstep import RUNS
+from dl2_scheduler.learning.placement.lockstep.clusters import RUNS
 from dl2_scheduler.policies.placement.balance import LoadBalancing
 from dl2_scheduler.policies.placement.greedy_fill import GreedyFill
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand

@@ -9,8 +9,8 @@ import torch
 from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.learning.placement.compiled_speed import rate_job, speed_tables
 from dl2_scheduler.learning.placement.imitation import PlacerNet
-from dl2_scheduler.learning.placement.lockstep import spent
-from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, next_role
+from dl2_scheduler.learning.placement.lockstep.clusters import spent
+from dl2_scheduler.learning.placement.lockstep.tasks import Lockstep, next_role
 from dl2_scheduler.policies.learnt.placer import LearntPlacer, place_by
 from dl2_scheduler.policies.placement.draft import missing_tasks
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand

@@ -10,7 +10,7 @@ from dl2_scheduler.commands.cluster.fit_places import fit_places
 from dl2_scheduler.learning.placement.measured_fit import errors_of, fit_measured, folds, samples_of, with_profiles
 from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE, write_named
 from dl2_scheduler.policies.placement.speed_model import open_speed_model
-from dl2_scheduler.sim.placed.shipped_table import shipped_table
+from dl2_scheduler.sim.placed.measured.shipped_table import shipped_table
 
 MODELS = ("a", "b")
 ALONE = {"a": 100.0, "b": 10.0}

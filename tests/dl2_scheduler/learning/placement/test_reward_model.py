@@ -7,7 +7,7 @@ import torch
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.machines import Hardware, Machines, Socket
 from dl2_scheduler.cluster.hardware.placements import PlacementArrays
-from dl2_scheduler.learning.placement.flattened_speed import FitSettings, fit_flattened, flattened
+from dl2_scheduler.learning.placement.harmony.flattened_speed import FitSettings, fit_flattened, flattened
 from dl2_scheduler.learning.placement.reward_model import PooledNet, fit_pooled, joined, relative_errors
 from dl2_scheduler.policies.learnt.pooled_network import pooled_inputs
 from dl2_scheduler.policies.learnt.pooled_speed import PooledSpeed, base_speeds

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from dl2_scheduler.learning.placement.imitation import PlacerNet
-from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep
-from dl2_scheduler.learning.placement.lockstep_view import cluster_of
+from dl2_scheduler.learning.placement.lockstep.tasks import Lockstep
+from dl2_scheduler.learning.placement.lockstep.view import cluster_of
 from dl2_scheduler.learning.placement.roll_out_placer import RollOutPlacer, RollOutSettings
 from dl2_scheduler.policies.learnt.placer import LearntPlacer
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder

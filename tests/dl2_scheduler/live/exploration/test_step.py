@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster import answer_checks
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.placement import answer_checks
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, SpeedReport
 from dl2_scheduler.live.exploration.step import ExplorationTerms, explore
 from dl2_scheduler.live.exploration.telling import TellingConfiguration

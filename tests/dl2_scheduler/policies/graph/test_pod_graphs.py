@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dl2_scheduler.policies.learnt.graph.pod_graphs import GROUP, PROCESSOR, SWITCH, cluster_graphs
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType, graph_machines, graph_topology
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType, graph_machines, graph_topology
 
 
 def graphs(network: NetworkType, servers: ServerType = ServerType.DEFAULT, small: bool = True, over: float = 1.0):

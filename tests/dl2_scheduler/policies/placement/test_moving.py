@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.placements import WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView
-from dl2_scheduler.cluster.task_moves import MoveCost, MoveTerms, TaskMove, check_moves
+from dl2_scheduler.cluster.placement.task_moves import MoveCost, MoveTerms, TaskMove, check_moves
 from dl2_scheduler.policies.placement.moving import propose_moves
 from tests.dl2_scheduler.policies.placement.fitted import MODELS, drawn_model
 from tests.dl2_scheduler.policies.placement.test_placement_policies import job, view_of

@@ -14,9 +14,9 @@ from dl2_scheduler.policies.placement.draft import Draft
 from dl2_scheduler.policies.placement.local_search import JobPatience
 from dl2_scheduler.policies.placement.pods import groups_of_pods, unlike
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
-from dl2_scheduler.sim.placed.formula import Formula
-from dl2_scheduler.sim.placed.formula_fitted import fit_error, fitted_formula
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.fitted import fit_error, fitted_formula
+from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 SCENARIO = Scenario.graph(small=True, mean=30.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove
+from dl2_scheduler.cluster.placement.task_moves import MoveTerms, TaskMove
 from dl2_scheduler.policies.placement.registry import NamedPlacement, make_placement
 from dl2_scheduler.policies.placement.rehearse import rehearse
 from dl2_scheduler.policies.placement.speed_model import save_speed_model

@@ -13,7 +13,7 @@ from dl2_scheduler.cluster.hardware.topologies.fat_tree import fat_tree
 from dl2_scheduler.cluster.hardware.topologies.flat import flat
 from dl2_scheduler.cluster.hardware.topologies.vl2 import vl2
 from dl2_scheduler.sim.placed.calibrate import placed
-from dl2_scheduler.sim.placed.formula import Formula
+from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.placed.placed_speed import Mechanistic
 
 MODELS = tuple(sorted(PUBLISHED))

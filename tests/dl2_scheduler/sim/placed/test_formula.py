@@ -13,9 +13,9 @@ from dl2_scheduler.cluster.hardware.placements import PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, PUBLISHED
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
 from dl2_scheduler.sim.placed.calibrate import placed
-from dl2_scheduler.sim.placed.formula import LOSS, Coefficients, Formula, FormulaInterference, Loads
-from dl2_scheduler.sim.placed.formula_fits import fit_errors
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType
+from dl2_scheduler.sim.placed.formula.table_fits import fit_errors
+from dl2_scheduler.sim.placed.formula.world import LOSS, Coefficients, Formula, FormulaInterference, Loads
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 MODELS = tuple(sorted(PUBLISHED))

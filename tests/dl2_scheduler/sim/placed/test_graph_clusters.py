@@ -8,7 +8,7 @@ import pytest
 from dl2_scheduler.policies.placement.balance import BestFit
 from dl2_scheduler.policies.placement.greedy_fill import GreedyFill
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType, graph_machines, graph_topology
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType, graph_machines, graph_topology
 from dl2_scheduler.sim.placed.scenario import Scenario
 from dl2_scheduler.sim.placed.workloads import Workload
 

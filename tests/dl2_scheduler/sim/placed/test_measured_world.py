@@ -7,7 +7,7 @@ from dl2_scheduler.cluster.hardware.measured import MeasuredJob, MeasuredPlaceme
 from dl2_scheduler.cluster.hardware.measured_table import MeasuredTable, arrays_of
 from dl2_scheduler.cluster.hardware.placements import PlacementArrays
 from dl2_scheduler.cluster.hardware.profiles import PUBLISHED
-from dl2_scheduler.sim.placed.measured_world import MeasuredWorld
+from dl2_scheduler.sim.placed.measured.world import MeasuredWorld
 
 MODELS = ("ctc", "wlm")
 

@@ -3,8 +3,8 @@
 import pytest
 
 from dl2_scheduler.backends.kube.apiserver.quantities import pod_requests
+from dl2_scheduler.cluster.document.quantities import amount
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.quantities import amount
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from dl2_scheduler.backends.kube.apiserver.paced_writes import PacedWriter
 from dl2_scheduler.backends.kube.placement.binder import Binder
 from dl2_scheduler.backends.kube.placement.moves import PodMover
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
+from dl2_scheduler.cluster.placement.task_mover import TaskMover
+from dl2_scheduler.cluster.placement.task_moves import MoveCost
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
-from dl2_scheduler.cluster.task_mover import TaskMover
-from dl2_scheduler.cluster.task_moves import MoveCost
 from dl2_scheduler.policies.placement.registry import NamedPlacement, spread_placement
 from dl2_scheduler.policies.placement.speed_model import SpeedModel
 from tests.dl2_scheduler.backends.local.test_local_moves import AllOnTheFirst

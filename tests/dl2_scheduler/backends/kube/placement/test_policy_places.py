@@ -7,8 +7,8 @@ from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of
 from dl2_scheduler.backends.kube.placement.binding import decide
 from dl2_scheduler.backends.kube.placement.expected_pods import ExpectedPod
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import Places
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.policies.placement.registry import NamedPlacement, make_placement, spread_placement
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod
 

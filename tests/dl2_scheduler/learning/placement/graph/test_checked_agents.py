@@ -19,7 +19,7 @@ from dl2_scheduler.policies.placement.draft import Draft, missing_tasks
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder, waiting
 from dl2_scheduler.policies.placement.local_search import JobPatience
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 FIXED = FixedDemand()

@@ -29,7 +29,7 @@ from dl2_scheduler.learning.placement.policy_gradient import GradientSettings
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents, Scorer, actions, place_by_agents
 from dl2_scheduler.policies.learnt.graph.pod_graphs import cluster_graphs
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType, ServerType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType, ServerType
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 FIXED = FixedDemand()

@@ -24,7 +24,7 @@ from dl2_scheduler.policies.learnt.graph.paper_agents import PaperAgents, PaperS
 from dl2_scheduler.policies.learnt.graph.paper_inputs import MOST_JOBS, PAPER_VERTEX
 from dl2_scheduler.policies.learnt.graph.pod_graphs import cluster_graphs
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
-from dl2_scheduler.sim.placed.graph_clusters import NetworkType
+from dl2_scheduler.sim.placed.formula.clusters import NetworkType
 from dl2_scheduler.sim.placed.scenario import Scenario
 
 FIXED = FixedDemand()

@@ -4,7 +4,7 @@ import numpy as np
 
 from dl2_scheduler.cluster.hardware.placements import SERVER
 from dl2_scheduler.cluster.hardware.view import PlacementView
-from dl2_scheduler.learning.placement.lockstep import ENDED, RUNS, WAITS, LockstepClusters
+from dl2_scheduler.learning.placement.lockstep.clusters import ENDED, RUNS, WAITS, LockstepClusters
 from dl2_scheduler.policies.learnt.placer import COMPUTING_UNIT
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder, remaining_work, waiting
 

@@ -12,8 +12,8 @@ from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.learning.placement.compiled_speed import SpeedTables
-from dl2_scheduler.learning.placement.lockstep import RUNS, LockstepClusters, begin_interval, put, run_interval
-from dl2_scheduler.learning.placement.lockstep_tasks import Lockstep, Mask, next_role
+from dl2_scheduler.learning.placement.lockstep.clusters import RUNS, LockstepClusters, begin_interval, put, run_interval
+from dl2_scheduler.learning.placement.lockstep.tasks import Lockstep, Mask, next_role
 from dl2_scheduler.policies.learnt.placer import F32
 from dl2_scheduler.sim.placed.scenario import Scenario
 

@@ -32,11 +32,19 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 from pydantic_core import ErrorDetails
 
 from dl2_scheduler.cluster import durations
+from dl2_scheduler.cluster.document.template import (
+    SLOTS,
+    Amount,
+    Container,
+    DocumentPart,
+    KubernetesOnly,
+    Template,
+    Text,
+)
+from dl2_scheduler.cluster.document.yamltext import read_yaml
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import MOST_TASKS, UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
-from dl2_scheduler.cluster.template import SLOTS, Amount, Container, DocumentPart, KubernetesOnly, Template, Text
-from dl2_scheduler.cluster.yamltext import read_yaml
 from elastic_ps.core.configuration import MOST_REPLICAS
 from elastic_ps.core.job_mode import JobMode
 

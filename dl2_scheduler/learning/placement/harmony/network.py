@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from dl2_scheduler.cluster.hardware.machines import Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.learning.placement.harmony_tasks import PLACED, SEEN, allow, group_row, job_row, look
-from dl2_scheduler.learning.placement.lockstep import LockstepClusters, put
-from dl2_scheduler.learning.placement.lockstep_tasks import Mask
-from dl2_scheduler.learning.placement.lockstep_view import cluster_of
+from dl2_scheduler.learning.placement.harmony.tasks import PLACED, SEEN, allow, group_row, job_row, look
+from dl2_scheduler.learning.placement.lockstep.clusters import LockstepClusters, put
+from dl2_scheduler.learning.placement.lockstep.tasks import Mask
+from dl2_scheduler.learning.placement.lockstep.view import cluster_of
 from dl2_scheduler.policies.learnt.placer import F32
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder
 
@@ -49,7 +49,7 @@ class HarmonyNet(nn.Module):
         """Compute scores of actions, (rows, 2 * PLACED * groups), or values, (rows, 1).
 
         Args:
-            jobs: see `harmony_tasks.look`, (rows, SEEN, job_row).
+            jobs: see `tasks.look`, (rows, SEEN, job_row).
             servers: see there, (rows, groups, group_row).
         """
         rows = torch.cat([torch.relu(self.job(jobs)).flatten(1), torch.relu(self.server(servers)).flatten(1)], dim=1)

@@ -15,7 +15,7 @@ from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.learning.placement.compiled_speed import SpeedTables, speed_tables
-from dl2_scheduler.learning.placement.lockstep import (
+from dl2_scheduler.learning.placement.lockstep.clusters import (
     RUNS,
     LockstepClusters,
     begin_interval,

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from dl2_scheduler.cluster.hardware.machines import Floats, Ints
-from dl2_scheduler.learning.placement.harmony_tasks import HarmonyLockstep
-from dl2_scheduler.learning.placement.lockstep_tasks import Mask
+from dl2_scheduler.learning.placement.harmony.tasks import HarmonyLockstep
+from dl2_scheduler.learning.placement.lockstep.tasks import Mask
 from dl2_scheduler.policies.learnt.placer import F32
 
 Round = tuple[Ints, F32, F32, Mask, Ints]
@@ -20,7 +20,7 @@ class Transitions(NamedTuple):
     """These `Transitions` are choices; rows are choices.
 
     Attributes:
-        jobs: see `harmony_tasks.look`.
+        jobs: see `tasks.look`.
         servers: see there.
         allowed: actions, (choices, actions).
         chosen: (choices,).

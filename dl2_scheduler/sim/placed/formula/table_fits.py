@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from dl2_scheduler.cluster.hardware.machines import GRAPH, Floats, Machines
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER, PlacementArrays
-from dl2_scheduler.sim.placed.formula import FormulaInterference, Loads
+from dl2_scheduler.sim.placed.formula.world import FormulaInterference, Loads
 
 SAMPLES = 480
 """As many as the paper has."""

@@ -8,12 +8,12 @@ from torch import nn
 
 from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
-from dl2_scheduler.learning.placement.harmony_net import HarmonyNet, state_of
-from dl2_scheduler.learning.placement.harmony_tasks import PLACED, allow
+from dl2_scheduler.learning.placement.harmony.network import HarmonyNet, state_of
+from dl2_scheduler.learning.placement.harmony.tasks import PLACED, allow
 from dl2_scheduler.learning.placement.imitation import next_group
-from dl2_scheduler.learning.placement.lockstep import put
-from dl2_scheduler.learning.placement.lockstep_tasks import Mask, next_role
-from dl2_scheduler.learning.placement.lockstep_view import cluster_of
+from dl2_scheduler.learning.placement.lockstep.clusters import put
+from dl2_scheduler.learning.placement.lockstep.tasks import Mask, next_role
+from dl2_scheduler.learning.placement.lockstep.view import cluster_of
 from dl2_scheduler.policies.learnt.placer import F32
 from dl2_scheduler.policies.placement.greedy_fill import JobOrder
 

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places, check_placement, plain_places
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
-from dl2_scheduler.cluster.task_moves import MoveTerms, TaskMove, check_moves
+from dl2_scheduler.cluster.placement.task_moves import MoveTerms, TaskMove, check_moves
 
 log = logging.getLogger(__name__)
 

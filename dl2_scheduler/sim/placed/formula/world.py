@@ -19,7 +19,7 @@ from dl2_scheduler.cluster.hardware.profiles import HARMONY_MODELS, Profile
 from dl2_scheduler.cluster.hardware.topology import Topology
 from dl2_scheduler.sim.placed.change import LinkUse, beside, near, renewed, users
 from dl2_scheduler.sim.placed.exchange import Crossing, crossing_of, flow_numbers, pairs_of, use_of
-from dl2_scheduler.sim.placed.formula_law import LawTables, LawTasks, loads_of, rates_of, slowdowns_of, tried_rates
+from dl2_scheduler.sim.placed.formula.law import LawTables, LawTasks, loads_of, rates_of, slowdowns_of, tried_rates
 from dl2_scheduler.sim.placed.network import MB_A_SECOND, equal_share
 from dl2_scheduler.sim.placed.placed_speed import RatedFlows
 

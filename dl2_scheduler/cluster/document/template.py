@@ -12,8 +12,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
+from dl2_scheduler.cluster.document.quantities import amount
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.quantities import amount
 from elastic_ps.system.option_checks import LONGEST_TEXT
 
 SLOTS = "slots"

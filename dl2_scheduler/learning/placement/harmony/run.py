@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from dl2_scheduler.cluster.hardware.machines import Ints
 from dl2_scheduler.learning.placement.fresh_jobs import FreshJobs
-from dl2_scheduler.learning.placement.harmony_lessons import HarmonyChoices, fit_harmony
-from dl2_scheduler.learning.placement.harmony_net import HIDDEN, HarmonyNet
-from dl2_scheduler.learning.placement.harmony_tasks import HarmonyLockstep
+from dl2_scheduler.learning.placement.harmony.lessons import HarmonyChoices, fit_harmony
+from dl2_scheduler.learning.placement.harmony.network import HIDDEN, HarmonyNet
+from dl2_scheduler.learning.placement.harmony.replay import ChoiceReplay, Transitions
+from dl2_scheduler.learning.placement.harmony.tasks import HarmonyLockstep
 from dl2_scheduler.learning.placement.judging import LEARNT, OF_A_RUN, PlacementJudge
-from dl2_scheduler.learning.placement.lockstep_tasks import Mask
-from dl2_scheduler.learning.placement.replay import ChoiceReplay, Transitions
+from dl2_scheduler.learning.placement.lockstep.tasks import Mask
 from dl2_scheduler.policies.learnt.placer import F32
 from dl2_scheduler.sim.placed.scenario import Scenario
 

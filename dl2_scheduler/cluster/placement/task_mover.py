@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from dl2_scheduler.cluster.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.hardware.view import PlacementView
+from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
+from dl2_scheduler.cluster.placement.task_moves import MoveCost, MoveTerms, TaskMove
 from dl2_scheduler.cluster.snapshot import JobId
-from dl2_scheduler.cluster.task_moves import MoveCost, MoveTerms, TaskMove
 
 REST_SLOTS = 3
 """Slots in which no further task of a job is moved."""

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 from dl2_scheduler.cluster.hardware.machines import GPU, GRAPH, Floats, Machines
 from dl2_scheduler.cluster.hardware.placements import PlacementArrays
 from dl2_scheduler.cluster.hardware.topologies.flat import flat_of
-from dl2_scheduler.sim.placed.formula import Coefficients, Formula, FormulaInterference
+from dl2_scheduler.sim.placed.formula.world import Coefficients, Formula, FormulaInterference
 from dl2_scheduler.sim.placed.samples import PlacedSamples, draw_samples
 
 SAMPLES = 480

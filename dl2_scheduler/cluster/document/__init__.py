@@ -1,0 +1,1 @@
+"""This package reads the ElasticJob document that a user submits, here and on Kubernetes."""

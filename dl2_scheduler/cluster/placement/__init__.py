@@ -1,0 +1,1 @@
+"""This package asks a live cluster's placement policy, and checks what it answers."""

@@ -1,0 +1,1 @@
+"""This package plays placements that were measured on real nodes."""
