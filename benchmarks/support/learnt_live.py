@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dl2_scheduler.commands.simulation.taught_jobs import TaughtJobs
+from dl2_scheduler.commands.simulation.learning.taught_jobs import TaughtJobs
 from dl2_scheduler.learning.placement.placer_lessons import learn_run, take_lessons
 from dl2_scheduler.learning.placement.placer_run import PlacerSettings
 from dl2_scheduler.policies.placement.registry import local_search

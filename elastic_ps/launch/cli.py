@@ -27,7 +27,7 @@ from elastic_ps.launch.options import (
     serverless,
 )
 from elastic_ps.launch.outcome import LauncherOutcome
-from elastic_ps.launch.output import MergedStream
+from elastic_ps.launch.processes.output import MergedStream
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CommandLine
 from elastic_ps.system.option_groups import grouped

@@ -15,8 +15,8 @@ from elastic_ps.launch.commands import JoinSettings, ProcessCommands, node_envir
 from elastic_ps.launch.decide import SETTLED_SECONDS, pause
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
-from elastic_ps.launch.output import MergedStream, NodeLog
-from elastic_ps.launch.processes import ChildProcess
+from elastic_ps.launch.processes.child_process import ChildProcess
+from elastic_ps.launch.processes.output import MergedStream, NodeLog
 
 NAME = "coordinator"
 _SAYS = b"coordinator: "

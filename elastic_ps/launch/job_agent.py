@@ -16,18 +16,18 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch import decide
-from elastic_ps.launch.children import JOIN_SECONDS, Children
 from elastic_ps.launch.commands import ProcessCommands, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink
 from elastic_ps.launch.coordinator_process import NAME, CoordinatorProcess, CoordinatorReady
 from elastic_ps.launch.decide import LocalProcess, WantedNodes
-from elastic_ps.launch.failed_starts import FailedStarts
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.outcome import LauncherOutcome
-from elastic_ps.launch.output import MergedStream, NodeLog
+from elastic_ps.launch.processes.children import JOIN_SECONDS, Children
+from elastic_ps.launch.processes.failed_starts import FailedStarts
+from elastic_ps.launch.processes.output import MergedStream, NodeLog
+from elastic_ps.launch.processes.stillness import STILL_SECONDS
 from elastic_ps.launch.restart_budget import RestartBudget
-from elastic_ps.launch.stillness import STILL_SECONDS
 from elastic_ps.system.printable import one_line
 from protos import elastic_pb2 as pb
 

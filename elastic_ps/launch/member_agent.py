@@ -14,8 +14,8 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, CoordinatorLost
 from elastic_ps.launch.commands import JoinSettings, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink, pauses
-from elastic_ps.launch.processes import ChildProcess
-from elastic_ps.launch.stillness import STILL_SECONDS, Stillness
+from elastic_ps.launch.processes.child_process import ChildProcess
+from elastic_ps.launch.processes.stillness import STILL_SECONDS, Stillness
 
 _UNDRAINED = 128 + signal.SIGTERM
 _LAST_SECONDS = 5.0

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from elastic_ps.launch import processes
+from elastic_ps.launch.processes import child_process as processes
 
 _GUARD = Path(processes.__file__).with_name("guard.py")
 _UNSHARE = ("unshare", "--net", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc")

@@ -29,7 +29,8 @@ import elastic_ps.server.__main__
 from coordinator.server import admission, bounded_streams, journal, ledger_files, runtime
 from elastic_ps.control import channels
 from elastic_ps.data import sampler
-from elastic_ps.launch import children, coordinator_process, job_agent
+from elastic_ps.launch import coordinator_process, job_agent
+from elastic_ps.launch.processes import children
 from elastic_ps.node import node_memory, session
 from elastic_ps.server import service
 from elastic_ps.server.copying import shadows

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.simulation.taught_jobs import TaughtJobs
+from dl2_scheduler.commands.simulation.learning.taught_jobs import TaughtJobs
 from dl2_scheduler.policies.learnt.dl2 import SETTINGS_FILE
 from dl2_scheduler.policies.learnt.placer import LearntPlacer
 from dl2_scheduler.policies.learnt_names import named_folder

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.commands.simulation import learn_agents
+from dl2_scheduler.commands.simulation.learning import learn_agents
 from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE, open_agents
 
 SMALL = "--scenario fat-tree --jobs 4 --sequences 1"

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.commands.simulation import learn_placement
+from dl2_scheduler.commands.simulation.learning import learn_placement
 from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE, SPEEDS_FILE, open_placer
 from dl2_scheduler.policies.placement.registry import make_placement
 from dl2_scheduler.policies.placement.speed_model import PROFILES_FILE, open_speed_model, save_speed_model

@@ -11,7 +11,7 @@ from elastic_ps.launch.cli import run_job, run_member
 from elastic_ps.launch.commands import JoinSettings
 from elastic_ps.launch.member_agent import MemberSettings
 from elastic_ps.launch.options import JobOptions, JobSettings, NodesOptions, Script
-from elastic_ps.launch.output import MergedStream
+from elastic_ps.launch.processes.output import MergedStream
 from tests.elastic_ps.launch.launch_stage import PuppetCommands, puppet_command
 
 

@@ -23,7 +23,7 @@ from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.outcome import LauncherOutcome
-from elastic_ps.launch.output import MergedStream
+from elastic_ps.launch.processes.output import MergedStream
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from elastic_ps.core.configuration import Role
-from elastic_ps.launch import coordinator_link, job_agent, stillness
+from elastic_ps.launch import coordinator_link, job_agent
 from elastic_ps.launch.commands import JoinSettings
 from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
 from elastic_ps.launch.outcome import LauncherOutcome
+from elastic_ps.launch.processes import stillness
 from tests.elastic_ps.launch.launch_stage import (
     PATIENCE,
     FakeCoordinator,

@@ -9,7 +9,8 @@ import pytest
 from elastic_ps.core import crash_loop
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.core.script_hints import HOW_TO_JOIN
-from elastic_ps.launch import children, coordinator_link, decide
+from elastic_ps.launch import coordinator_link, decide
+from elastic_ps.launch.processes import children
 from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, StartJob, over, registered, running
 from tests.elastic_ps.waiting import until
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from elastic_ps.launch.output import ROOM, MergedStream, NodeLog
-from elastic_ps.launch.processes import ChildProcess
+from elastic_ps.launch.processes.child_process import ChildProcess
+from elastic_ps.launch.processes.output import ROOM, MergedStream, NodeLog
 from tests.elastic_ps.launch.launch_stage import PATIENCE
 
 

@@ -12,8 +12,8 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import show
 from dl2_scheduler.commands.progress import new_progress
 from dl2_scheduler.commands.simulation.compared import comparison_table
+from dl2_scheduler.commands.simulation.learning.taught_jobs import TaughtJobs
 from dl2_scheduler.commands.simulation.placed import compare_in_world
-from dl2_scheduler.commands.simulation.taught_jobs import TaughtJobs
 from dl2_scheduler.policies.learnt.dl2 import SETTINGS_FILE
 from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE, SPEEDS_FILE
 from dl2_scheduler.policies.placement.registry import LEARNT, local_search

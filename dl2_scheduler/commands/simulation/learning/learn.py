@@ -10,7 +10,7 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import new_table, show
 from dl2_scheduler.commands.progress import new_progress
-from dl2_scheduler.commands.simulation.bootstrap import NetworkKind
+from dl2_scheduler.commands.simulation.learning.bootstrap import NetworkKind
 from dl2_scheduler.commands.simulation.simulated import known_speeds
 from dl2_scheduler.sim.arrivals import Pattern
 from dl2_scheduler.sim.lanes import ScalingCost

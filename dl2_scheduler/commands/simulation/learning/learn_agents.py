@@ -13,8 +13,8 @@ from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.commands.common import show
 from dl2_scheduler.commands.progress import new_progress
 from dl2_scheduler.commands.simulation.compared import SequenceRun, comparison_table
-from dl2_scheduler.commands.simulation.learn_placement import refuse_other_speeds
-from dl2_scheduler.commands.simulation.learners import LearningWay
+from dl2_scheduler.commands.simulation.learning.learn_placement import refuse_other_speeds
+from dl2_scheduler.commands.simulation.learning.learners import LearningWay
 from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE, save_agents
 from dl2_scheduler.policies.learnt.graph.agents import GraphAgents
 from dl2_scheduler.policies.learnt.graph.paper_agents import PaperAgents

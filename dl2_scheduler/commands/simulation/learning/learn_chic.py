@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dl2_scheduler.commands.progress import new_progress
-from dl2_scheduler.commands.simulation.learners import LearningWay
+from dl2_scheduler.commands.simulation.learning.learners import LearningWay
 from dl2_scheduler.commands.simulation.pool import (
     USUAL_RATE,
     PoolQuestion,

@@ -2,7 +2,7 @@
 
 import time
 
-from elastic_ps.launch.processes import ChildProcess
+from elastic_ps.launch.processes.child_process import ChildProcess
 
 STILL_SECONDS = 15.0
 """How long a process that its job does not have may be stopped."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from elastic_ps.core.configuration import Role
 from elastic_ps.launch import decide
 from elastic_ps.launch.decide import LocalProcess, WantedNodes
-from elastic_ps.launch.output import MergedStream, NodeLog
-from elastic_ps.launch.processes import ChildProcess
-from elastic_ps.launch.stillness import Stillness
+from elastic_ps.launch.processes.child_process import ChildProcess
+from elastic_ps.launch.processes.output import MergedStream, NodeLog
+from elastic_ps.launch.processes.stillness import Stillness
 
 JOIN_SECONDS = 60.0
 """How long a script may import, read its data and build its model before people are told that it has not joined."""

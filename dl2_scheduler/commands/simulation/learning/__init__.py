@@ -1,0 +1,1 @@
+"""This package holds the commands of `dl2` that learn policies."""
