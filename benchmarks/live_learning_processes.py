@@ -5,7 +5,7 @@
 Three clusters of 16 task slots run at the same time on this machine, so that what else it does concerns all. Their jobs
 are real but for accelerator and network, which are emulated: see `benchmarks.scripts.emulated`. Nobody knows
 their speeds. The planner fits them to what jobs report: it is the rule that one would take instead. The clusters'
-forecasts are checked, too, as `benchmarks.forecasts_processes` does. Half an hour a seed.
+forecasts are checked, too, as `benchmarks.forecasts_processes` does. An hour a seed.
 """
 
 import argparse
@@ -45,8 +45,8 @@ from protos import cluster_pb2 as pb
 
 STATE = Path("build/bench/live_learning_processes")
 NODES, SERVED = parse_cluster("2x8slots"), "2x8"
-PACE = 1.5  # times what steps take elsewhere: so three clusters leave two cores time to spare
-SLOT = 6.0
+PACE = 2.5  # times what steps take elsewhere: so three clusters leave two cores time to spare
+SLOT = 10.0
 COST = ScalingCost(start=2.5, change=0.2, join=3.0)  # of these jobs, roughly: for what is simulated
 DRF, PLANNER, LEARNING = "drf", "planner", "learning"
 _IMITATED, _PASSES, _JUDGED = 6, 12, 4  # sequences, and passes over the former
