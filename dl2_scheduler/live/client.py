@@ -16,6 +16,10 @@ SOCKET = "socket"
 
 _LONGEST_PATH = 100  # sockaddr_un has room for 108 bytes
 
+_OPTIONS = (("grpc.max_receive_message_length", -1),)
+"""Who serves the folder is trusted, and decisions about a job, and jobs, may be many: 4 MiB, grpc's own bound, are some
+ten thousand."""
+
 _CALL_SECONDS = 30.0
 _USE_SECONDS = 300.0  # a learnt policy is compiled first, once after an installation
 _ERRORS: dict[grpc.StatusCode, type[SchedulerError]] = {
@@ -51,7 +55,7 @@ class ClusterClient:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._channel = grpc.insecure_channel(f"unix:{socket_path(folder)}")
+        self._channel = grpc.insecure_channel(f"unix:{socket_path(folder)}", _OPTIONS)
         self._stub = rpc.ClusterStub(self._channel)
 
     def __enter__(self) -> "ClusterClient":

@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.commands.cluster import top
 from dl2_scheduler.commands.cluster.logs import pieces, skip_to_tail
 from dl2_scheduler.live.history import History
@@ -17,6 +19,7 @@ from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.service import ClusterService, serving
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
+from tests.dl2_scheduler.clusters import job, nodes
 from tests.dl2_scheduler.played_cluster import document
 
 
@@ -68,6 +71,17 @@ def test_a_job_that_waits_says_why(loop):
     status = dl2("status", "b")[1]
     assert "waiting: held jobs take the room that it needs; waits: " in status
     assert "from 3 to 4" in status
+
+
+def test_a_long_history_is_shown(loop, tmp_path):
+    """Of more than the 4 MiB that grpc takes where nobody says how much."""
+    reason = "x" * 1_000_000
+    with closing(History(tmp_path / "dl2" / "decisions.sqlite")) as history:
+        for number in range(1, 6):
+            now = Snapshot(number, 20.0, nodes({"cpu": 4.0}), (JobState(job("a")),))
+            history.decided(loop._now(), "drf", now, Allocation({"a": Grant(1, 1, reason)}))
+    status, output = dl2("why", "a", "--last", 100_000, "--json")
+    assert (status, [len(each["reason"]) for each in json.loads(output)["decisions"][1:]]) == (0, [1_000_000] * 5)
 
 
 def test_top(loop):
