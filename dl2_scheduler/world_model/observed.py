@@ -53,10 +53,12 @@ class ObservedCluster:
 
     @property
     def now(self) -> float:
-        """The last slot's start, in seconds since the cluster began, as far as the slots before tell."""
+        """The last slot's start, in seconds since the cluster began, as far as the slots before tell.
+
+        It is after all known jobs came, also where the clock has been set back since.
+        """
         ended = self._latest[-1].outcome.ended if self._latest and self._latest[-1].outcome else None
-        jobs = self.last.snapshot.jobs if self.last else ()
-        return max(ended or 0.0, *(state.job.arrival for state in jobs), 0.0)
+        return max(ended or 0.0, *(arrival for _, arrival in self.jobs.by_key), 0.0)
 
     @property
     def slot_seconds(self) -> float:

@@ -163,3 +163,14 @@ def test_jobs_of_many_tasks_are_drawn_in_little_memory():
     found = fitted.drawn(Job("a0", 0.0, "a", 1.0, 1.0, ONE, ONE, 128, 256), np.random.default_rng(0))
     assert found.shape == (257, 129)
     assert found[1:, 1:].min() > 0
+
+
+def test_days_are_drawn_after_a_clock_was_set_back(history):
+    """More jobs than are drawn from came later than now, as the clock has it."""
+    before = [job(f"a{number}", 90_000.0 + number) for number in range(201)]
+    lived(history, 0, list(map(JobState, before)), ended={each.id for each in before})
+    lived(history, 1, [JobState(job("c0", 1000.0))])
+    observed = ObservedCluster(history)
+    observed.catch_up()
+    assert {each.model for each in worlds(observed).day().jobs} == {"a"}
+    assert observed.now == 90_200.0
