@@ -246,6 +246,12 @@ class History:
         before = self._read("SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?", (most_slots,))
         return int(before[0][0]) if before else -1
 
+    @property
+    def next_slot(self) -> int:
+        """The number of the slot that comes after all that are known here; of one that was cut short, its own."""
+        last = self._read("SELECT slot + (outcome IS NOT NULL) FROM slots ORDER BY slot DESC LIMIT 1", ())
+        return int(last[0][0]) if last else 0
+
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()

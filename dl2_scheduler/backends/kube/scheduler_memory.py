@@ -44,6 +44,10 @@ class SchedulerMemory:
         self.began: float = values["began"]
         self.slot = int(values["slot"])
 
+    def begin_from(self, slot: int) -> None:
+        """Give no slot a lower number: the history, which may be older than this memory, has such a one already."""
+        self.slot = max(self.slot, slot)
+
     def next_slot(self, after: int) -> None:
         """Note that a slot has begun.
 

@@ -162,6 +162,11 @@ class JobRecords:
             self._execute("REPLACE INTO cluster VALUES ('slot', ?)", (self._slot + 1,))
             self._slot += 1
 
+    def begin_from(self, slot: int) -> None:
+        """Give no slot a lower number: the history, which may be older than these records, has such a one already."""
+        with self._lock:
+            self._slot = max(self._slot, slot)
+
     def all(self) -> list[JobRecord]:
         """Return all records, in order of submission."""
         with self._lock:

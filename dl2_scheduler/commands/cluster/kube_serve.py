@@ -135,6 +135,7 @@ def _lead(order: KubeOrder, api: KubeApi, lease: Lease, trouble: _Trouble, healt
         closing(History(order.folder / HISTORY_FILE)) as history,
         closing(ForecastWriter(informers, writer)) as told,
     ):
+        memory.begin_from(history.next_slot)
         cluster = KubernetesCluster(informers, api, writer, memory, order.slot_seconds, clock)
         settle = _settling(order.driving, informers, writer, binder, MoveCosts(history, memory.slot))
         trouble.closes(cluster)

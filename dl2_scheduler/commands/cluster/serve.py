@@ -161,6 +161,7 @@ def _serve_local(
         closing(JobRecords(state / "jobs.sqlite", clock.now())) as records,
         closing(History(state / HISTORY_FILE)) as history,
     ):
+        records.begin_from(history.next_slot)
         runtime = ElasticrunRuntime(state, clock.wake, tasks, umask)
         how = cores, driving.most_moves, threads
         placing = LocalPlacement(driving.placement, *how) if driving.placement else None

@@ -23,3 +23,15 @@ def test_it_is_told_and_later_it_can_be(tmp_path):
     again = SchedulerMemory(tmp_path / "kube.sqlite", 1001.0)
     assert again.slots_run == {"a": 3}
     again.close()
+
+
+def test_slots_are_numbered_on_where_the_history_has_later_ones(tmp_path):
+    memory = SchedulerMemory(tmp_path / "kube.sqlite", 1000.0)
+    memory.begin_from(7)
+    memory.begin_from(3)
+    assert memory.slot == 7
+    memory.next_slot(7)
+    memory.close()
+    again = SchedulerMemory(tmp_path / "kube.sqlite", 1001.0)
+    assert again.slot == 8
+    again.close()
