@@ -73,6 +73,7 @@ class Learner:
         """Take in what came of a slot's dreams, of the policy of that name."""
         self.core_seconds += said["core_seconds"]
         if "compared" in said:
+            self._policies.renew(name)  # one before may have died that had written it, and not said so
             self._stand(name, said["compared"], said)
             return
         self.updates, self.slot = said["updates"], said["slot"]

@@ -2,10 +2,11 @@
 
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.learning.live.process import Learner
+from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.planner import Planner
-from tests.dl2_scheduler.learning.test_live_learning import live, new_run
+from tests.dl2_scheduler.learning.test_live_learning import arrays, live, new_run, same
 
 
 def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path, caplog):
@@ -81,3 +82,14 @@ def test_whether_it_stands_in_is_up_to_the_last_of_a_slots_verdicts(history, tmp
     assert policies.deciding == name
     learner._hear(name, {**said, "sharing": theirs})
     assert policies.deciding == "planner"
+
+
+def test_a_policy_that_a_program_has_written_and_not_told_of_decides(history, tmp_path):
+    run = new_run(tmp_path / "run")
+    name = f"dl2:{run.path}"
+    _, policies, _ = live(history, tmp_path, policy=name)
+    learner = Learner(policies, tmp_path, NodeRule.SPREAD)
+    run.save_policy(new_policy(("a", "b"), 4).weights())  # the program is killed before it says so, and started again
+    beside = {"planner": -0.1, "DRF": -0.1}
+    learner._hear(name, {"compared": 7, "core_seconds": 0.1, "beside": beside, "jobs": 20})
+    assert same(policies.for_slot().policy._weights.arrays, arrays(run))
