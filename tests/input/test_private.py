@@ -11,6 +11,9 @@ from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.cluster.foreground import held
+from dl2_scheduler.forecasts.records import FORECASTS_FILE
+from dl2_scheduler.learning.live.refit_program import FIRST_FOLDER, STATE_FILE
+from dl2_scheduler.live.exploration.explorer import EXPLORATION_FILE
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.service import ClusterService, serving
 from elastic_ps.core.errors import ConfigurationError
@@ -36,6 +39,16 @@ def test_a_folder_of_ones_own_is_closed_to_others(tmp_path: Path) -> None:
     (folder / "jobs.sqlite-wal").touch(mode=0o644)
     with held(folder, private=True):
         assert [mode(path) for path in (folder, *sorted(folder.iterdir()))] == [0o700, 0o600, 0o600, 0o600]
+
+
+def test_all_that_programs_beside_the_scheduler_write_is_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    folder.mkdir(mode=0o755)
+    for name in (FORECASTS_FILE, EXPLORATION_FILE, STATE_FILE, "federation-id"):
+        (folder / name).touch()
+    (folder / FIRST_FOLDER).mkdir()
+    with held(folder, private=True):
+        assert mode(folder) == 0o700
 
 
 def test_a_folder_with_other_things_keeps_its_mode(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from elastic_ps.system.private_files import private_file, private_folder
 
 _OWN = (
     *("jobs.sqlite", "decisions.sqlite", "kube.sqlite", "policy.json", "policy.partial", "socket", "lock"),
-    *("logs", "tasks", "checkpoints", "elastic_ps", "cgroup"),
+    *("forecasts.sqlite", "exploration.json", "exploration.partial", "refit.json", "refit.partial", "federation-id"),
+    *("logs", "tasks", "checkpoints", "elastic_ps", "cgroup", "refit-first"),
 )
 """Names of what programs that serve a cluster put into its folder."""
 
