@@ -49,7 +49,7 @@ _OF_JOB = f"""
 SELECT {", ".join(f"decisions.{column}" for column in (*_DECIDED, *_HAPPENED))},
     shadows.policy, shadows.workers, shadows.servers
 FROM decisions LEFT JOIN shadows USING (slot, job)
-WHERE job = ? AND at >= ? ORDER BY slot DESC LIMIT ?
+WHERE job = ?1 AND slot >= (SELECT min(slot) FROM decisions WHERE job = ?1 AND at >= ?2) ORDER BY slot DESC LIMIT ?3
 """
 
 
@@ -226,7 +226,8 @@ class History:
 
         Args:
             job: its name.
-            since: unix seconds: when it was submitted; an earlier job of that name is another.
+            since: unix seconds: when it was submitted; an earlier job of that name is another. The clock may have been
+                set back after the first decision: later slots count, whatever they have for a time.
             most: how many of them.
         """
         rows = self._read(_OF_JOB, (job, since, most))

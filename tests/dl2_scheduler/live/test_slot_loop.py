@@ -4,6 +4,7 @@ import json
 import re
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -74,6 +75,13 @@ def test_history_survives_and_tells_the_last(tmp_path):
     assert found.happened == Happened(1, 1, 0.5, "slow")
     assert (again.of("j0", 8.0, 9), again.of("j1", 0.0, 9)) == ([], [])
     again.close()
+
+
+def test_a_job_is_told_of_after_the_clock_was_set_back(history):
+    for slot, at in ((1, 10.0), (2, 100.0), (3, 40.0), (4, 95.0)):
+        history.decided(at, "drf", replace(snapshot_of(4, (4, 4)), slot=slot), Allocation({"j0": Grant(2, 1)}))
+    assert [each.slot for each in history.of("j0", 90.0, 9)] == [2, 3, 4], "the job of slot 1 was another"
+    assert [each.slot for each in history.of("j0", 90.0, 2)] == [3, 4]
 
 
 def test_no_history_is_refused(tmp_path):
