@@ -40,7 +40,8 @@ CREATE TABLE IF NOT EXISTS shadows (
 );
 CREATE TABLE IF NOT EXISTS slots (
     slot INTEGER PRIMARY KEY, at REAL NOT NULL, policy TEXT NOT NULL, decision BLOB NOT NULL, outcome BLOB
-)
+);
+CREATE INDEX IF NOT EXISTS slots_by_number ON slots (slot)  -- without the rest, which is read to count slots else
 """
 _PAGE = 100  # slots that are read at a time: others may write meanwhile
 _DECIDED = ("slot", "at", "policy", "workers_before", "servers_before", "workers", "servers", "reason")
@@ -259,12 +260,10 @@ class History:
 
     def _forget_old(self) -> None:
         """Delete all but the last slots, and what was decided about single jobs in the others."""
-        oldest = "SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET ?"
-        with self._lock:
-            found = self._database.execute(oldest, (self._most_slots,)).fetchone()
-        if found is not None:
+        oldest = self.slot_before(self._most_slots)
+        if oldest >= 0:
             for table in ("decisions", "shadows", "slots"):
-                self._write(f"DELETE FROM {table} WHERE slot <= ?", [found])
+                self._write(f"DELETE FROM {table} WHERE slot <= ?", [(oldest,)])
 
     def _read(self, query: str, values: tuple[object, ...]) -> list[Any]:
         """Return all rows. Raises BadInput: the file is damaged."""

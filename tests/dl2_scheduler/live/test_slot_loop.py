@@ -84,6 +84,12 @@ def test_a_job_is_told_of_after_the_clock_was_set_back(history):
     assert [each.slot for each in history.of("j0", 90.0, 2)] == [3, 4]
 
 
+def test_slots_are_counted_without_reading_them(history):
+    """Of 100,000 with 40 jobs that would be 400 MB, in each slot."""
+    (plan,) = history._read("EXPLAIN QUERY PLAN SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET 9", ())
+    assert plan[-1] == "SCAN slots USING COVERING INDEX slots_by_number"
+
+
 def test_no_history_is_refused(tmp_path):
     (tmp_path / "decisions.sqlite").write_text("not SQLite, but long enough to be looked at as one")
     with pytest.raises(BadInput, match="give another --folder"):
