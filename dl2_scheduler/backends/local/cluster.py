@@ -199,8 +199,9 @@ class LocalCluster:
     def _observe(self) -> None:
         """Ask every coordinator."""
         self._reports, self._over = {}, {}
-        for record in self._records.active():
-            match self._coordinators.hear(record):
+        active = self._records.active()
+        for record, heard in zip(active, self._coordinators.hear_all(active), strict=True):
+            match heard:
                 case JobReport() as report:
                     self._reports[record.number] = report
                     other = (report.workers, report.servers) != (record.workers, record.servers)

@@ -1,5 +1,8 @@
 """This module asks the coordinators of running jobs how they are, where silence and refusal are answers too."""
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import (
     Declined,
@@ -9,6 +12,8 @@ from dl2_scheduler.backends.local.runtime import (
     Over,
     Unreachable,
 )
+
+_THREADS = 16
 
 
 class Coordinators:
@@ -21,6 +26,7 @@ class Coordinators:
     def __init__(self, runtime: JobRuntime):
         self._runtime = runtime
         self._refusals: dict[int, str] = {}  # by record: what they said instead of a report
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="asks")
 
     def hear(self, record: JobRecord) -> JobReport | LauncherEnding | None:
         """Return what a job's coordinator says, or how the job ends where it is over and its launcher still runs."""
@@ -36,6 +42,10 @@ class Coordinators:
         except Declined as refused:
             self._refusals[record.number] = str(refused)
             return None
+
+    def hear_all(self, records: Sequence[JobRecord]) -> list[JobReport | LauncherEnding | None]:
+        """Return what `hear` does of each job; they are asked at the same time, as one that is frozen takes seconds."""
+        return list(self._pool.map(self.hear, records))
 
     def silence(self, record: JobRecord) -> str:
         """Return why a job's coordinator said nothing when it was last asked, for people."""

@@ -11,7 +11,7 @@ from dl2_scheduler.backends.local.coordinators import Coordinators
 from dl2_scheduler.backends.local.job_records import Changes, JobRecord, JobRecords
 from dl2_scheduler.backends.local.loads import load_of, placed
 from dl2_scheduler.backends.local.placing import TaskDemand
-from dl2_scheduler.backends.local.runtime import JobRuntime, LauncherEnding
+from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime, LauncherEnding
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus
 from dl2_scheduler.cluster.document.job_document import ElasticJob, read_document
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob
@@ -99,20 +99,21 @@ class LocalDesk:
         """See `JobDesk.jobs`: jobs with processes are as their coordinators say now."""
         last = {record.name: record for record in self._records.all()}
         held = holding.held_demands(self._records.active())
-        return [self._status(record, held) for record in sorted(last.values(), key=lambda record: record.number)]
+        records = sorted(last.values(), key=lambda record: record.number)
+        heard = self._coordinators.hear_all(records)
+        return [self._status(record, said, held) for record, said in zip(records, heard, strict=True)]
 
     def load(self) -> ClusterLoad:
         """See `JobDesk.load`."""
         active = self._records.active()
-        reports = {
-            record.name: report for record in active if (report := self._coordinators.report(record)) is not None
-        }
-        tasks = {name: report.tasks for name, report in reports.items()}
+        heard = zip(active, self._coordinators.hear_all(active), strict=True)
+        tasks = {record.name: said.tasks for record, said in heard if isinstance(said, JobReport)}
         usage = self._runtime.usage([task for members in tasks.values() for task in members])
         return load_of(placed(active, self._nodes, self._rule), tasks, usage, self._runtime.isolation)
 
-    def _status(self, record: JobRecord, held: Sequence[TaskDemand]) -> JobStatus:
-        heard = self._coordinators.hear(record)
+    def _status(
+        self, record: JobRecord, heard: JobReport | LauncherEnding | None, held: Sequence[TaskDemand]
+    ) -> JobStatus:
         note = views.why_waits(record, self._nodes, held) or self._owners_note(record)
         log_file = self._runtime.log(record.name, record.number, record.runs)
         if isinstance(heard, LauncherEnding):

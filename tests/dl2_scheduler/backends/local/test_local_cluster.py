@@ -1,6 +1,7 @@
 """The local cluster over played jobs: differences only, counts and when they came, suspension."""
 
 from dataclasses import replace
+from threading import Barrier
 
 import pytest
 
@@ -167,3 +168,20 @@ def test_what_a_coordinator_says_instead_of_a_report_is_told(serve, runtime):
     runtime.report = reports
     runtime.jobs["digits"].answers = False
     assert only(slot(cluster, digits=(4, 4))).note == "its coordinator does not answer"
+
+
+def test_coordinators_are_asked_at_the_same_time_so_that_frozen_ones_do_not_add_up(serve, runtime, monkeypatch):
+    cluster = serve()
+    for name in ("a", "b", "c"):
+        cluster.desk.submit(document(name), HERE)
+    slot(cluster, a=(1, 1), b=(1, 1), c=(1, 1))
+    report, all_asked = runtime.report, Barrier(3, timeout=10.0)
+
+    def asked(name, process):
+        all_asked.wait()
+        return report(name, process)
+
+    monkeypatch.setattr(runtime, "report", asked)
+    assert len(cluster.snapshot().jobs) == 3
+    assert len(cluster.desk.jobs()) == 3
+    assert len(cluster.desk.load().tasks) == 6
