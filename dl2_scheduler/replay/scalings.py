@@ -129,7 +129,7 @@ class Scalings:
 
     def _start(self, lived: _Lived) -> None:
         key, runs = lived.key, lived.state.workers > 0
-        if not all(lived.granted) or (runs and lived.granted != lived.before):
+        if not lived.grant.runs or (runs and lived.granted != lived.before):
             began = self._starting.pop(key, None)
             if began is not None and not runs:
                 self.starts.append(ScalingDelay(lived.began - began, seen=False))
@@ -155,7 +155,7 @@ class Scalings:
                 asked = None
         if asked is None:
             more = any(granted > had > 0 for granted, had in zip(lived.granted, lived.before, strict=True))
-            if not more or not all(lived.granted) or lived.done.finished is not None:
+            if not more or not lived.grant.runs or lived.done.finished is not None:
                 return
             asked, joined = _Asked(lived.began, lived.granted), False
         seconds = lived.trains_since(asked.began)

@@ -22,7 +22,7 @@ from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 TASK = {"slots": 1.0}
 NODES = (Node("n0", {"slots": 8.0}),)
 SAMPLES = 1000.0
-SPEEDS = {(0, 0): 0.0, (1, 1): 100.0, (2, 2): 180.0}
+SPEEDS = {(0, 0): 0.0, (1, 1): 100.0, (2, 2): 180.0, (1, 0): 100.0, (2, 0): 180.0}
 WAIT, ONE, TWO = NOTHING, Grant(1, 1), Grant(2, 2)
 
 
@@ -78,6 +78,7 @@ class Life:
         pieces, last = self.lived()
         ended, length = last + self.end, self.slot_seconds
         job = Job(self.name, 0.0, "m", self.epochs, SAMPLES, TASK, TASK, 2, 2)
+        job = job if self.grants[-1].servers else job.without_servers()
         found, told, known = [], (), ((0, 0), 0.0)
         for slot in range(math.ceil(ended / length)):
             began, grant = slot * length, self.grant(slot)
@@ -115,6 +116,14 @@ def replace_name(slot, number):
 @pytest.mark.parametrize("start", [3.0, 12.0, 37.0])
 def test_the_cost_of_a_start_however_many_slots_it_takes(start):
     assert costs(Life([ONE], start=start)).start == Cost(pytest.approx(start), pytest.approx(math.nan, nan_ok=True), 1)
+
+
+def test_the_costs_of_jobs_without_servers():
+    one, two = Grant(1, 0), Grant(2, 0)
+    found = costs(Life([one, one, one, two], start=12.0, join=7.0), Life([one, one, one, one, WAIT, one], start=14.0))
+    assert (found.start.seconds, found.start.count) == (pytest.approx((12 + 14 + 14) / 3), 3)
+    assert (found.join.seconds, found.join.count) == (pytest.approx(7.0), 1)
+    assert found.end.seconds == pytest.approx(1.5)
 
 
 def test_starts_are_pooled_with_the_error_of_their_mean():
