@@ -183,7 +183,7 @@ class KubeApi:
         """See `ApiServer.watch`."""
         with closing(self.lines(path, {**query, "watch": "true"})) as lines:
             for line in lines:
-                yield json.loads(line)
+                yield _read(line)
 
     def lines(self, path: str, query: Query) -> Generator[str, None, None]:
         """See `ApiServer.lines`."""
@@ -214,8 +214,7 @@ class KubeApi:
             response = self._send(method, path, query, body, kind, urllib3.Timeout(total=self._call_seconds))
             data = response.data
         _check(response)
-        found: dict[str, Any] = json.loads(data)
-        return found
+        return _read(data)
 
     def _send(
         self,
@@ -281,6 +280,17 @@ def _network() -> Iterator[None]:
         yield
     except (urllib3.exceptions.HTTPError, OSError, ssl.SSLError) as error:
         raise ApiUnavailable(f"the API server does not answer: {error}") from error
+
+
+def _read(data: str | bytes) -> dict[str, Any]:
+    """Return the object of an answer. Raises ApiUnavailable: it was cut off, or is a page of whoever stands between."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ApiUnavailable(f"what answers for the API server is not understood: {data[:100]!r}") from error
+    if not isinstance(found, dict):
+        raise ApiUnavailable(f"what answers for the API server is no object: {data[:100]!r}")
+    return found
 
 
 def _check(response: urllib3.BaseHTTPResponse) -> None:

@@ -50,6 +50,7 @@ class PlayedServer(BaseHTTPRequestHandler):
         status = int(self.path.partition("?")[0].rpartition("/")[2])
         asked = {"verb": self.command, "path": self.path, "type": self.headers["Content-Type"], "body": body.decode()}
         data = json.dumps(asked if status == 200 else {"message": f"no: {status}"}).encode()
+        data = {"cut": data[:-2], "page": b"<html>Log in", "list": b"[]"}.get(self.path.split("/")[1], data)
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -97,6 +98,14 @@ def test_a_refusal_has_its_status_and_the_servers_words(api, status, kind):
         api.get(f"/x/{status}")
     assert type(caught.value) is kind
     assert caught.value.status == status
+
+
+@pytest.mark.parametrize("what", ["cut", "page", "list"])
+def test_an_answer_that_is_no_object_is_none(api, what):
+    with pytest.raises(ApiUnavailable, match="what answers for the API server is no"):
+        api.get(f"/{what}/200")
+    with pytest.raises(ApiUnavailable, match="what answers for the API server is no"):
+        list(api.watch(f"/{what}/200", {}))
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path, monkeypatch):
