@@ -21,6 +21,7 @@ from k8s.foundation.api_server import (
     NODES_PATH,
     PODS_PATH,
     ApiServer,
+    ApiUnavailable,
     Conflict,
     KubeApi,
     NotFound,
@@ -175,7 +176,7 @@ class KubeClient:
         path = f"/apis/metrics.k8s.io/v1beta1/namespaces/{self.namespace}/pods"
         try:
             usage = self._api.get(path, {"labelSelector": JOB_LABEL})["items"]
-        except (NotFound, Rejected):  # no metrics server, or not for this user
+        except (NotFound, Rejected, ApiUnavailable):  # no metrics server, one that is down, or not for this user
             usage = None
         mine = [pod for pod in pods if pod.namespace == self.namespace and pod.job and pod.node]
         load = loads.load(nodes, pods, mine, usage)

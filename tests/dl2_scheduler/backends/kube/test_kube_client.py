@@ -8,7 +8,7 @@ import yaml
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
 from dl2_scheduler.backends.kube.client import KubeClient
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed
-from k8s.foundation.api_server import NotFound, Rejected
+from k8s.foundation.api_server import ApiUnavailable, NotFound, Rejected
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod
 from tests.dl2_scheduler.played_kube import JOBS, PlayedApi
 
@@ -177,11 +177,14 @@ def test_logs_are_of_the_first_worker_or_of_the_pod_that_is_named(api, client):
         next(client.logs("one", "worker-7", False, None))
 
 
-def test_top_tells_what_is_claimed_and_what_is_used_where_somebody_measures(api, client):
+@pytest.mark.parametrize(
+    "no_usage", [NotFound("no metrics.k8s.io"), ApiUnavailable("the server is currently unable to handle the request")]
+)
+def test_top_tells_what_is_claimed_and_what_is_used_where_somebody_measures(api, client, no_usage):
     api.add("/api/v1/nodes", node("a"), node("b"))
     there = gang("one", nodes={"one-coordinator": "a", "one-worker-0": "b"})
     api.add("/api/v1/namespaces/default/pods", *there, pod("x", "2", node="a", schedulerName="default-scheduler"))
-    api.fail = [None, None, NotFound("no metrics.k8s.io")]
+    api.fail = [None, None, no_usage]
     load = client.top()
     assert {node.name: (node.capacity["cpu"], node.used["cpu"]) for node in load.nodes} == {"a": (4, 2.1), "b": (4, 1)}
     assert [(task.job, task.task, task.node) for task in load.tasks] == [
