@@ -12,6 +12,7 @@ from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
 from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
+from protos import cluster_pb2 as pb
 
 MOST_DECISIONS = 10
 """That a job keeps of itself."""
@@ -181,9 +182,20 @@ def decisions_of(job: JobInfo) -> list[dict[str, Any]]:
     """Return the last decisions about a job, oldest first, each until the next, with the fields of `cluster.proto`."""
     try:
         found = json.loads(job.decisions or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return []  # somebody else wrote there
-    return found if isinstance(found, list) and all(isinstance(each, dict) for each in found) else []
+    return found if isinstance(found, list) and all(map(_is_decision, found)) else []
+
+
+def _is_decision(found: object) -> bool:
+    """Return whether what was read is a decision as it is written here, or by a release that says more."""
+    if not isinstance(found, dict) or not isinstance(found.get("epochs_done", 0.0), int | float):
+        return False
+    try:
+        pb.Decision(**{name: value for name, value in found.items() if name in pb.Decision.DESCRIPTOR.fields_by_name})
+    except (ValueError, TypeError):
+        return False
+    return True
 
 
 def decisions_until_now(job: JobInfo) -> list[dict[str, Any]]:

@@ -202,6 +202,16 @@ def test_decisions_are_closed_by_the_next_and_the_last_ones_kept():
     assert "happened" not in entries[-1]
 
 
+@pytest.mark.parametrize(
+    "text", ['[{"epochs_done": "x"}]', '[{"slot": -1}]', '[{"happened": 7}]', "[" * 100_000, "[7]", "7"]
+)
+def test_what_somebody_else_writes_as_decisions_is_none(text):
+    made = replace(job_of(job("one", allocation=None)), decisions=text)
+    assert decisions_until_now(made) == []
+    body = change_of(made, Grant(2, 1), "why", 7, NOW, "drf", "")
+    assert len(json.loads(body["metadata"]["annotations"]["dl2.scheduler/decisions"])) == 1
+
+
 @pytest.mark.parametrize(("phase", "note"), [("Running", "so far"), ("Completed", "")])
 def test_the_last_decision_tells_what_has_become_of_it(phase, note):
     body = change(job("one", allocation=None), (2, 1))
