@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 
@@ -41,6 +42,11 @@ def socket_path(folder: Path) -> Path:
     return path
 
 
+def address_of(socket: Path) -> str:
+    """Return the address of a socket as grpc takes it, which is a URI: #, ? and % mean something else there."""
+    return f"unix:{quote(str(socket))}"
+
+
 class ClusterClient:
     """A `ClusterClient` asks one cluster. It is a context manager.
 
@@ -55,7 +61,7 @@ class ClusterClient:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._channel = grpc.insecure_channel(f"unix:{socket_path(folder)}", _OPTIONS)
+        self._channel = grpc.insecure_channel(address_of(socket_path(folder)), _OPTIONS)
         self._stub = rpc.ClusterStub(self._channel)
 
     def __enter__(self) -> "ClusterClient":

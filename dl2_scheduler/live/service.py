@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, SchedulerError
 from dl2_scheduler.cluster.forecast import Forecast
 from dl2_scheduler.cluster.shown_forecast import shown_forecast
 from dl2_scheduler.cluster.snapshot import JobId
-from dl2_scheduler.live.client import socket_path
+from dl2_scheduler.live.client import address_of, socket_path
 from dl2_scheduler.live.history import History, JobDecision
 from dl2_scheduler.live.policies import Policies
 from protos import cluster_pb2 as pb
@@ -183,7 +183,7 @@ def serving(service: ClusterService, folder: Path) -> Iterator[None]:
     path.unlink(missing_ok=True)  # of a process that was killed: who serves holds the folder's lock
     server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="api"))
     rpc.add_ClusterServicer_to_server(service, server)
-    server.add_insecure_port(f"unix:{path}")
+    server.add_insecure_port(address_of(path))
     path.chmod(0o600)  # whatever the umask was: who may connect, may do everything
     server.start()
     try:

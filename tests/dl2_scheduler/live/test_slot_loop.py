@@ -77,6 +77,15 @@ def test_history_survives_and_tells_the_last(tmp_path):
     again.close()
 
 
+@pytest.mark.parametrize("name", ["a b", "a#1", "a?b", "100%", "a%41"])
+def test_a_folder_of_any_name_is_served(serve, history, tmp_path, name):
+    (folder := tmp_path / name).mkdir()
+    cluster = serve()
+    cluster.desk.submit(document("a"), Path())
+    with serving(ClusterService(cluster.desk, history, None), folder), ClusterClient(folder) as client:
+        assert [job.name for job in client.jobs()] == ["a"]
+
+
 def test_a_job_is_told_of_after_the_clock_was_set_back(history):
     for slot, at in ((1, 10.0), (2, 100.0), (3, 40.0), (4, 95.0)):
         history.decided(at, "drf", replace(snapshot_of(4, (4, 4)), slot=slot), Allocation({"j0": Grant(2, 1)}))
