@@ -4,8 +4,6 @@ What is larger is a slip, and no array or sum could hold it. Each bound is far a
 products of two of them are finite.
 """
 
-import math
-
 from dl2_scheduler.cluster.errors import BadInput
 
 MOST_EPOCHS = 1e9
@@ -49,9 +47,17 @@ def check_range(what: str, value: float, most: float, *, zero: bool = True) -> N
     Raises:
         BadInput: it is not finite, negative, or too large.
     """
-    if not (math.isfinite(value) and (value >= 0 if zero else value > 0) and value <= most):
+    if not ((value >= 0 if zero else value > 0) and value <= most):  # NaN neither
         least = "from 0" if zero else "above 0"
-        raise BadInput(f"{what} is {value:g}: give a number {least}, at most {most:g}")
+        raise BadInput(f"{what} is {_shown(value)}: give a number {least}, at most {most:g}")
+
+
+def _shown(value: float) -> str:
+    """Return a number for people; of whole numbers some are larger than any float."""
+    try:
+        return f"{value:g}"
+    except OverflowError:
+        return "a number of more than 300 digits"
 
 
 def or_not_known(value: float, most: float, least: float = 0.0) -> float:

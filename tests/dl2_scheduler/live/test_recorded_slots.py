@@ -141,3 +141,12 @@ def test_a_slot_that_cannot_be_read_is_left_out_and_told(tmp_path, caplog):
         assert [slot.snapshot.slot for slot in history.slots()] == [4]
     assert caplog.text.count("slot 3 is left out, it cannot be read") == 1
     history.close()
+
+
+def test_a_slot_with_a_number_that_no_float_holds_is_left_out(history, caplog):
+    write(history, 3)
+    (decision,) = history._read("SELECT decision FROM slots", ())[0]
+    text = zlib.decompress(decision).decode().replace('"slots_run":', f'"slots_run":{"9" * 400}')
+    history._write("UPDATE slots SET decision = ?", [(zlib.compress(text.encode()),)])
+    assert list(history.slots()) == []
+    assert "slots_run is a number of more than 300 digits" in caplog.text
