@@ -20,7 +20,6 @@ from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.past import trained_all
 from dl2_scheduler.world_model.observed import ObservedCluster
 
-_READ_SLOTS = 5000  # of a history that was there before, the last: what is older tells little of today
 _KEPT = 64  # forecasts of a slot that are looked at again when they have come true
 
 
@@ -82,7 +81,7 @@ class Forecaster:
         make: Callable[[str], AllocationPolicy],
         members: int = MEMBERS,
     ):
-        self.observed = ObservedCluster(history, history.slot_before(_READ_SLOTS))
+        self.observed = ObservedCluster.recent(history)
         self._rule, self._records, self._make, self._members = rule, records, make, members
         self.calibrations: dict[EventKind, Calibration] = {kind: records.calibration(kind) for kind in EventKind}
 

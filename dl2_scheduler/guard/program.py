@@ -44,7 +44,7 @@ class Comparing:
 
     def __init__(self, history: History, rule: NodeRule, baseline: str):
         self._rule, self._baseline = rule, baseline
-        self._observed = ObservedCluster(history)
+        self._observed = ObservedCluster.recent(history)
 
     def compared(self, policy: str) -> Comparison | None:
         """Compare a policy with the baseline from the last slot's state on; None: there is nothing to compare.

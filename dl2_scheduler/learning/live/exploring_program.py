@@ -35,7 +35,7 @@ class ExplorationSearch:
     """
 
     def __init__(self, history: History, rule: NodeRule):
-        self._observed, self._rule = ObservedCluster(history), rule
+        self._observed, self._rule = ObservedCluster.recent(history), rule
 
     def found(self, seconds: float = math.inf) -> Telling | None:
         """Return what is worth trying after the last slot; None: there is none yet.

@@ -2,7 +2,10 @@
 
 import pytest
 
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import JobState
+from dl2_scheduler.guard.program import Comparing
+from dl2_scheduler.learning.live.exploring_program import ExplorationSearch
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.world_model.observed import ObservedCluster
 from tests.dl2_scheduler.recorded_starts import decided, present, started, wide
@@ -23,3 +26,16 @@ def test_costs_are_those_of_the_slots_that_have_ended_each_counted_once(history)
         observed.catch_up()
     assert observed.cost.start == pytest.approx((30 + 42 + 42) / 3)
     assert [report[0] for report in observed.fitted._reports["a"].values()] == [4] * 4, "and each report, too"
+
+
+def test_guard_and_exploring_begin_with_the_last_slots_of_a_long_history(history, monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.world_model.observed.RECENT_SLOTS", 2)
+    for slot in range(4):
+        started(history, slot, 30.0)
+    programs = [
+        Comparing(history, NodeRule.SPREAD, "drf"),
+        ExplorationSearch(history, NodeRule.SPREAD),
+    ]
+    started(history, 4, 30.0)
+    for program in programs:
+        assert [slot.snapshot.slot for slot in program._observed.new_slots()] == [2, 3, 4]
