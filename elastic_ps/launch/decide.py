@@ -71,6 +71,7 @@ class LocalProcess:
         leaving: the coordinator has said that it ends by itself.
         expelled: the job goes on without it, though nobody saw it end: it may be frozen.
         evicted: because a person wanted it to go.
+        restarting: the job has gone back to its checkpoint since it came, and begins with others.
         ending: this launcher wants it to end.
         signalled: and has sent it a signal.
     """
@@ -81,6 +82,7 @@ class LocalProcess:
     leaving: bool = False
     expelled: bool = False
     evicted: bool = False
+    restarting: bool = False
     ending: bool = False
     signalled: bool = False
 
@@ -143,6 +145,7 @@ def observe(processes: Iterable[LocalProcess], wanted: WantedNodes) -> tuple[Loc
             leaving=process.leaving or node in wanted.leaving,
             expelled=process.expelled or process.nonce in wanted.expelled,
             evicted=process.evicted or process.nonce in wanted.evicted,
+            restarting=process.restarting or process.nonce in wanted.restarting,
         )
         for process in processes
     )
@@ -177,7 +180,7 @@ def is_failure(process: LocalProcess, status: int) -> bool:
 
     One that the job had gone on without is none: a frozen process wakes up and ends, or is killed, at any time.
     """
-    gone_on_without = process.expelled or process.evicted or process.leaving
+    gone_on_without = process.expelled or process.evicted or process.leaving or process.restarting
     worker = process.role is Role.WORKER and process.node != "" and not gone_on_without
     return worker and not process.signalled and status not in (0, EXIT_RESTART)
 

@@ -121,8 +121,12 @@ def test_one_round_reaches_what_is_wanted(workers: int, servers: int, processes:
 
 def test_who_is_expelled_stays_so() -> None:
     before = (LocalProcess("a", Role.WORKER, "w0"), LocalProcess("b", Role.WORKER))
-    after = observe(before, WantedNodes(nodes={"x": "w7"}, expelled=frozenset({"a", "y"}), evicted=frozenset({"a"})))
-    assert [(process.expelled, process.evicted) for process in after] == [(True, True), (False, False)]
+    told = {"expelled": frozenset({"a", "y"}), "evicted": frozenset({"a"}), "restarting": frozenset({"b"})}
+    after = observe(before, WantedNodes(nodes={"x": "w7"}, **told))
+    assert [(each.expelled, each.evicted, each.restarting) for each in after] == [
+        (True, True, False),
+        (False, False, True),
+    ]
     assert observe(after, WantedNodes()) == after
     assert observe(before, WantedNodes()) == before, "a coordinator that knows nobody has expelled nobody"
 
@@ -207,5 +211,5 @@ def test_who_was_expelled_fails_no_job_that_has_finished_without_it() -> None:
     """Found by the simulated world: a frozen worker woke up when the others had finished, and ended."""
     worker = LocalProcess("w", Role.WORKER, "w0")
     assert is_failure(worker, 1)
-    for without in ("expelled", "evicted", "leaving"):
+    for without in ("expelled", "evicted", "leaving", "restarting"):
         assert not is_failure(replace(worker, **{without: True}), 1)
