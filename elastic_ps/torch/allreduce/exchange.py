@@ -79,6 +79,7 @@ class GroupExchange:
         self._last: StepRecord | None = None  # kept until the next one: a member may lack it
         self._switched_to = NO_CONFIGURATION
         self._first = True  # the next step is the first of a configuration
+        replica.keep_statistics()
         node.feeds.begin(
             lambda shadow: ShadowFeed(shadow, replica, lambda: told_of(node), lambda: node.held, node.feeds)
         )
@@ -100,6 +101,10 @@ class GroupExchange:
             group = node.group
         self._gather(group, generation)
         self._suspended += time.monotonic() - started
+
+    def begin_again(self) -> None:
+        """Take back what the batch of a step has changed, which is divided otherwise now and computed again."""
+        self._replica.undo_batch()
 
     def part_of(self, part: StepPart, spec: DataSpec) -> StepPart:
         """Return what this worker does of a step; `part` is what it would if the step were divided among all."""

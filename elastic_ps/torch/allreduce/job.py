@@ -140,6 +140,8 @@ class AllReduceJob(ScriptJob):
         assert self.data_position is not None
         assert self._exchange is not None
         assert self.spec is not None
+        if self._again:
+            self._exchange.begin_again()
         with exits():
             if self.node.fresh:  # the step is computed while the members agree: `run` waits for it
                 self._exchange.begin_agreement()

@@ -75,6 +75,7 @@ class Replica:
         self.parameter_numbers = {
             key: numbers[id(array.tensor)] for key, array in arrays.items() if id(array.tensor) in numbers
         }
+        self._held: Sums = {}  # statistics as they are at the version that is held
         self._devices = {tensor.device for tensor in (*parameters, *(array.tensor for array in self._statistics))}
         self._changes = False  # the optimizer has once changed a gradient
         self._changed: Callable[[], None] = lambda: None  # waits until GPUs have made the last change
@@ -162,6 +163,24 @@ class Replica:
     @torch.no_grad()
     def set_statistics(self, values: Sums) -> None:
         """Take the members' statistics, as they lie in `Layout.spans_of_statistics`."""
+        self._held = {dtype: values[dtype].clone() for dtype in self._statistic_spans}
+        self._write_statistics(values)
+
+    @torch.no_grad()
+    def keep_statistics(self) -> None:
+        """Take note that the statistics are those of the version that is held: no batch since has changed them."""
+        spans = self._statistic_spans
+        self._held = {dtype: torch.empty(span.stop - span.start, dtype=dtype) for dtype, span in spans.items()}
+        for slot, array in zip(self.layout.statistics, self._statistics, strict=True):
+            start = slot.start - spans[slot.dtype].start
+            self._held[slot.dtype][start : start + slot.count].copy_(array.tensor.reshape(-1))
+
+    def undo_batch(self) -> None:
+        """Make the statistics those of the version that is held: a batch that has changed them is computed again."""
+        self._write_statistics(self._held)
+
+    @torch.no_grad()
+    def _write_statistics(self, values: Sums) -> None:
         spans = self._statistic_spans
         for slot, array in zip(self.layout.statistics, self._statistics, strict=True):
             start, target = slot.start - spans[slot.dtype].start, array.tensor

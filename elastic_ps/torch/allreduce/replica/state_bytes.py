@@ -55,6 +55,7 @@ def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
     for number, state in header["states"]:
         parameter = replica.parameters[number]
         replica.set_state(number, {name: _unpacked(value, payload, parameter) for name, value in state.items()})
+    replica.keep_statistics()
     replica.note_change()
     told: dict[str, Any] = header["told"]
     return told

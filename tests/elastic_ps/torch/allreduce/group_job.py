@@ -40,9 +40,21 @@ def data():
     return inputs, torch.sin(inputs.sum(dim=1, keepdim=True))
 
 
+class Counted(torch.nn.Module):
+    """Its one buffer, a statistic, counts the batches, as those of batch norms do."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("batches", torch.tensor(0))
+
+    def forward(self, inputs):
+        self.batches += 1
+        return inputs
+
+
 def network(seed=CHIEF):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(INPUTS, 7), torch.nn.Tanh(), torch.nn.Linear(7, 1)).double()
+    return torch.nn.Sequential(torch.nn.Linear(INPUTS, 7), torch.nn.Tanh(), torch.nn.Linear(7, 1), Counted()).double()
 
 
 def adam(model):
@@ -137,15 +149,17 @@ class Worker:
     def _train(self):
         job, node, keys = self.job, self.node, [name for name, _ in self.model.named_parameters()]
         node.wait(lambda: node.is_member or node.is_shadow)
-        arrays = [ModelArray(self.model[int(key[0])], key[2:]) for key in keys]
+        arrays = [ModelArray(self.model[int(name[0])], name[2:]) for name in self.model.state_dict()]
+        statistics = {f"s:{name}" for name, _ in self.model.named_buffers()}
         store = job.open_store(
-            lambda store: Replica(self.optimizer, list(self.model.parameters()), store.arrays, ()), lambda: None
+            lambda store: Replica(self.optimizer, list(self.model.parameters()), store.arrays, statistics), lambda: None
         )
         self.store = store
         names = {parameter: f"s:{name}" for name, parameter in self.model.named_parameters()}
         known = list(names.values())
         store.set_optimizer(spec_of(self.optimizer, names), lambda _: self.hyper)
-        store.broadcast(known, arrays, [])
+        store.broadcast([f"s:{name}" for name in self.model.state_dict()], arrays, [])
+        store.set_auxiliary(statistics)
         job.rehearse(SPEC)
         store.pushpull(keys, [], [])
         job.perform()

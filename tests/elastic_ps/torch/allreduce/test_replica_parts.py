@@ -12,11 +12,12 @@ from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
 from elastic_ps.torch.allreduce.replica import replica as replicas  # noqa: E402
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers  # noqa: E402
 from elastic_ps.torch.allreduce.replica.record import StepRecord  # noqa: E402
+from elastic_ps.torch.allreduce.replica.replica import PartWeights  # noqa: E402
 from elastic_ps.torch.allreduce.replica.state_bytes import pack, unpack  # noqa: E402
 from elastic_ps.torch.arrays import bytes_of_each  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
 from tests.devices import ON_EACH  # noqa: E402
-from tests.elastic_ps.torch.allreduce.small_replicas import OPTIMIZERS, model_of, replica_of, train  # noqa: E402
+from tests.elastic_ps.torch.allreduce.small_replicas import OPTIMIZERS, filled, model_of, replica_of, train  # noqa: E402
 
 
 @ON_EACH
@@ -32,6 +33,31 @@ def test_who_takes_a_replica_trains_on_to_the_same_bits(name, device):
         train(other, taken.optimizer, seed)
     for key, values in model.state_dict().items():
         assert torch.equal(values, other.state_dict()[key]), key
+
+
+@ON_EACH
+def test_a_batch_that_is_computed_again_changes_statistics_once(device):
+    """They begin as the script's, as another worker's, or as a record's."""
+    model, other = model_of(1, device), model_of(2, device)
+    replica, taken = replica_of(model, OPTIMIZERS["SGD"]), replica_of(other, OPTIMIZERS["SGD"])
+    train(model, replica.optimizer, 0)
+    replica.keep_statistics()
+    unpack(taken, pack(replica, {}))
+    for own, of in ((replica, model), (taken, other)):
+        for _ in range(2):
+            train(of, own.optimizer, 1)
+            assert int(of[1].num_batches_tracked) == 2
+            own.undo_batch()
+            assert int(of[1].num_batches_tracked) == 1
+    sums = filled(replica, PartWeights(1.0, 1.0))
+    replica.apply(StepRecord(0, sums, (True,) * 4, replica.numbers, pb.LedgerEntry()))
+    kept = model[1].running_mean.clone()
+    for whole in sums.values():
+        whole.zero_()  # its memory is another step's by then
+    train(model, replica.optimizer, 2)
+    assert not torch.equal(model[1].running_mean, kept)
+    replica.undo_batch()
+    assert torch.equal(model[1].running_mean, kept)
 
 
 def test_other_threads_read_what_the_scripts_own_stream_has_changed(monkeypatch):
