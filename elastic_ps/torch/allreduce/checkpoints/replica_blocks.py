@@ -98,8 +98,8 @@ class ReplicaBlocks:
 
     def part(self, rank: int, size: int) -> list[int]:
         """Return the blocks that one of `size` members saves, so that each saves about as many bytes."""
-        whole = max(1, self.model.slab_bytes)
-        return [block.id for block in self.model.blocks if block.position * size // whole == rank]
+        whole, last = max(1, self.model.slab_bytes), size - 1  # an empty block may stand behind all bytes
+        return [block.id for block in self.model.blocks if min(block.position * size // whole, last) == rank]
 
     def copy(self, blocks: Sequence[int]) -> list[CopiedBlock]:
         """Copy blocks as they are now.
