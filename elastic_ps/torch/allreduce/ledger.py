@@ -6,8 +6,12 @@ slices, if whoever has it dies; so only settled updates are reported.
 
 import threading
 from collections.abc import Iterable
+from itertools import islice, takewhile
 
 from protos import elastic_pb2 as pb
+
+REPORT_ENTRIES = 2000
+"""Most entries of one report: with all of a long time in which there was no coordinator none would ever arrive."""
 
 
 class WorkersLedger:
@@ -46,15 +50,19 @@ class WorkersLedger:
             return list(self._entries.values())
 
     def report(self, request: pb.ReportRequest, is_chief: bool) -> None:
-        """Add to a report what is to be stored; who is not the chief only asks how far it is."""
+        """Add to a report what is to be stored, as far as it has room; who is not the chief only asks how far it is."""
         request.ledger_of = self.name
+        if not is_chief:
+            return
         with self._lock:
-            settled = [entry for version, entry in self._entries.items() if version < self._settled]
-        if is_chief and settled:
-            request.ledger_sequence = settled[0].version
-            request.ledger.extend(settled)
+            settled = takewhile(lambda entry: entry.version < self._settled, self._entries.values())
+            told = list(islice(settled, REPORT_ENTRIES))
+        if told:
+            request.ledger_sequence = told[0].version
+            request.ledger.extend(told)
 
     def kept(self, version: int) -> None:
         """Drop what is stored: all below a version."""
         with self._lock:
-            self._entries = {number: entry for number, entry in self._entries.items() if number >= version}
+            for number in list(takewhile(lambda number: number < version, self._entries)):
+                del self._entries[number]

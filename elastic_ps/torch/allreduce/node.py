@@ -19,6 +19,7 @@ from elastic_ps.torch.allreduce.checkpoints.saving import GroupSaver
 from elastic_ps.torch.allreduce.following.shadow_feed import ShadowFeeds
 from elastic_ps.torch.allreduce.group import Rendezvous, WorkerGroup
 from elastic_ps.torch.allreduce.group_state import GroupState
+from elastic_ps.torch.allreduce.ledger import REPORT_ENTRIES
 from elastic_ps.torch.allreduce.membership import GroupMembership
 from elastic_ps.torch.allreduce.peer_probe import PeerProbe
 from protos import elastic_pb2 as pb
@@ -128,6 +129,8 @@ class GroupNode(GroupState):
             is_chief = self.standing.current is not None and self.is_chief
             report.copied = self.copied
         self.ledger.report(report, is_chief)
+        if _is_full(report):  # there may be more, and the job may be over when all have finished
+            report.finished = False
         return report
 
     def reported(self, reply: pb.ReportReply, request: pb.ReportRequest) -> None:
@@ -135,6 +138,8 @@ class GroupNode(GroupState):
         self.ledger.kept(reply.ledger_kept)
         self.saver.stored(reply.ledger_kept)
         self.progress.reported(request)
+        if _is_full(request) and reply.ledger_kept > request.ledger_sequence:
+            self.session.report_soon()
 
     def on_expelled(self, reason: str) -> None:
         """See `Handler`."""
@@ -161,6 +166,11 @@ class GroupNode(GroupState):
             }
         found.pop(self.session.node, None)
         return list(found.values())
+
+
+def _is_full(report: pb.ReportRequest) -> bool:
+    """Return whether a report has no room for more entries of the ledger."""
+    return len(report.ledger) >= REPORT_ENTRIES
 
 
 def _spawn(name: str, body: Callable[[], None]) -> None:

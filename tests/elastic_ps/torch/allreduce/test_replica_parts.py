@@ -1,14 +1,18 @@
 """What members give one another: an optimizer's numbers, all of a replica, the ledger's end."""
 
 import zlib
+from unittest.mock import Mock
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError, ProtocolError  # noqa: E402
+from elastic_ps.node.standing import Standing  # noqa: E402
 from elastic_ps.torch.allreduce.following.follow_stream import record_parts  # noqa: E402
-from elastic_ps.torch.allreduce.ledger import WorkersLedger  # noqa: E402
+from elastic_ps.torch.allreduce.ledger import REPORT_ENTRIES, WorkersLedger  # noqa: E402
+from elastic_ps.torch.allreduce.node import GroupNode  # noqa: E402
 from elastic_ps.torch.allreduce.replica import replica as replicas  # noqa: E402
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers  # noqa: E402
 from elastic_ps.torch.allreduce.replica.record import StepRecord  # noqa: E402
@@ -185,6 +189,23 @@ def test_only_what_is_settled_is_reported_and_only_by_the_chief():
     assert (other.ledger_of, list(other.ledger)) == ("workers.1", [])
     ledger.kept(7)
     assert [entry.version for entry in ledger.entries] == [7]
+
+
+def test_after_a_long_time_without_a_coordinator_the_ledger_is_told_in_several_reports_and_then_the_end():
+    node, told = GroupNode(Mock(node="w0"), Mock()), []
+    chief = Member("w0", Role.WORKER, "h", 1)
+    node.standing = Standing("w0", Configuration(ConfigId(1, 1), (chief,), ()))
+    node.progress.finished = True
+    count = 2 * REPORT_ENTRIES + 3
+    node.ledger.begin("workers.1", [pb.LedgerEntry(version=version) for version in range(count)])
+    node.ledger.settle(count)
+    while not node.progress.final_report.is_set():
+        request = node.report()
+        told += [entry.version for entry in request.ledger]
+        node.reported(pb.ReportReply(ledger_kept=len(told)), request)
+    assert told == list(range(count))
+    assert node.session.report_soon.call_count == 2, "none of them waits for its time"
+    assert not node.ledger.entries
 
 
 def test_portions_bring_everything_once_and_are_small():
