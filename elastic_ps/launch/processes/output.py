@@ -1,6 +1,7 @@
 """This module says where the output of a job's processes goes: one file for each node, and one stream for people."""
 
 import os
+import select
 import threading
 import zlib
 from collections import deque
@@ -109,7 +110,10 @@ def _writer(stream: TextIO) -> Callable[[str], None]:
     def write(text: str) -> None:
         left = memoryview(text.encode(errors="replace"))
         while left:
-            left = left[os.write(descriptor, left) :]
+            try:
+                left = left[os.write(descriptor, left) :]
+            except BlockingIOError:  # another process that has it too has made it so
+                select.select((), (descriptor,), ())
 
     return write
 

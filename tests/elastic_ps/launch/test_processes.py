@@ -145,6 +145,18 @@ def test_a_reader_that_has_gone_does_not_stop_the_logs(tmp_path: Path) -> None:
     assert log.path.read_text() == "one\ntwo\n"
 
 
+def test_a_pipe_that_does_not_wait_has_every_line_all_the_same() -> None:
+    """A parent that reads by events, as Node.js does, may have made it so."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with os.fdopen(writing, "w") as pipe, os.fdopen(reading) as reader:
+        merged = MergedStream(pipe)
+        for number in range(2_000):  # the pipe takes 64 kB
+            merged.line("w0", f"{number} {'x' * 90}")
+        merged.flush(0.1)
+        assert [int(reader.readline().split()[1]) for _ in range(2_000)] == list(range(2_000))
+
+
 def test_output_that_nobody_reads_stops_no_process_and_is_whole_in_the_logs(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as pipe, os.fdopen(reading) as reader:
