@@ -84,7 +84,7 @@ def _join(role: Role, program: ProgramOptions, node: NodeOptions, nodes: NodesOp
     _refuse_if(
         checks.address_problem(node.coordinator)
         or checks.token_problem(node.token_file)
-        or checks.host_problem(nodes.host, listens=role is Role.SERVER)
+        or checks.host_problem(nodes.host, listens=role is Role.SERVER or nodes.all_reduces)
     )
     join = JoinSettings(node.coordinator, node.token_file, nodes.host, nodes.wire, nodes.mode)
     settings = MemberSettings(role, join, nodes.join_timeout, nodes.grace, node.nonce_prefix)
