@@ -50,7 +50,7 @@ class EarlyGradients:
             self._forget_waiting()
 
     def begin_step(self) -> None:
-        """Forget the step before: its exchange is made."""
+        """Forget the step before: its exchange is made, or the script has left it."""
         self.sent.clear()
         self._forget_waiting()
 

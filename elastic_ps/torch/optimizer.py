@@ -54,6 +54,9 @@ class OptimizerStore(Protocol):
     def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
         """See `KeyStore.push_early`."""
 
+    def drop_early(self) -> None:
+        """See `KeyStore.drop_early`."""
+
     @property
     def factor(self) -> float:
         """See `KeyStore.factor`."""
@@ -205,6 +208,15 @@ class Optimizer(torch.optim.Optimizer):
         self._store.broadcast(list(self._arrays), list(self._arrays.values()), [[own] for own in self._arrays.values()])
         if states := from_torch(self.wrapped, self._keys):
             self._store.load_optimizer_states(states)
+
+    def leave_batch(self) -> None:
+        """Drop what was sent ahead of a step that the script has left out, by a break: the batch comes once more."""
+        if self._early is None:
+            return
+        self._early.begin_step()
+        self._begun = False
+        if self._store is not None:
+            self._store.drop_early()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the groups and, collected from the servers, the states, in the wrapped optimizer's own format."""

@@ -84,8 +84,13 @@ class Sampler:
             )
         for _step, _indices, batch in self._order:
             before = _steps()
-            yield batch
-            if _steps() == before:
+            try:
+                yield batch
+            finally:
+                if is_left := _steps() == before:
+                    for optimizer in optimizers():
+                        optimizer.leave_batch()
+            if is_left:
                 raise ConfigurationError(
                     "no optimizer.step() in this batch: call it in every batch, of an elastic.Optimizer that was made "
                     "before the loop. For larger batches give a larger global_batch; a worker may divide its batch and "

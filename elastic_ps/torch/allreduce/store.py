@@ -55,6 +55,9 @@ class ReplicaStore:
         _refuse_sparse(gradients)
         return self._begin_step(ready)
 
+    def drop_early(self) -> None:
+        """See `KeyStore.drop_early`: it comes to the same gradients again, and the sum goes on with the others."""
+
     def pushpull(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
     ) -> None:

@@ -116,6 +116,9 @@ class KeyStore(Protocol):
             Whether they were sent; else the pushpull sends all: in the rehearsal, or in a step that is made again.
         """
 
+    def drop_early(self) -> None:
+        """Drop what `push_early` has sent: the pushpull does not come, and its step is made anew."""
+
     def combined(self, overlap: bool = False) -> AbstractContextManager[None]:
         """Combine the pushpulls that are made while it is open: at its end the exchange is closed, and every `outs`
         written.

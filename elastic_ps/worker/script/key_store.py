@@ -126,6 +126,12 @@ class WorkerKeyStore:
         buffer.send_early(frozenset(named), [(self._number, key) for key in ready])
         return True
 
+    def drop_early(self) -> None:
+        """See `KeyStore.drop_early`."""
+        if self._early:
+            self._early.clear()
+            self._job.buffer.drop_staged()
+
     @contextmanager
     def combined(self, overlap: bool = False) -> Iterator[None]:
         """See `KeyStore.combined`."""

@@ -45,6 +45,9 @@ class RuleServers(Servers):
         model = self._inbox.model
         self.early.append(sorted(model.tensors[index].key for index in push.present))
 
+    def forget_sent(self) -> None:
+        """See `Exchange.forget_sent`: nothing of it counts here before the rest is there."""
+
     def run(self, push: Push, boundary: bool) -> bool:
         model = self._inbox.model
         self.exchanges.append([model.tensors[index].key for index in sorted(push.present)])

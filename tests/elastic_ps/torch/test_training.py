@@ -144,6 +144,38 @@ def test_gradients_are_sent_while_the_backward_pass_makes_others(monkeypatch: py
     assert sorted(key for keys in servers.early[1 : len(servers.early) // (EPOCHS * STEPS)] for key in keys) == rest
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_batch_that_is_left_behind_its_backward_pass_changes_nothing(
+    goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of its gradients have been sent by then."""
+    monkeypatch.setattr("elastic_ps.worker.script.early_sends.PORTION_BYTES", 100)
+    schedule, _ = SCHEDULES[2]
+    weights = []
+    for overlap in (False, True):
+        with lone_job(SEED) as (job, servers):
+            torch.manual_seed(1)
+            model = nn.Sequential(nn.Linear(12, 20), nn.Tanh(), nn.Linear(20, 4))
+            optimizer = elastic.Optimizer(model, torch.optim.SGD(model.parameters(), 0.1, 0.9), overlap=overlap)
+            scheduler, sampler, counts = schedule(optimizer), elastic.Sampler(range(8), 2), []
+            for _epoch in elastic.epochs(2):
+                for _ in sampler:
+                    counts.append(len(servers.exchanges))
+                    optimizer.zero_grad()
+                    model(torch.ones(3, 12)).square().sum().backward()
+                    if len(counts) == 4:
+                        break
+                    optimizer.step()
+                    scheduler.step()
+                if len(counts) == 4 and not goes_on:
+                    break
+            job.leave_step()
+            assert len(servers.exchanges) == (8 if goes_on else 2)
+            weights.append(list(model.parameters()))
+            assert bool(servers.early) == overlap
+    assert all(map(torch.equal, *weights))
+
+
 def halves(model: nn.Module) -> torch.optim.Optimizer:
     first, last = [*model[0].parameters(), *model[1].parameters()], list(model[3].parameters())
     return torch.optim.SGD([{"params": first, "lr": 0.01}, {"params": last, "weight_decay": 0.1}], lr=0.2, momentum=0.5)
