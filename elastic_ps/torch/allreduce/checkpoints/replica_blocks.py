@@ -167,6 +167,11 @@ class ReplicaBlocks:
         tensor = self._tensor(self.model.blocks[numbers[0]])
         values = self._replica.arrays[tensor.key].read().reshape(-1)
         state = states.get(tensor.key, {"count": 0})
+        if new := sorted(state.keys() - {"count", *(name for name, _ in self._layout(tensor))}):
+            raise ConfigurationError(
+                f"the optimizer keeps {new[0]} of {tensor.name}, and had none when the job began, so that a checkpoint "
+                "has no place for it: make the optimizer with a momentum above 0"
+            )
         arrays: list[tuple[str, Array | None, np.dtype[Any]]] = [("", values, values.dtype)]
         for name, dtype in self._layout(tensor):
             arrays.append((name, np.reshape(state[name], -1) if name in state else None, dtype))

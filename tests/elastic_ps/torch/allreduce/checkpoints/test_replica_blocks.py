@@ -111,6 +111,15 @@ def test_who_restores_it_trains_on_to_the_same_bits(name):
         assert torch.equal(values, other.state_dict()[key]), key
 
 
+def test_momentum_that_the_job_did_not_begin_with_is_not_lost_without_a_word():
+    model = network(1)
+    replica, job_model, spec = replica_of(model, KNOWN["SGD"])
+    replica.optimizer.param_groups[0]["momentum"] = 0.9
+    train(model, replica.optimizer, [1])
+    with pytest.raises(ConfigurationError, match=r"keeps momentum_buffer of 0\.weight, and had none when"):
+        saved(ReplicaBlocks(replica, job_model, spec))
+
+
 def served(read, job_model, spec):
     """Return a server's blocks, restored as it restores them."""
     store = ServerBlockStore(job_model)
