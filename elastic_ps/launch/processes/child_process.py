@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -30,7 +30,9 @@ class Sink(Protocol):
 class ChildProcess:
     """A `ChildProcess` is one child with its own process group.
 
-    Start it from a thread that lives as long as the launcher does: the child dies with that thread (`guard`).
+    Start it from a thread that lives as long as the launcher does: the child dies with that thread (`guard`). One that
+    has become another user's (`--wrap-worker sudo ...`) takes no signal of the launcher's, and its end is told all the
+    same.
 
     Args:
         name: for thread names.
@@ -73,7 +75,7 @@ class ChildProcess:
 
     def terminate(self) -> None:
         """Send SIGTERM to the process itself: a node takes it as a wish to be drained."""
-        with self._reaped:
+        with self._reaped, suppress(PermissionError):
             if not self._gone:
                 os.kill(self.pid, signal.SIGTERM)
 
@@ -89,7 +91,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Send SIGKILL to the process and everything that it has started."""
-        with self._reaped:
+        with self._reaped, suppress(PermissionError):
             if not self._gone:
                 os.killpg(self.pid, signal.SIGKILL)
 
@@ -104,7 +106,8 @@ class ChildProcess:
         """Wait for the end, end what the process has left behind, and tell the owner."""
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._reaped:  # until the child is reaped, its number and its group's cannot be anybody else's
-            os.killpg(self.pid, signal.SIGKILL)
+            with suppress(PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
             status = self._child.wait()
             self._gone = True
         self._reader.join(_DRAIN_SECONDS)

@@ -72,6 +72,21 @@ def test_signals_to_what_has_ended_reach_nobody(log: NodeLog) -> None:
     process.kill()
 
 
+def test_the_end_of_another_users_process_is_told(log: NodeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`sudo` is one: the kernel lets nobody else signal it, nor its group once it is alone in that."""
+
+    def refused(_pid: int, _number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    monkeypatch.setattr(os, "killpg", refused)
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    child = ChildProcess("child", python("raise SystemExit(3)"), os.environ, log, statuses.put)
+    child.terminate()
+    child.kill()
+    assert statuses.get(timeout=PATIENCE) == 3
+
+
 def test_a_log_without_its_name_still_says_that_it_lacks_lines(tmp_path: Path, stream: Shown) -> None:
     (tmp_path / "lost.log").symlink_to("/dev/full")
     log = NodeLog(tmp_path, "lost", stream.merged)
