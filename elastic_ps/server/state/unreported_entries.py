@@ -75,6 +75,10 @@ class ServerLedger:
         """Report an entry from now on: followers have its update."""
         self._withheld.discard(sequence)
 
+    def tell_all(self) -> None:
+        """Report all entries from now on: nobody goes on with what followers have."""
+        self._withheld.clear()
+
     def unkept(self) -> list[tuple[int, pb.LedgerEntry]]:
         """Return the entries that the coordinator does not have, by number."""
         return list(enumerate(self._entries, self._first))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from coordinator.ctl.exactly_once_audit import audit
+from elastic_ps.core.model import members
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, PLANS, FollowedJob, pair, three
@@ -155,3 +156,28 @@ def test_followers_tell_at_the_end_what_a_server_had_written_down_that_died_unno
     assert of_s0 == ([] if restart else list(range(8))), "who begins again goes back: what is not kept does not count"
     if not restart:
         assert audit(found, job.data.samples, job.data.global_batch, 1).exactly_once
+
+
+def told_at_the_end(job: FollowedJob, servers: list[str]) -> dict[int, set[int]]:
+    """Which blocks were told of each version, once the job has ended; an audit would not miss a block that never is."""
+    for server in servers:
+        job.direct(server, stop=pb.Stop(reason="finished"))
+        job.controls[server].report_soon()
+    told: dict[int, set[int]] = {}
+    for entry in entries_of(job):
+        told.setdefault(entry.version, set()).update(members(zip(entry.runs[::2], entry.runs[1::2], strict=True)))
+    return told
+
+
+def test_what_the_dead_had_written_down_is_told_though_they_acknowledge_nothing_any_more(jobs: Jobs) -> None:
+    job = pair(jobs, ADAM)
+    for version in range(2):
+        job.check_step(version)
+    job.controls["s0"].reports = False
+    job.kill("s0")
+    job.push_all(2, servers=["s1"])
+    mine = list(job.configuration.blocks_of["s1"])
+    until(lambda: (job.servers["s1"].state.store.versions[mine] == 3).all())
+    told = told_at_the_end(job, ["s1"])
+    assert [told[version] for version in range(2)] == [set(range(BLOCKS))] * 2
+    assert not job.servers["s1"].state.ledger.waiting, "it waits for that before it ends"
