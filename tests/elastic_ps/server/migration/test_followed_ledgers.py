@@ -169,6 +169,23 @@ def told_at_the_end(job: FollowedJob, servers: list[str]) -> dict[int, set[int]]
     return told
 
 
+@pytest.mark.parametrize("plan", ["swap", "promote", "move", "move-back"])
+def test_new_owners_tell_at_the_end_what_the_one_before_had_written_down_that_died_unnoticed(
+    jobs: Jobs, plan: str
+) -> None:
+    job = three(jobs)
+    for version in range(2):
+        job.check_step(version)
+    new = job.prepare_plan(*PLANS[plan])
+    job.check_step(2)
+    job.controls["s0"].reports = False
+    job.order_adopt(new)
+    for name in {new.primary(block) for block in range(BLOCKS) if OWNERS[block] == 0}:
+        job.controls[name].await_answer(pb.ARRIVED, number=new.id)
+    job.kill("s0")
+    assert told_at_the_end(job, ["s1", "s2"]) == {version: set(range(BLOCKS)) for version in range(3)}
+
+
 def test_what_the_dead_had_written_down_is_told_though_they_acknowledge_nothing_any_more(jobs: Jobs) -> None:
     job = pair(jobs, ADAM)
     for version in range(2):
