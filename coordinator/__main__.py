@@ -26,7 +26,7 @@ from coordinator.core.state import State
 from coordinator.server import checkpoint_choice, metrics
 from coordinator.server.addresses import reachable
 from coordinator.server.admission import make_server
-from coordinator.server.journal import Journal
+from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import Runtime
 from coordinator.server.service import CoordinatorService
@@ -172,7 +172,9 @@ async def _load_ledger(runtime: Runtime, ledger: Ledger) -> None:
     """Read the ledger while the job is decided about: a long one may take a while."""
     try:
         await asyncio.to_thread(ledger.load)
-    except OSError as error:
+        if ledger.loaded and not runtime.state.job.ended:
+            ledger.settle()
+    except (OSError, JobFolderUnwritable) as error:
         runtime.fail(error)
 
 

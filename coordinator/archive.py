@@ -44,6 +44,7 @@ def read_archive(folder: Path) -> Archive:
     job, plans = loaded[:2] if loaded is not None else (None, ())
     ledger, steps = Ledger(folder / "ledger.jsonl"), Steps(folder / "steps.jsonl")
     try:
+        ledger.load()
         return Archive(
             tuple(status_view.plan(plan) for plan in plans),
             tuple(ledger.entries(job.voids if job else ())),

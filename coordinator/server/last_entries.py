@@ -1,9 +1,11 @@
 """Last entries are those of the ledger that followers tell in the names of the blocks' owners when a job ends.
 
 A server may have died just before the end, and nobody have noticed. So every server tells at its end what the owners
-whose blocks it follows had written down. Most of these tell it themselves, so it is kept apart until all have ended.
+whose blocks it follows had written down. Most of these tell it themselves, so it is kept apart, and counts as long as
+they do not.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from elastic_ps.core.model import Run
@@ -16,21 +18,38 @@ class LastEntries:
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], pb.LedgerEntry] = {}
+        self._counted: dict[tuple[str, int], list[Run]] = defaultdict(list)
 
     def put(self, entry: "pb.LedgerEntry") -> None:
         """Take an entry, or of one that is known the blocks of which nobody has told yet."""
         known = self._entries.setdefault((entry.server, entry.sequence), entry)
-        blocks = mask_of([*_runs(known), *_runs(entry)])
-        known.runs[:] = [number for run in runs_of(blocks) for number in run]
+        _set(known, [*_runs(known), *_runs(entry)])
+
+    def count(self, entry: "pb.LedgerEntry") -> None:
+        """Take note of an entry that counts already: who goes on with a dead server's blocks had told it before."""
+        self._counted[entry.server, entry.sequence] += _runs(entry)
 
     def untold(self, kept: Mapping[str, int]) -> "list[pb.LedgerEntry]":
-        """Return, in order, what servers had not told themselves.
+        """Return, in order, what servers had not told themselves, of the blocks for which it does not count yet.
 
         Args:
             kept: by server, up to where its own entries are kept.
         """
-        return [entry for (server, sequence), entry in sorted(self._entries.items()) if sequence >= kept.get(server, 0)]
+        left = sorted(key for key in self._entries if key[1] >= kept.get(key[0], 0))
+        return [entry for key in left if (entry := self._uncounted(key)).runs]
+
+    def _uncounted(self, key: tuple[str, int]) -> "pb.LedgerEntry":
+        entry = self._entries[key]
+        _set(entry, _runs(entry), self._counted.get(key, []))
+        return entry
 
 
 def _runs(entry: "pb.LedgerEntry") -> list[Run]:
     return list(zip(entry.runs[::2], entry.runs[1::2], strict=True))
+
+
+def _set(entry: "pb.LedgerEntry", blocks: list[Run], but: list[Run] | None = None) -> None:
+    mask = mask_of(blocks)
+    for first, count in but or ():
+        mask[first : first + count] = False
+    entry.runs[:] = [number for run in runs_of(mask) for number in run]

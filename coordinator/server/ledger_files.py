@@ -32,6 +32,8 @@ _SEARCHED = 16 * MARK_BYTES
 _MARK = b'{"kept":'
 _HEAD = re.compile(rb'\{"server":"([^"\\]+)","sequence":(\d+),[^\0{}]*\}\n')  # two that have run together are none
 
+_OF_ANOTHER = b'"at":'  # in the lines of entries that one server has told in another's name
+
 _WRITER = json.JSONEncoder(separators=(",", ":"))  # `json.dumps` makes such an object anew for each line
 
 _Row = TypeVar("_Row")
@@ -154,7 +156,8 @@ def _mend(path: Path) -> None:
 class Ledger:
     """A ledger holds what servers have applied.
 
-    Its entries can be read at once; before it takes any, `load` finds out how far it holds each server's.
+    Its entries can be read at once, but for the last ones that servers have told in others' names; before it takes any,
+    `load` finds out how far it holds each server's, and those.
 
     Args:
         path: of the file.
@@ -181,6 +184,7 @@ class Ledger:
         for line in self._book.lines(start):
             if match := _HEAD.fullmatch(line):
                 self._kept[match[1].decode()] = int(match[2]) + 1
+                damaged += _OF_ANOTHER in line and not self._recall(line)
             elif not line.startswith(_MARK):
                 damaged += 1
             if self._given_up:
@@ -188,6 +192,18 @@ class Ledger:
         self._book.tell(damaged)
         self._unmarked = self._book.size - start
         self.loaded = True
+
+    def _recall(self, line: bytes) -> bool:
+        """Take in again what a server had told in another's name; return whether it can be read."""
+        try:
+            row = json.loads(line)
+            if (entry := _entry(row)) is not None:
+                entry.sequence = row["at"]
+                entry.runs.extend(row.get("last", ()))
+                (self._last.put if "last" in row else self._last.count)(entry)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return False
+        return True
 
     def give_up(self) -> None:
         """End a `load` that is under way at once: the coordinator ends."""
@@ -199,7 +215,7 @@ class Ledger:
         A server sends what has not been acknowledged, from its oldest on: where `first` is beyond what is kept here,
         the disk has lost what lies between, and nobody has it any more. What it tells in the name of a dead server
         counts unless that one had told it; several servers may tell parts of one such entry. Once the job has ended,
-        what is told in another's name counts unless that one tells it until the ledger is closed.
+        what is told in another's name counts as long as that one does not tell it.
 
         Args:
             server: that has applied them.
@@ -218,16 +234,20 @@ class Ledger:
             lines = []
             for number, entry in enumerate(new, kept):
                 others = entry.server not in ("", server)
-                known = others and (ended or entry.sequence < self._kept.get(entry.server, 0))
-                lines.append(_line(server, number, entry, known))
-                if others and ended:
+                known = others and entry.sequence < self._kept.get(entry.server, 0)
+                last = others and ended and not known
+                lines.append(_line(server, number, entry, known, last))
+                if last:
                     self._last.put(entry)
+                elif others and not known:
+                    self._last.count(entry)
             kept += len(new)
             self._write(lines, {**self._kept, server: kept})
         return kept
 
     def _write(self, lines: list[dict[str, Any]], kept: dict[str, int]) -> None:
-        if self._unmarked >= MARK_BYTES:
+        """Write lines, and now and then a mark, but none that would hide what is kept apart from the next `load`."""
+        if self._unmarked >= MARK_BYTES and not self._last.untold(kept):
             lines.append({"kept": kept})
             self._unmarked = 0
         self._unmarked += self._book.append(lines, sync=True)
@@ -246,16 +266,21 @@ class Ledger:
 
     def _rows(self) -> Iterator["pb.LedgerEntry"]:
         yield from self._book.rows(_entry)
-        yield from self._last.untold(self._kept)
+        if self.loaded:  # else another thread is at it
+            yield from self._last.untold(self._kept)
 
-    def close(self) -> None:
-        """Let go of the file. What was told at the end in the name of servers that have not told it is theirs now."""
+    def settle(self) -> None:
+        """Give servers what was told in their names at the end of a job that begins again: none of them is left.
+
+        Raises:
+            JobFolderUnwritable: it stays apart.
+        """
         if last := self._last.untold(self._kept):
             kept = {**self._kept, **{entry.server: entry.sequence + 1 for entry in last}}
-            try:
-                self._write([_line(entry.server, entry.sequence, entry, False) for entry in last], kept)
-            except JobFolderUnwritable as error:
-                log.warning("the last %d entries of the ledger are lost: %s", len(last), error)
+            self._write([_line(entry.server, entry.sequence, entry) for entry in last], kept)
+
+    def close(self) -> None:
+        """Let go of the file."""
         self._book.close()
 
 
@@ -275,21 +300,28 @@ def _marked(line: Any) -> dict[str, int] | None:
     return kept if whole else None
 
 
-def _line(server: str, sequence: int, entry: "pb.LedgerEntry", known: bool) -> dict[str, Any]:
-    """Return an entry as it is written; `_HEAD` reads its first two fields. One that is known counts for no block."""
+def _line(
+    server: str, sequence: int, entry: "pb.LedgerEntry", known: bool = False, last: bool = False
+) -> dict[str, Any]:
+    """Return an entry as it is written; `_HEAD` reads its first two fields.
+
+    One that is known counts for no block, nor does one of the last that its owner may tell itself.
+    """
     line = {
         "server": server,
         "sequence": sequence,
         "term": entry.term,
         "number": entry.number,
         "version": entry.version,
-        "runs": [] if known else list(entry.runs),
+        "runs": [] if known or last else list(entry.runs),
         "epoch": entry.epoch,
         "step": entry.step,
         "exchange": entry.exchange,
         "slices": [[part.worker, part.low, part.high] for part in entry.slices],
     }
-    return line | ({"of": entry.server} if entry.server not in ("", server) else {})
+    if entry.server not in ("", server):
+        line |= {"of": entry.server, "at": entry.sequence}
+    return line | ({"last": list(entry.runs)} if last else {})
 
 
 def _entry(line: Any) -> "pb.LedgerEntry | None":

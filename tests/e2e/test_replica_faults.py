@@ -66,6 +66,7 @@ def finish(job, folder):
 
 def proof(job, weights):
     ledger = Ledger(job.folder / "state" / "ledger.jsonl")
+    ledger.load()
     found = audit(list(ledger.entries(())), SAMPLES, BATCH, int(weights["epochs"]))
     ledger.close()
     return found

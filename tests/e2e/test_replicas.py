@@ -55,6 +55,7 @@ def survive(folder, *arguments, transport="auto"):
         assert job.coordinator.wait(PATIENCE) == 0, job.logs()
     weights = weights_in(folder)
     ledger = Ledger(folder / "job" / "state" / "ledger.jsonl")
+    ledger.load()
     proof = audit(list(ledger.entries(())), SAMPLES, BATCH, int(weights["epochs"]))
     ledger.close()
     assert proof.exactly_once, proof.problems

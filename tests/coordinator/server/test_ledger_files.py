@@ -4,9 +4,10 @@ import errno
 
 import pytest
 
+from coordinator.archive import read_archive
 from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.server import ledger_files
-from coordinator.server.journal import JobFolderUnwritable
+from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger, Steps
 from protos import elastic_pb2 as pb
 
@@ -19,6 +20,15 @@ def loaded(path) -> Ledger:
     ledger = Ledger(path)
     ledger.load()
     return ledger
+
+
+def told(version, *blocks):
+    """An entry of s0 that another server tells."""
+    return pb.LedgerEntry(server="s0", sequence=version, version=version, runs=blocks)
+
+
+def found(of):
+    return [(e.server, e.version, tuple(e.runs)) for e in of.entries([]) if e.runs]
 
 
 def test_the_ledger_stores_once_and_says_how_far(tmp_path):
@@ -39,59 +49,74 @@ def test_the_ledger_stores_once_and_says_how_far(tmp_path):
 def test_what_a_dead_server_had_not_told_others_tell_in_its_name(tmp_path):
     ledger = loaded(tmp_path / "ledger.jsonl")
     assert ledger.store("s0", 0, [entry(0), entry(1)]) == 2
-
-    def told(version, *blocks):
-        return pb.LedgerEntry(server="s0", sequence=version, version=version, runs=blocks)
-
     assert ledger.store("s1", 0, [entry(7), told(1, 0, 2), told(2, 0, 2)]) == 3
     assert ledger.store("s2", 0, [told(2, 2, 2), told(3, 2, 2)]) == 2
     ledger.close()
     again = loaded(tmp_path / "ledger.jsonl")
     assert again.store("s0", 2, []) == 2, "what others tell does not count as its own"
     assert again.store("s1", 0, [entry(7), told(1, 0, 2), told(2, 0, 2)]) == 3, "the acknowledgement was lost"
-    found = [(e.server, e.version, tuple(e.runs)) for e in again.entries([])]
     mine = [("s0", 0, (0, 4)), ("s0", 1, (0, 4)), ("s1", 7, (0, 4))]
-    assert found == [*mine, ("s0", 2, (0, 2)), ("s0", 2, (2, 2)), ("s0", 3, (2, 2))]
+    assert found(again) == [*mine, ("s0", 2, (0, 2)), ("s0", 2, (2, 2)), ("s0", 3, (2, 2))]
     again.close()
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["lives", "has died"])
-def test_what_others_tell_in_a_servers_name_at_the_end_counts_where_it_does_not_tell_it_itself(tmp_path, dies):
+@pytest.mark.parametrize("again", [False, True], ids=["stays", "is started again"])
+def test_what_others_tell_in_a_servers_name_at_the_end_counts_where_it_does_not_tell_it_itself(tmp_path, again, dies):
     ledger = loaded(tmp_path / "ledger.jsonl")
-
-    def told(version, *blocks):
-        return pb.LedgerEntry(server="s0", sequence=version, version=version, runs=blocks)
-
     assert ledger.store("s0", 0, [told(0, 0, 4)]) == 1
     assert ledger.store("s1", 0, [told(0, 0, 2), told(1, 0, 2)], ended=True) == 2
+    if again:
+        ledger.close()
+        ledger = loaded(tmp_path / "ledger.jsonl")
     assert ledger.store("s2", 0, [told(1, 1, 3)], ended=True) == 1, "by both of which one block was followed"
     assert ledger.store("s1", 0, [told(0, 0, 2), told(1, 0, 2)], ended=True) == 2, "the acknowledgement was lost"
     if not dies:
-        assert ledger.store("s0", 1, [told(1, 0, 4)], ended=True) == 2
-
-    def found(of):
-        return [(e.server, e.version, tuple(e.runs)) for e in of.entries([]) if e.runs]
-
-    expected = [("s0", 0, (0, 4)), ("s0", 1, (0, 4))]
+        assert ledger.store("s0", 1, [told(1, 0, 4), told(2, 0, 4)], ended=True) == 3
+    expected = [("s0", version, (0, 4)) for version in range(2 if dies else 3)]
     assert found(ledger) == expected, "an audit before the coordinator ends"
     ledger.close()
-    again = loaded(tmp_path / "ledger.jsonl")
-    assert found(again) == expected
-    assert again.store("s0", 2, []) == 2
-    again.close()
+    after = loaded(tmp_path / "ledger.jsonl")
+    assert found(after) == expected
+    after.settle()
+    assert found(after) == expected
+    assert (tmp_path / "ledger.jsonl").read_text().count('"runs":[0,4]') == len(expected)
+    after.close()
 
 
-def test_what_is_told_at_the_end_and_finds_no_room_is_told_in_the_log(tmp_path, monkeypatch, caplog):
+def test_an_archive_has_what_was_told_at_the_end_to_a_coordinator_that_was_killed(tmp_path):
+    Journal(tmp_path / "journal.sqlite").close()
+    (tmp_path / "steps.jsonl").touch()
     ledger = loaded(tmp_path / "ledger.jsonl")
-    ledger.store("s1", 0, [pb.LedgerEntry(server="s0", version=3, runs=[0, 2])], ended=True)
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(ledger_files.os, "fsync", full)
+    ledger.store("s1", 0, [told(0, 0, 2)], ended=True)
     ledger.close()
-    assert "the last 1 entries of the ledger are lost" in caplog.text
-    assert "No space left on device" in caplog.text
+    assert [(e.server, e.version) for e in read_archive(tmp_path).ledger] == [("s0", 0)]
+
+
+def test_what_was_told_in_the_name_of_a_dead_server_is_not_told_again_at_the_end(tmp_path):
+    """Its heir had switched when the job ended, another server that has copies had not."""
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    assert ledger.store("s1", 0, [told(0, 0, 2)]) == 1
+    ledger.close()
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    assert ledger.store("s2", 0, [told(0, 0, 3), told(1, 2, 1)], ended=True) == 2
+    assert found(ledger) == [("s0", 0, (0, 2)), ("s0", 0, (2, 1)), ("s0", 1, (2, 1))]
+    ledger.close()
+
+
+def test_no_mark_hides_what_is_kept_apart_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger_files, "MARK_BYTES", 100)
+    ledger = loaded(tmp_path / "ledger.jsonl")
+    ledger.store("s1", 0, [told(0, 0, 2)], ended=True)
+    for version in range(9):
+        ledger.store("s2", version, [entry(version)], ended=True)
+    ledger.close()
+    again = loaded(tmp_path / "ledger.jsonl")
+    assert ("s0", 0, (0, 2)) in found(again)
+    again.settle()
+    again.store("s2", 9, [entry(9)])
+    again.close()
+    assert (tmp_path / "ledger.jsonl").read_text().endswith('{"kept":{"s1":1,"s2":10,"s0":1}}\n')
 
 
 def check_told_again(path):

@@ -120,6 +120,7 @@ class Oracle(Watch):
         job = self.world.injector.state.job
         used = np.zeros((len(job.model.blocks), self._draw.epochs, self._draw.samples), np.int64)
         with closing(Ledger(self.world.folder / "ledger.jsonl")) as ledger:
+            ledger.load()
             for entry in ledger.entries(job.voids):
                 if not entry.voided:
                     for start, count in zip(entry.runs[::2], entry.runs[1::2], strict=True):
