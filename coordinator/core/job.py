@@ -105,6 +105,7 @@ class DurableJob:
         unshared: workers that have died and are not replaced: nobody trains on their share of the data.
         passed: the last barrier that was passed.
         plan: under way.
+        stopping: why the job ends once a checkpoint is written; "": it does not.
         model: tensors and blocks.
         settled: how many blocks there were when `configuration` came into force.
         optimizers: JSON by store.
@@ -144,6 +145,7 @@ class DurableJob:
     unshared: tuple[NodeId, ...] = ()
     passed: tuple[int, int] = (-1, -1)
     plan: Plan | None = None
+    stopping: str = ""
     model: Model = field(default_factory=Model)
     settled: int = 0
     optimizers: tuple[str, ...] = ()

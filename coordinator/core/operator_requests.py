@@ -69,7 +69,7 @@ def not_operators(context: StepContext, cause: str, what: str) -> str:
 
 
 def _not_running(context: StepContext) -> str:
-    if context.job.ended or context.state.stopping:
+    if context.job.ended or context.job.stopping:
         return f"the job has ended: {context.job.reason or 'it is being stopped'}"
     if context.job.finished:
         return "the job is finishing: some of its workers have ended their script"
@@ -247,16 +247,17 @@ def on_stop_asked(context: StepContext, event: StopAsked) -> None:
     context.reply(event.to, replies.StopReply())
     if context.job.ended:
         return
-    context.live(stopping=event.reason)
     if event.failed:
         end(context, JobPhase.FAILED, event.reason)
     elif event.at_once:
         end(context, JobPhase.FINISHED, event.reason)
+    else:
+        context.durable(stopping=event.reason)
 
 
 def stop(context: StepContext) -> bool:
     """End the job, as an operator has asked, once no checkpoint is being written."""
-    if not context.state.stopping or context.job.ended or context.state.saving is not None:
+    if not context.job.stopping or context.job.ended or context.state.saving is not None:
         return False
-    end(context, JobPhase.FINISHED, context.state.stopping)
+    end(context, JobPhase.FINISHED, context.job.stopping)
     return True

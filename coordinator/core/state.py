@@ -161,7 +161,6 @@ class State:
         launchers: attached ones.
         surplus: by role, processes that launchers were told to start and that are not wanted any more, and until when
             they may still come.
-        stopping: why the job ends once the checkpoint is written; "": it does not.
         ticked_at: when time last passed; a gap is a silence of the coordinator's own.
         awake_since: since when there was none; it could hear nobody's answer before.
         doubted_since: when most leases ran out together, so that the fault is likely to be here; 0: they have not.
@@ -196,7 +195,6 @@ class State:
     running: tuple[RunningCommand, ...] = ()
     launchers: int = 0
     surplus: Mapping[Role, tuple[int, float]] = field(default_factory=dict)
-    stopping: str = ""
     ticked_at: float = 0.0
     awake_since: float = 0.0
     doubted_since: float = 0.0

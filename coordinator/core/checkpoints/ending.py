@@ -28,7 +28,7 @@ def end(context: StepContext, phase: JobPhase, reason: str) -> None:
     drop_work(context, reason)
     failed = phase is JobPhase.FAILED
     stop_all(context, StopOrder(reason, failed=failed))
-    context.durable(phase=phase, reason=reason, queued=(), loading=False)
+    context.durable(phase=phase, reason=reason, queued=(), loading=False, stopping="")
     context.log(f"job {phase}: {reason}", warning=failed)
 
 
@@ -169,6 +169,7 @@ def anew(job: DurableJob, goal: ScaleGoal, term: int, found: tuple[str, Manifest
         queued=(),
         nodes={},
         plan=None,
+        stopping="",
         modules={},
     )
     if found is not None:

@@ -28,8 +28,8 @@ def on_joined(context: StepContext, event: Joined) -> None:
     job = context.job
     known = next((node for node in job.nodes.values() if node.nonce == event.nonce and node.role is event.role), None)
     if known is None:
-        if job.ended or context.state.stopping:
-            context.refuse(event.to, f"the job has ended: {job.reason or context.state.stopping}", Why.ENDING)
+        if job.ended or job.stopping:
+            context.refuse(event.to, f"the job has ended: {job.stopping or job.reason}", Why.ENDING)
             return
         if why := _unwelcome(context, event):
             context.refuse(event.to, why)

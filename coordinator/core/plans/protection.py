@@ -99,7 +99,7 @@ def _may_begin(context: StepContext) -> bool:
     state, job = context.state, context.job
     if not state.settings.replicas or job.phase is not JobPhase.RUNNING or job.configuration is None:
         return False
-    if job.finished or job.dead or state.declarations or unextended(state) or state.stopping:
+    if job.finished or job.dead or state.declarations or unextended(state) or job.stopping:
         return False
     if context.now < max(state.grown_at + state.settings.settle, state.protect_after):
         return False

@@ -155,6 +155,16 @@ def test_stop_ends_the_job_and_refuses_newcomers():
     assert (text(refused), refused.why) == ("the job has ended: stopped by the operator", ef.Why.ENDING)
 
 
+def test_a_stop_that_waits_for_a_checkpoint_is_not_forgotten_by_a_coordinator_that_is_started_again():
+    world = World(1, 1, checkpoint="/c")
+    world.ask(ev.CheckpointAsked)
+    assert not isinstance(world.ask(ev.StopAsked, False, "stopped at noon"), ef.Refuse)
+    assert not world.state.job.ended
+    world.kill_coordinator()
+    assert (world.state.job.phase, world.wanted.reason) == ("finished", "stopped at noon")
+    assert not world.state.job.stopping, "it may begin again"
+
+
 def test_a_launcher_that_gives_up_fails_the_job_with_its_reason():
     world = World(1, 1)
     world.ask(ev.StopAsked, True, "w0 was killed by SIGKILL", True)
