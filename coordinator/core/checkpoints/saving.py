@@ -30,6 +30,8 @@ def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
     saving = context.state.saving
     if not root:
         context.refuse(event.to, "the job has no folder for checkpoints: give one (`elasticctl checkpoint --url URL`)")
+    elif context.job.ended:
+        context.refuse(event.to, f"there is nothing to save any more: the job has ended ({context.job.reason})")
     elif context.job.phase is not JobPhase.RUNNING or not context.job.model.blocks:
         context.refuse(
             event.to, f"there is nothing to save yet: the job is {context.job.phase} and holds no parameters"
@@ -234,6 +236,9 @@ def _adopted(context: StepContext) -> Configuration | None:
 def on_command_asked(context: StepContext, event: CommandAsked) -> None:
     """Hand a script's text to the servers' handlers."""
     configuration = _adopted(context)
+    if context.job.ended:
+        context.refuse(event.to, context.job.reason, Why.ENDING)
+        return
     if configuration is None:
         context.refuse(event.to, "the job has no servers yet: elastic_ps.init() returns when it has")
         return

@@ -195,7 +195,8 @@ class WorkerKeyStore:
     def command(self, head: int, body: str) -> None:
         """See `KeyStore.command`."""
         with exits():
-            self._job.node.session.command(head, body)
+            node = self._job.node
+            node.ask_coordinator(lambda: node.session.command(head, body))
 
     @property
     def factor(self) -> float:

@@ -115,6 +115,9 @@ class Servers:
             self.generation += 1  # what else a worker waits for: a connection is mended
         assert ready()
 
+    def ask_coordinator(self, request):
+        return request()
+
     def check(self):
         pass
 

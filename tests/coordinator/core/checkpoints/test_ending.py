@@ -155,6 +155,24 @@ def test_stop_ends_the_job_and_refuses_newcomers():
     assert (text(refused), refused.why) == ("the job has ended: stopped by the operator", ef.Why.ENDING)
 
 
+@pytest.mark.parametrize(
+    ("event", "arguments", "why", "says"),
+    [
+        (ev.CommandAsked, (1, 0, "body"), ef.Why.ENDING, "at noon"),
+        (ev.DrawAsked, ("w0", 1, 0), ef.Why.ENDING, "at noon"),
+        (ev.BarrierAsked, ("w0", (0, 0), (), 1), ef.Why.ENDING, "at noon"),
+        (ev.Declared, ("w0", ()), ef.Why.ENDING, "at noon"),
+        (ev.CheckpointAsked, ("/c",), ef.Why.PRECONDITION, "nothing to save any more: the job has ended (at noon)"),
+    ],
+)
+def test_scripts_whose_job_has_just_ended_wait_for_no_answer(event, arguments, why, says):
+    world = World(1, 1)
+    world.ask(ev.StopAsked, True, "at noon")
+    refused = world.ask(event, *arguments)
+    assert says in text(refused)
+    assert refused.why is why
+
+
 def test_a_stop_that_waits_for_a_checkpoint_is_not_forgotten_by_a_coordinator_that_is_started_again():
     world = World(1, 1, checkpoint="/c")
     world.ask(ev.CheckpointAsked)

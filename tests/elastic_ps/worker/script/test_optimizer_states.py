@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, JobEnded, Refused
 from elastic_ps.core.model import Model
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import SnapshotMeta
@@ -279,3 +279,15 @@ def test_a_command_goes_to_the_servers():
     store = store_of()
     store.command(3, "text")
     assert servers(store).commands == [(3, "text")]
+
+
+def test_a_command_that_is_refused_as_the_job_ends_ends_the_script_as_its_job_does(scripted):
+    def refused(_head, _body):
+        raise Refused("stopped by the operator")
+
+    scripted.session.command = refused
+    scripted.begin()
+    scripted.node.end(JobEnded("stopped by the operator", 0))
+    with pytest.raises(SystemExit) as ended:
+        scripted.job.open_store().command(3, "text")
+    assert ended.value.code == 0
