@@ -79,7 +79,7 @@ class CommandRunner:
             handlers = [module.server_command for module in modules if hasattr(module, "server_command")]
             for handler in handlers:
                 handler(head, body)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.exception("command %d failed", head)
             return f"command {head} failed on {self._node}: {error!r}"
         if handlers:

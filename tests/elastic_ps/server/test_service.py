@@ -92,6 +92,22 @@ def test_command_runs_the_module_s_handler(monkeypatch: pytest.MonkeyPatch) -> N
     node.close()
 
 
+def test_a_handler_that_exits_is_answered_for_and_the_next_command_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread would end without a word: the script would wait for ever, and so would each one after it."""
+    module = ModuleType("leaving_handlers")
+    module.server_command = lambda head, _body: sys.exit(f"no head {head}") if head == 9 else None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "leaving_handlers", module)
+    transport = TcpTransport(TOKEN)
+    control = FakeControl()
+    handlers = {"h": ModuleFile("leaving_handlers")}
+    node = ServerNode("s0", 512, control, transport, transport.listen("127.0.0.1"), handlers)
+    for head in (9, 1):
+        node.on_directive(pb.Directive(command=pb.ServerCommand(id=head, head=head)))
+    control.await_answers(2)
+    assert ["no head 9" in answer.detail for answer in control.answers] == [True, False]
+    node.close()
+
+
 def test_a_command_that_runs_holds_up_nothing_and_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may = threading.Event(), threading.Event()
     seen: list[int] = []
