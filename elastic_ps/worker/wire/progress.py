@@ -34,10 +34,11 @@ class WorkerProgress:
         self._metrics: dict[str, float] = {}
         self._step = 0
         self._last: float | None = None
+        self._zero = time.time() - time.monotonic()  # so that no change of the machine's clock makes a step long
 
     def stepped(self, version: int, samples: int) -> None:
         """Note a step that ended at `version` with `samples` of this worker's."""
-        now = time.time()
+        now = time.monotonic()
         with self._lock:
             seconds = now - self._last if self._last is not None else 0.0
             self._last = now
@@ -46,7 +47,7 @@ class WorkerProgress:
                 if not self._switched:  # what began in another configuration says nothing of this one
                     self._rated.append((seconds, samples))
             self._switched = False
-            self._unsent.append(pb.StepTime(version=version, end=now, seconds=seconds, samples=samples))
+            self._unsent.append(pb.StepTime(version=version, end=self._zero + now, seconds=seconds, samples=samples))
 
     def switched(self) -> None:
         """Forget how fast steps were in another configuration than the one that has come into force."""

@@ -52,10 +52,21 @@ def test_steps_that_wait_for_a_coordinator_are_bounded(monkeypatch):
     assert [step.version for step in progress.report(0).steps] == [3, 4]
 
 
+def test_a_machine_whose_clock_is_set_back_tells_all_its_steps_and_how_long_they_took(monkeypatch):
+    """The coordinator takes steps for known that have not ended after the last one it knows."""
+    progress = WorkerProgress()
+    progress.stepped(1, 8)
+    monkeypatch.setattr("elastic_ps.worker.wire.progress.time.time", lambda: 1000.0)
+    progress.stepped(2, 8)
+    first, second = progress.report(2).steps
+    assert 0 <= second.seconds < 60
+    assert first.end <= second.end
+
+
 def test_a_rate_is_of_steps_of_the_present_configuration_alone(monkeypatch):
     """Else a scheduler that tries other counts would learn the speed of those before."""
     progress, now = WorkerProgress(), iter([0.0, 1.0, 2.0, 12.0, 12.5, 13.0, 14.0])
-    monkeypatch.setattr("elastic_ps.worker.wire.progress.time.time", lambda: next(now))
+    monkeypatch.setattr("elastic_ps.worker.wire.progress.time.monotonic", lambda: next(now))
     for version in (1, 2, 3):
         progress.stepped(version, 8)
     assert progress.report(3).rate == 8.0
