@@ -208,8 +208,9 @@ class ServerNode:
         self._feeds.ensure()
 
     def _on_stop(self, stop: pb.Stop) -> None:
-        if not stop.restart:
-            with self.state.changed:
+        with self.state.changed:
+            self.state.ledger.tell_all()  # the dead acknowledge nothing: what they lack, and all behind it, would wait
+            if not stop.restart:
                 self.state.adopt_followed_entries()
         self.end(stop.reason, EXIT_RESTART if stop.restart else 1 if stop.failed else 0)
 

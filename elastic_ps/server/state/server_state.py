@@ -342,10 +342,8 @@ class ServerState:
     def adopt_followed_entries(self) -> None:
         """Tell, as the job ends, what others had written down of what is here: one may be dead unnoticed.
 
-        A block that was followed may be owned by now. The entries come behind those of updates that the dead has not
-        acknowledged, nor ever will: these are told, too, as nobody makes them again.
+        A block that was followed may be owned by now.
         """
-        self.ledger.tell_all()
         self._adopt(self.followed_ledger.owners, ~having(self.store.status, BlockStatus.ABSENT))
 
     def _adopt(self, owners: Collection[NodeId], counts: NDArray[np.bool_]) -> bool:

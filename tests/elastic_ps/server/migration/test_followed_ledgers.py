@@ -158,10 +158,10 @@ def test_followers_tell_at_the_end_what_a_server_had_written_down_that_died_unno
         assert audit(found, job.data.samples, job.data.global_batch, 1).exactly_once
 
 
-def told_at_the_end(job: FollowedJob, servers: list[str]) -> dict[int, set[int]]:
+def told_at_the_end(job: FollowedJob, servers: list[str], restart: bool = False) -> dict[int, set[int]]:
     """Which blocks were told of each version, once the job has ended; an audit would not miss a block that never is."""
     for server in servers:
-        job.direct(server, stop=pb.Stop(reason="finished"))
+        job.direct(server, stop=pb.Stop(reason="finished", restart=restart))
         job.controls[server].report_soon()
     told: dict[int, set[int]] = {}
     for entry in entries_of(job):
@@ -186,7 +186,10 @@ def test_new_owners_tell_at_the_end_what_the_one_before_had_written_down_that_di
     assert told_at_the_end(job, ["s1", "s2"]) == {version: set(range(BLOCKS)) for version in range(3)}
 
 
-def test_what_the_dead_had_written_down_is_told_though_they_acknowledge_nothing_any_more(jobs: Jobs) -> None:
+@pytest.mark.parametrize("restart", [False, True], ids=["ended", "restarted"])
+def test_what_the_dead_had_written_down_is_told_though_they_acknowledge_nothing_any_more(
+    jobs: Jobs, restart: bool
+) -> None:
     job = pair(jobs, ADAM)
     for version in range(2):
         job.check_step(version)
@@ -195,6 +198,6 @@ def test_what_the_dead_had_written_down_is_told_though_they_acknowledge_nothing_
     job.push_all(2, servers=["s1"])
     mine = list(job.configuration.blocks_of["s1"])
     until(lambda: (job.servers["s1"].state.store.versions[mine] == 3).all())
-    told = told_at_the_end(job, ["s1"])
-    assert [told[version] for version in range(2)] == [set(range(BLOCKS))] * 2
+    told = told_at_the_end(job, ["s1"], restart)
+    assert [told[version] for version in range(2)] == [set(mine if restart else range(BLOCKS))] * 2
     assert not job.servers["s1"].state.ledger.waiting, "it waits for that before it ends"
