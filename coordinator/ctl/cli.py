@@ -24,6 +24,7 @@ from coordinator.ctl.weights_export import check_output, export_weights, last_ch
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import CheckpointError, ConfigurationError, StorageError
+from elastic_ps.system import storage
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CarefulGroup, CommandLine
 from elastic_ps.system.terminal import Terminal, say
@@ -220,7 +221,7 @@ def checkpoint(
 ) -> None:
     """Save a job while it trains, and wait until the checkpoint is whole."""
     with resolve(job, coordinator, token_file).client as client:
-        data, reply = client.status().data, client.checkpoint(url)
+        data, reply = client.status().data, client.checkpoint(storage.from_anywhere(url) if url else "")
     result(as_json, to_dict(reply), render.checkpoint_line(reply, data))
 
 

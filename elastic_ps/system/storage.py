@@ -100,6 +100,12 @@ def patiently(act: Callable[[], _T], seconds: float, over: Callable[[], bool] = 
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
+def from_anywhere(url: str) -> str:
+    """Return a URL by which a process with another working directory finds the same folder."""
+    is_path = "://" not in url and "::" not in url
+    return str(Path(url).expanduser().absolute()) if is_path else url
+
+
 def local_folder(url: str) -> Path | None:
     """Return the path of a folder of this machine, or of one that it has mounted; None: the URL is of elsewhere."""
     system, path = fsspec.core.url_to_fs(url)

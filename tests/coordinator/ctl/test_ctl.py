@@ -143,6 +143,15 @@ def test_no_plans(ctl: Ctl) -> None:
     assert ctl("plans").stdout == "no plans yet\n"
 
 
+def test_a_checkpoints_relative_folder_is_where_the_operator_is(
+    ctl: Ctl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Coordinator and servers have the working directory of who started them."""
+    monkeypatch.chdir(tmp_path)
+    assert ctl("checkpoint", "--url", "backup/x", "--json").stdout.count(f'"{tmp_path}/backup/x') == 1
+    assert ctl("checkpoint", "--url", "/backup", "--json").stdout.count('"/backup') == 1
+
+
 def test_cancel_checkpoint_stop(ctl: Ctl, fake: Any) -> None:
     assert ctl("cancel").stdout == "plan 7 cancelled; the job goes on as it was\n"
     assert "saved version 120, 2.4 MB, to memory://x" in ctl("checkpoint", "--url", "memory://x").stdout
