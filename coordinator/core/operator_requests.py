@@ -249,7 +249,7 @@ def on_stop_asked(context: StepContext, event: StopAsked) -> None:
         return
     if event.failed:
         end(context, JobPhase.FAILED, event.reason)
-    elif event.at_once:
+    elif event.at_once or context.job.loading:  # nothing is being written where the job goes back to a checkpoint
         end(context, JobPhase.FINISHED, event.reason)
     else:
         context.durable(stopping=event.reason)

@@ -66,6 +66,9 @@ def collapse(context: StepContext, why: str) -> None:
     """Go back to the last checkpoint, or end the job, as no plan can mend what is lost."""
     if context.job.ended or context.job.loading:
         return
+    if context.job.stopping:  # the checkpoint that it has waited for comes to nothing
+        end(context, JobPhase.FINISHED, context.job.stopping)
+        return
     drop_work(context, why)
     context.log(f"{why}: the job goes back to its last checkpoint", warning=True)
     if (

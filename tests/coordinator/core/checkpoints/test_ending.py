@@ -183,6 +183,16 @@ def test_a_stop_that_waits_for_a_checkpoint_is_not_forgotten_by_a_coordinator_th
     assert not world.state.job.stopping, "it may begin again"
 
 
+@pytest.mark.parametrize("first", ["stop", "death"])
+def test_a_stop_does_not_wait_for_a_storage_to_say_what_to_go_back_to(first):
+    world = World(1, 1, checkpoint="/c")
+    world.ask(ev.CheckpointAsked)
+    acts = [lambda: world.ask(ev.StopAsked), lambda: world.post(ev.Exited(world.now, "", "s0", 137))]
+    for act in acts if first == "stop" else reversed(acts):
+        act()
+    assert (world.state.job.phase, world.wanted.reason) == ("finished", "stopped by the operator")
+
+
 def test_a_launcher_that_gives_up_fails_the_job_with_its_reason():
     world = World(1, 1)
     world.ask(ev.StopAsked, True, "w0 was killed by SIGKILL", True)
