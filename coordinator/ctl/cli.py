@@ -31,6 +31,7 @@ from elastic_ps.system.terminal import Terminal, say
 from protos import elastic_pb2 as pb
 
 _JOBS_CALL_SECONDS = 2.0
+_DAY = 86_400.0
 _KUBE = "--kube"
 _NOTHING = "nothing to do: the job is as you want it"
 
@@ -198,7 +199,7 @@ def cancel(
 @app.command()
 def watch(
     job: JobName = None,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 0.5,
+    interval: Annotated[float, typer.Option(min=0.1, max=_DAY, help="Seconds between two looks.")] = 0.5,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     as_json: Json = False,

@@ -215,6 +215,12 @@ def test_watch_prints_a_line_when_the_job_has_moved(ctl: Ctl, fake: Any) -> None
     assert lines[2].startswith("finished")
 
 
+def test_watch_refuses_a_pause_that_no_system_can_make(ctl: Ctl) -> None:
+    result = ctl("watch", "--interval", "1e12")
+    assert result.exit_code == 2
+    assert "'--interval': must be at most 86400" in result.output
+
+
 def test_watch_says_how_much_is_protected(ctl: Ctl, fake: Any) -> None:
     fake.statuses = ending("finished")
     fake.statuses[0].protection.bytes = fake.statuses[1].protection.bytes = 600_000
