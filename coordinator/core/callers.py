@@ -178,7 +178,7 @@ class PendingCheckpoint:
             once.
         book: as it stood before servers were told; None: a sync job.
         drawn: epoch and batch of each draw that was answered since.
-        begun: unix seconds.
+        begun: when it was asked for, in unix seconds.
         saved: JSON of each node that holds blocks.
         tries: clocks set.
         writing: the manifest.

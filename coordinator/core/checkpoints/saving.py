@@ -21,7 +21,7 @@ from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.configuration import Configuration, NodeId
 
 SAVE_SECONDS = 1800.0
-"""Seconds that holders have to write their blocks. Then the job goes on without the checkpoint."""
+"""Seconds after which the job goes on without a checkpoint that is not complete: its holders have so long to write."""
 
 
 def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
@@ -41,7 +41,7 @@ def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
             event.to, "there is nothing more to save: workers have finished, and what they hold goes with them"
         )
     elif saving is None:
-        context.live(saving=PendingCheckpoint((event.to,), root))
+        context.live(saving=PendingCheckpoint((event.to,), root, begun=context.now))
     elif saving.root == root:
         context.live(saving=replace(saving, to=(*saving.to, event.to)))
     else:
@@ -59,20 +59,19 @@ def long_ago(context: StepContext) -> float:
 def by_time(context: StepContext) -> None:
     """Begin a checkpoint from time to time; give up one that takes too long."""
     saving, settings = context.state.saving, context.state.settings
-    if saving is not None and saving.clock is not None and context.now >= saving.begun + SAVE_SECONDS:
+    if saving is not None and context.now >= saving.begun + SAVE_SECONDS:
         who = "the storage" if saving.writing else ", ".join(_awaited(context, saving))
-        _fail(
-            context,
-            saving,
-            f"{saving.url} is given up: {who} did not write it within {SAVE_SECONDS:.0f} s",
-            over=not saving.writing,
-        )
+        why = f"{saving.url} is given up: {who} did not write it within {SAVE_SECONDS:.0f} s"
+        if saving.clock is None:
+            why = f"a checkpoint to {saving.root} is given up: it could not be begun within {SAVE_SECONDS:.0f} s"
+        _fail(context, saving, why, over=not saving.writing)
         return
     due = settings.checkpoint_interval and context.now >= context.state.saved_at + settings.checkpoint_interval
     if not due or context.state.saving is not None or context.job.phase is not JobPhase.RUNNING or context.job.finished:
         return
     if settings.checkpoint and context.job.model.blocks and context.state.version:
-        context.live(saving=PendingCheckpoint((), settings.checkpoint.rstrip("/")), saved_at=context.now)
+        root = settings.checkpoint.rstrip("/")
+        context.live(saving=PendingCheckpoint((), root, begun=context.now), saved_at=context.now)
 
 
 def set_clock(context: StepContext) -> bool:
@@ -91,7 +90,7 @@ def set_clock(context: StepContext) -> bool:
         clock += 1
         url = f"{saving.root}/{name_of(clock, job.identity)}"
     context.durable(saves=max(job.saves, clock))
-    context.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}, begun=context.now))
+    context.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}))
     return True
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core.checkpoints.saving import SAVE_SECONDS
 from coordinator.core.nodes.deaths import GRACE_SECONDS
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.server.status_view import status
@@ -181,6 +182,27 @@ def test_a_stop_that_waits_for_a_checkpoint_is_not_forgotten_by_a_coordinator_th
     world.kill_coordinator()
     assert (world.state.job.phase, world.wanted.reason) == ("finished", "stopped at noon")
     assert not world.state.job.stopping, "it may begin again"
+
+
+def test_a_stop_waits_for_a_bounded_time_for_a_checkpoint_that_cannot_be_begun():
+    """A script hangs before the clock of an armed plan, which nobody is blamed for."""
+    world = World(1, 1, checkpoint="/c")
+    world.ask(ev.ScaleAsked, 2, 1)
+    world.until(Phase.ARMED)
+    world.ask(ev.CheckpointAsked)
+    asked = world.asked
+    world.ask(ev.StopAsked)
+    for _ in range(int(SAVE_SECONDS / 4)):
+        assert not world.state.job.ended
+        for node in world.alive:
+            while node.inbox:
+                world.hear(node)
+            while node.outbox:
+                world.speak(node)
+            world.report(node)
+        world.tick(4)
+    assert "a checkpoint to /c is given up: it could not be begun within 1800 s" in world.replies[asked].text
+    assert world.state.job.phase == "finished"
 
 
 @pytest.mark.parametrize("first", ["stop", "death"])
