@@ -10,7 +10,7 @@ import torch
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers
 from elastic_ps.torch.allreduce.replica.record import StepRecord
-from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums
+from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums, TensorSlot
 from elastic_ps.torch.arrays import ModelArray, bytes_of_each, copies_made, is_number, laid_out_as
 from elastic_ps.torch.states import placed
 
@@ -68,8 +68,10 @@ class Replica:
         self.optimizer = optimizer
         self.parameters = parameters
         self.arrays = arrays
-        self._statistics = [array for key, array in arrays.items() if key in statistics]
+        keys = [key for key in arrays if key in statistics]
+        self._statistics = [arrays[key] for key in keys]
         self.layout = Layout.of(parameters, [array.tensor for array in self._statistics])
+        self._statistic_slots = dict(zip(keys, self.layout.statistics, strict=True))
         self._statistic_spans = self.layout.spans_of_statistics()
         numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
         self.parameter_numbers = {
@@ -79,6 +81,7 @@ class Replica:
         self._devices = {tensor.device for tensor in (*parameters, *(array.tensor for array in self._statistics))}
         self._changes = False  # the optimizer has once changed a gradient
         self._changed: Callable[[], None] = lambda: None  # waits until GPUs have made the last change
+        self.keep_statistics()
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -181,12 +184,20 @@ class Replica:
 
     @torch.no_grad()
     def _write_statistics(self, values: Sums) -> None:
-        spans = self._statistic_spans
         for slot, array in zip(self.layout.statistics, self._statistics, strict=True):
-            start, target = slot.start - spans[slot.dtype].start, array.tensor
-            found = values[slot.dtype][start : start + slot.count].view(target.shape)
-            found = found.to(target.device, non_blocking=True)
-            target.copy_(found if target.dtype.is_floating_point else found.round())
+            target = array.tensor
+            target.copy_(self._statistic(slot, target, values).to(target.device, non_blocking=True))
+
+    def _statistic(self, slot: TensorSlot, like: torch.Tensor, values: Sums) -> torch.Tensor:
+        start = slot.start - self._statistic_spans[slot.dtype].start
+        found = values[slot.dtype][start : start + slot.count].view(like.shape)
+        return found if like.dtype.is_floating_point else found.round().to(like.dtype)
+
+    def held_tensor(self, key: str) -> torch.Tensor:
+        """Return a tensor of the version that is held: the batch of a step under way has changed the statistics."""
+        tensor = self.arrays[key].tensor
+        slot = self._statistic_slots.get(key)
+        return tensor if slot is None else self._statistic(slot, tensor, self._held).to(tensor.dtype)
 
     def note_change(self) -> None:
         """Take note that the script's thread may have told GPUs to change something, on its own stream."""

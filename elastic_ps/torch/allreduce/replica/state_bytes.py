@@ -26,7 +26,7 @@ def pack(replica: Replica, told: dict[str, Any], portion: Portion | None = None)
     portion = portion or replica.all_of_it
     replica.wait_for_change()
     parts: list[torch.Tensor] = []
-    tensors = {key: _place(replica.arrays[key].tensor, parts) for key in portion.keys}
+    tensors = {key: _place(replica.held_tensor(key), parts) for key in portion.keys}
     states = [
         [number, {name: _packed(name, value, parts) for name, value in replica.state_of(number).items()}]
         for number in portion.parameters

@@ -31,6 +31,7 @@ def test_who_takes_a_replica_trains_on_to_the_same_bits(name, device):
     given, taken = replica_of(model, OPTIMIZERS[name]), replica_of(other, OPTIMIZERS[name])
     for seed in range(3):
         train(model, given.optimizer, seed)
+    given.keep_statistics()
     assert unpack(taken, pack(given, {"version": 3})) == {"version": 3}
     for seed in range(3, 6):
         train(model, given.optimizer, seed)
@@ -60,6 +61,9 @@ def test_a_batch_that_is_computed_again_changes_statistics_once(device):
         whole.zero_()  # its memory is another step's by then
     train(model, replica.optimizer, 2)
     assert not torch.equal(model[1].running_mean, kept)
+    unpack(taken, pack(replica, {}))  # who gives does so in the middle of a step
+    assert torch.equal(other[1].running_mean, kept)
+    assert int(other[1].num_batches_tracked) == int(model[1].num_batches_tracked) - 1
     replica.undo_batch()
     assert torch.equal(model[1].running_mean, kept)
 
