@@ -212,6 +212,9 @@ class JobAgent:
     def _on_coordinator_exit(self, status: int) -> None:
         end = self._coordinator.ended(status)
         if self._outcome is not None:
+            if self._outcome.word == "finished" and self._children:
+                self._say(f"the coordinator ended with {end.how}; it is started again: nodes have things to tell")
+                self._coordinator.start_later()
             return
         if self._link is None:
             self._stop(LauncherOutcome(1, "failed", f"the coordinator did not start: {end.how}"), now=True)
@@ -278,7 +281,8 @@ class JobAgent:
     def _finish(self, outcome: LauncherOutcome, patience: float | None = None) -> None:
         """Let the processes of a job that is over end by themselves within `patience` seconds, or make them."""
         self._outcome = outcome
-        self._coordinator.forget()
+        if outcome.word != "finished":  # else nodes have the ledger's last entries, which nobody would take
+            self._coordinator.forget()
         grace = self._settings.nodes.grace
         self._children.end_all(grace if patience is None else patience, grace)
 

@@ -15,8 +15,10 @@ from elastic_ps.worker.wire.worker_state import WorkerState
 from tests.paths import ROOT
 from tests.world import gradients, results
 from tests.world.faults import cells as kinds
+from tests.world.faults import inject
 from tests.world.faults.draw import Fault, JobDraw, drawn
 from tests.world.hunt import hunt
+from tests.world.kernel.scheduler import RUNS
 from tests.world.mutations import planted
 from tests.world.shrink import shrunk
 
@@ -202,3 +204,27 @@ def test_what_matters_is_left_when_faults_are_left_out():
     faults = tuple(Fault(number, kinds.KILL) for number in range(16))
     left = shrunk(JobDraw(1, faults=faults), lambda some: {3, 11} <= {fault.number for fault in some.faults})
     assert [fault.number for fault in left.faults] == [3, 11]
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("role", [kinds.COORDINATOR, kinds.SERVER])
+@pytest.mark.parametrize("seconds", [0.0, 0.01, 0.03])
+def test_whoever_dies_as_the_job_ends_costs_no_entry_of_the_ledger(monkeypatch, mode, role, seconds):
+    """No fault of a seed comes so late: a coordinator is started again; followers tell what a server had to tell."""
+    killed, saw = [], inject.Injector.saw
+
+    def seen(injector, state):
+        if state.job.ended and not killed:
+            killed.append(role)
+            world = injector._world
+            (victim, *_) = [each for each in world.processes if each.role == role and each.state == RUNS]
+            world.scheduler.call_at(world.scheduler.now + seconds, lambda: world.kill(victim))
+        saw(injector, state)
+        injector.late = False
+
+    monkeypatch.setattr(inject.Injector, "saw", seen)
+    monkeypatch.setattr(inject.Injector, "lost", lambda *_: None)
+    job = {"workers": 2, "servers": 3, "replicas": 1, "epochs": 4, "pace": (0.01, 0.02), "latency": (0.001, 0.02)}
+    result = results.play(JobDraw(5, mode=mode, **job))
+    assert killed
+    assert result.failures == ()

@@ -26,6 +26,19 @@ def test_a_dead_coordinator_is_started_again_on_its_port(start_job: StartJob) ->
     assert "the coordinator ended with status 137" in outcome.reason
 
 
+def test_a_coordinator_that_dies_as_the_job_ends_is_started_for_those_who_have_not_ended(start_job: StartJob) -> None:
+    """Servers tell the last entries of the ledger behind the job's end."""
+    job, (worker,) = running(start_job, max_restarts=0)
+    job.fake.want(ended=True, reason="finished")
+    job.transcript.wait_for("the job is over: finished")
+    os.kill(job.coordinator.pid, signal.SIGKILL)
+    job.coordinator = job.stage.enter("coordinator")
+    job.listen()
+    assert len(job.commands.ports) == 2
+    worker.tell("exit 0")
+    assert job.end().status == 0
+
+
 def test_a_record_that_cannot_be_written_ends_no_job(start_job: StartJob) -> None:
     job, (worker,) = running(start_job, max_restarts=1)
     (job.folder.path / "job.json.tmp").mkdir()  # for want of a disk that fails
