@@ -16,7 +16,7 @@ def group_numbers(optimizer: torch.optim.Optimizer) -> tuple[float, ...]:
     found: list[float] = []
     for group, name in _places(optimizer):
         value = group[name]
-        found += map(float, value) if isinstance(value, tuple) else (float(value),)
+        found += map(float, value) if isinstance(value, tuple | list) else (float(value),)
     return tuple(found)
 
 
@@ -25,10 +25,10 @@ def set_group_numbers(optimizer: torch.optim.Optimizer, numbers: Sequence[float]
     left = iter(numbers)
     for group, name in _places(optimizer):
         old = group[name]
-        if isinstance(old, tuple):
-            new = tuple(next(left) for _ in old)
-            if new != tuple(map(float, old)):
-                group[name] = new
+        if isinstance(old, tuple | list):
+            new = [next(left) for _ in old]
+            if new != list(map(float, old)):
+                group[name] = type(old)(new)
         elif (number := next(left)) != float(old):
             if isinstance(old, torch.Tensor):
                 old.fill_(number)
@@ -42,6 +42,6 @@ def _places(optimizer: torch.optim.Optimizer) -> Iterator[_Place]:
         for name in sorted((optimizer.defaults.keys() & group.keys()) - _HOW):
             value = group[name]
             single = isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
-            several = isinstance(value, tuple) and all(isinstance(item, int | float) for item in value)
+            several = isinstance(value, tuple | list) and all(isinstance(item, int | float) for item in value)
             if single or several:
                 yield group, name

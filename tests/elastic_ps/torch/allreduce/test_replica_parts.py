@@ -157,6 +157,17 @@ def test_numbers_of_groups_are_those_of_the_chief():
     }
 
 
+def test_numbers_in_lists_travel_as_those_in_tuples():
+    """A script may set one so, and at some workers alone."""
+    listed, other = [torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]) for _ in range(2)]
+    listed.param_groups[0]["betas"] = [0.8, 0.9]
+    set_group_numbers(other, group_numbers(listed))
+    assert other.param_groups[0]["betas"] == (0.8, 0.9)
+    other.param_groups[0]["betas"] = (0.7, 0.9)
+    set_group_numbers(listed, group_numbers(other))
+    assert listed.param_groups[0]["betas"] == [0.7, 0.9]
+
+
 def test_what_schedulers_note_in_groups_does_not_travel():
     """A script may have one at the chief alone."""
     plain, scheduled = [OPTIMIZERS["AdamW"]([torch.nn.Parameter(torch.zeros(1))]) for _ in range(2)]
