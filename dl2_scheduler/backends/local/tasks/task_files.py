@@ -53,7 +53,7 @@ class TaskFiles:
             self.write(shape)
         active = {shape.key for shape in shapes}
         for path in self._folder.iterdir():
-            if path.stem not in active:
+            if path.stem not in active and not path.is_dir():  # of folders none is ours
                 path.unlink(missing_ok=True)
                 self._written.pop(path.stem, None)
         self.isolation.tend({shape.key: {role: self.share(shape, role) for role in shape.slots} for shape in shapes})

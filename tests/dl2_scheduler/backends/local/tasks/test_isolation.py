@@ -162,7 +162,9 @@ def test_a_paced_worker_is_told_its_share_and_has_its_environment(tmp_path, monk
     monkeypatch.setattr(files.isolation, "close", lambda: closed.append(True))
     files.close()
     assert closed == []  # a task of the job may begin later
+    (tmp_path / "tasks" / "of somebody").mkdir()
     files.tend([])
+    (tmp_path / "tasks" / "of somebody").rmdir()
     assert list((tmp_path / "tasks").iterdir()) == []
     files.close()
     assert closed == [True]
