@@ -1,5 +1,6 @@
 """This module says what of the nodes a policy may hand out, and what each job's task takes of it. Pure."""
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -131,25 +132,23 @@ def _claim_all(resources: FreeNodeResources, needs: Sequence[RoleInfo]) -> list[
 class _Sets:
     """A `_Sets` shows sets of nodes, to which some tasks alone may go, as resources.
 
+    A resource has its name from what tasks ask of nodes, in each slot the same: histories keep the demands of jobs.
+
     Args:
         open_to: the nodes that each kind of task may go to, (nodes,).
     """
 
     def __init__(self, open_to: dict[Constraints, NDArray[np.bool_]]):
-        self._names: dict[bytes, str] = {}
-        self._rows: list[NDArray[np.bool_]] = []
+        self._rows: dict[str, NDArray[np.bool_]] = {}
         self._of: dict[Constraints, str] = {}
         for kind, where in open_to.items():
-            if where.all():
-                continue
-            if where.tobytes() not in self._names:
-                self._names[where.tobytes()] = f"allowed-{len(self._rows) + 1}"
-                self._rows.append(where)
-            self._of[kind] = self._names[where.tobytes()]
+            if not where.all():
+                self._of[kind] = f"allowed-{zlib.crc32(repr(kind.of_nodes).encode()):08x}"
+                self._rows[self._of[kind]] = where
 
     def of_node(self, index: int) -> dict[str, float]:
         """Return what a node has of these resources."""
-        return {f"allowed-{number}": _ENOUGH * float(row[index]) for number, row in enumerate(self._rows, 1)}
+        return {name: _ENOUGH * float(row[index]) for name, row in self._rows.items()}
 
     def of_task(self, role: RoleInfo) -> Requests:
         """Return what a task takes, with these resources."""

@@ -131,6 +131,22 @@ def test_nodes_where_nobody_may_go_are_left_out_and_tasks_there_stay():
     assert cores(found) == {"a": 3.9, "cordoned": 1}
 
 
+def test_what_jobs_ask_of_nodes_has_the_same_name_in_each_slot():
+    """Histories keep what a job's tasks take, and dreams put it on nodes of later slots."""
+
+    def asks(kind):
+        return {"max": 4, "template": template("1", nodeSelector={"kind": kind})}
+
+    nodes = [node(kind, labels={"kind": kind}) for kind in ("big", "small", "odd")]
+    first = seen(nodes, (), [job("one", workers=asks("big"))])
+    others = [job(kind, workers=asks(kind), created=-5) for kind in ("odd", "small")]
+    later = seen([*nodes, node("more", labels={"kind": "big"})], (), [*others, job("one", workers=asks("big"))])
+    (one,) = [state.job for state in later.jobs if state.job.id == "one"]
+    (name,) = [name for name in one.worker if name.startswith("allowed-")]
+    assert one.worker == first.jobs[0].job.worker
+    assert {each.name for each in later.nodes if each.capacity[name]} == {"big", "more"}
+
+
 def test_tasks_go_only_where_they_may_though_policies_know_no_constraints():
     role = {"max": 4, "template": template("1", nodeSelector={"kind": "big"})}
     jobs = [job("picky", workers=role, allocation=None), job("any", created=1, allocation=None)]
