@@ -29,6 +29,7 @@ class Audit:
         updates: ledger entries that count.
         voided: entries that a restored checkpoint took back.
         problems: what contradicts "exactly once"; empty: proved.
+        remarks: which blocks have no update: those of frozen layers, or of a server whose entries are lost.
     """
 
     epochs: int
@@ -36,6 +37,7 @@ class Audit:
     updates: int
     voided: int
     problems: tuple[str, ...] = field(default=())
+    remarks: tuple[str, ...] = field(default=())
 
     @property
     def exactly_once(self) -> bool:
@@ -44,7 +46,13 @@ class Audit:
 
 
 def audit(
-    entries: Iterable[pb.LedgerEntry], samples: int, global_batch: int, epochs: int, last: str = "short", begin: int = 0
+    entries: Iterable[pb.LedgerEntry],
+    samples: int,
+    global_batch: int,
+    epochs: int,
+    last: str = "short",
+    begin: int = 0,
+    blocks: int = 0,
 ) -> Audit:
     """Check a finished job's ledger.
 
@@ -56,6 +64,7 @@ def audit(
         last: what became of the N mod B samples at an epoch's end.
         begin: first epoch to check. A coordinator that lost its folder has no ledger of what was applied before, but
             for what servers had not reported yet: the epochs that began after its return can be proved.
+        blocks: that the job has; 0: those that the ledger speaks of.
     """
     kept = []
     voided = 0
@@ -79,7 +88,8 @@ def audit(
             problems += _check_epoch(epoch, exchange, found, expected)
         used.append(int(expected.sum()))
     problems += [f"updates of epoch {epoch}, which the job was not to make" for epoch, _ in sorted(by_exchange)]
-    return Audit(epochs - begin, tuple(used), len(kept), voided, tuple(problems[:_SHOWN]))
+    remarks = _remarks(kept, blocks)
+    return Audit(epochs - begin, tuple(used), len(kept), voided, tuple(problems[:_SHOWN]), remarks)
 
 
 def first_whole_epoch(entries: Iterable[pb.LedgerEntry]) -> int:
@@ -157,6 +167,28 @@ def _check_epoch(epoch: int, exchange: int, entries: Sequence[pb.LedgerEntry], e
                 f"{expected[wrong[0]]}" + (f", and {len(wrong) - 1} more positions" if len(wrong) > 1 else "")
             )
     return problems
+
+
+def _remarks(entries: Sequence[pb.LedgerEntry], blocks: int) -> tuple[str, ...]:
+    """Return of which blocks no update was recorded, in all epochs or in some: a proof says nothing of them."""
+    by_pattern: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    for entry in entries:
+        by_pattern[tuple(entry.runs)].add(entry.epoch)
+    seen: dict[int, set[int]] = defaultdict(set)
+    for pattern, epochs in by_pattern.items():
+        for first, count in _pairs(pattern):
+            for block in range(first, first + count):
+                seen[block] |= epochs
+    every = set().union(*by_pattern.values())
+    never = [block for block in range(blocks) if block not in seen]
+    partly = sorted(block for block, epochs in seen.items() if epochs != every)
+    found = []
+    if never:
+        found.append(f"no update was recorded of {len(never)} of {blocks} blocks, such as {never[0]}")
+    if partly:
+        epoch = min(every - seen[partly[0]])
+        found.append(f"no update was recorded in some epochs of {len(partly)} blocks, such as {partly[0]} in {epoch}")
+    return tuple(f"{each}: their layers are frozen, or a server's entries are lost" for each in found)
 
 
 def _pairs(runs: Sequence[int]) -> Iterable[tuple[int, int]]:

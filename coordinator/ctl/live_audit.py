@@ -31,16 +31,15 @@ class Proof:
             "updates": self.found.updates,
             "voided": self.found.voided,
             "problems": list(self.found.problems),
+            "remarks": list(self.found.remarks),
         }
 
     def __str__(self) -> str:
         epochs = f"epochs {self.first} to {self.last - 1}" if self.last - self.first > 1 else f"epoch {self.first}"
         counts = f"{self.found.updates} updates" + (f", {self.found.voided} voided" if self.found.voided else "")
-        if self.found.exactly_once:
-            return f"{epochs}: every sample entered every parameter exactly once ({counts})"
-        return "\n".join(
-            [f"{epochs}: NOT every sample entered every parameter exactly once ({counts})", *self.found.problems]
-        )
+        verdict = "every" if self.found.exactly_once else "NOT every"
+        told = f"{epochs}: {verdict} sample entered every parameter exactly once ({counts})"
+        return "\n".join([told, *self.found.problems, *self.found.remarks])
 
 
 def prove(client: CoordinatorClient) -> Proof:
@@ -71,4 +70,5 @@ def _check(status: pb.StatusReply, entries: list[pb.LedgerEntry]) -> Proof:
             f"{status.job}: no epoch is over that its ledger has from its beginning; ask again later"
         )
     before = (entry for entry in entries if entry.epoch < last)
-    return Proof(first, last, audit(before, data.samples, data.global_batch, last, data.last or "short", first))
+    kind = data.last or "short"
+    return Proof(first, last, audit(before, data.samples, data.global_batch, last, kind, first, status.blocks))

@@ -38,7 +38,7 @@ def trained(fake):
     """The fake coordinator's job is in its fourth epoch."""
     status = fake.statuses[0]
     status.data.CopyFrom(pb.DataSpec(elastic=True, samples=53, global_batch=8, last="short", exchanges=1))
-    status.epoch, status.step = 3, 2
+    status.epoch, status.step, status.blocks = 3, 2, 3
     fake.ledger_entries = entries(4)[:-3]
     return fake
 
@@ -49,7 +49,15 @@ def test_a_whole_ledger_is_a_proof(ctl, digits, trained):
     assert found.stdout == "epochs 0 to 2: every sample entered every parameter exactly once (21 updates)\n"
     assert json.loads(ctl("audit", "--json").stdout) == {
         "exactly_once": True, "first_epoch": 0, "epochs": 3, "updates": 21, "voided": 0, "problems": [],
+        "remarks": [],
     }  # fmt: skip
+
+
+def test_blocks_without_updates_are_named_beside_the_proof(ctl, digits, trained):
+    trained.statuses[0].blocks = 4
+    found = ctl("audit", "digits")
+    assert found.exit_code == 0
+    assert "no update was recorded of 1 of 4 blocks, such as 3: their layers are frozen" in found.stdout
 
 
 def test_what_was_used_twice_is_named_and_the_status_says_so(ctl, digits, trained):

@@ -52,6 +52,21 @@ def test_one_lost_entry_is_found():
     assert not check(entries).exactly_once
 
 
+def test_blocks_of_which_no_update_was_recorded_are_told():
+    """As frozen layers have none, they are no contradiction; a proof says nothing of them."""
+    entries = ledger()
+    assert audit(entries, SAMPLES, BATCH, EPOCHS, blocks=5).remarks == ()
+    lost = [entry for entry in entries if entry.server == "s0"]
+    found = audit(lost, SAMPLES, BATCH, EPOCHS, blocks=5)
+    assert found.exactly_once
+    assert found.remarks == (
+        "no update was recorded of 2 of 5 blocks, such as 3: their layers are frozen, or a server's entries are lost",
+    )
+    lost = [entry for entry in entries if entry.server == "s0" or entry.epoch != 1]
+    (told,) = audit(lost, SAMPLES, BATCH, EPOCHS, blocks=5).remarks
+    assert told.startswith("no update was recorded in some epochs of 2 blocks, such as 3 in 1: ")
+
+
 def test_a_ledger_that_was_lost_proves_the_epochs_that_every_servers_part_has_whole():
     """One server had not reported the end of epoch 0 yet, the other not the middle of epoch 1."""
     whole = {"s0": (0, 6), "s1": (1, 2)}
