@@ -47,6 +47,8 @@ def worker_scaling(
         archive = job.stop()
     assert archive is not None, "the job has run"
     suspended = [ms for plan in made for ms in plan.suspension_ms.values()]
+    # Who joins has nothing else to do at the switch: it waits for the others, and none of them for it.
+    trained = [ms for plan in made for worker, ms in plan.suspension_ms.items() if worker not in plan.joined]
     by_step = list(_excess(archive, made))
     excess = [sum(steps) for steps in by_step]
     row = {
@@ -57,6 +59,7 @@ def worker_scaling(
         "suspension ms, median": statistics.median(suspended),
         "suspension ms, p99": float(np.percentile(suspended, 99)),
         "most ms": max(suspended),
+        "of who trained, p99": float(np.percentile(trained, 99)),
         "excess of the next five steps ms, median": statistics.median(excess),
         **{f"of step {number + 1}": statistics.median(ms) for number, ms in enumerate(zip(*by_step, strict=True))},
         "load": os.getloadavg()[0],
