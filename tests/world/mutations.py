@@ -18,7 +18,7 @@ from coordinator.core.checkpoints import ledger_voids
 from coordinator.core.effects import WriteJournal
 from coordinator.core.nodes import expulsions, failure_detection
 from coordinator.core.plans import promotion
-from coordinator.server import journal, ledger_files
+from coordinator.server import journal, json_lines
 from elastic_ps.node import standing
 from elastic_ps.server import connections, phases, service
 from elastic_ps.server.blocks import applied_batches, checkpoint_snapshot
@@ -257,7 +257,7 @@ MUTATIONS = {
         "SAVED waits neither for followers nor for the ledger", saving.Saver, "_write", _saved_untold
     ),
     "book_unwritten": Mutation("batch requests are not journalled", consequences, "_journal", _no_book),
-    "ledger_unsynced": Mutation("the ledger is not synced", ledger_files.JsonLinesFile, "append", _unsynced_ledger),
+    "ledger_unsynced": Mutation("the ledger is not synced", json_lines.JsonLinesFile, "append", _unsynced_ledger),
     "journal_unsynced": Mutation("the journal is not synced", journal.Journal, "__init__", _unsynced_journal),
     "entry_too_many": Mutation(
         "servers drop one ledger entry more than is kept", unreported_entries.ServerLedger, "kept", _one_entry_more

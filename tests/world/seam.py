@@ -26,7 +26,7 @@ import grpc
 import coordinator.__main__
 import coordinator.options as program_options
 import elastic_ps.server.__main__
-from coordinator.server import admission, bounded_streams, journal, ledger_files, runtime
+from coordinator.server import admission, bounded_streams, journal, json_lines, runtime
 from elastic_ps.control import channels
 from elastic_ps.data import sampler
 from elastic_ps.launch import coordinator_process, job_agent
@@ -162,7 +162,7 @@ _BUCKET_BYTES = 64
 _PORTION_BYTES = 256
 """Of a snapshot, likewise: a tensor with its states."""
 
-_OPEN = ledger_files.JsonLinesFile.__init__
+_OPEN = json_lines.JsonLinesFile.__init__
 
 
 def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
@@ -178,8 +178,8 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     streams = overlay(sys, stdout=_Stream(), stderr=_Stream())
     yield session, "os", overlay(os, getpid=lambda: _process().number)
     yield node_memory, "os", overlay(os, getpid=lambda: _process().number)
-    yield ledger_files, "os", overlay(os, fsync=world.disk.fsync)
-    yield ledger_files.JsonLinesFile, "__init__", _opener(world.disk)
+    yield json_lines, "os", overlay(os, fsync=world.disk.fsync)
+    yield json_lines.JsonLinesFile, "__init__", _opener(world.disk)
     if not world.draw.hosts:
         memory = Memory()
         for name in "os", "fcntl", "mmap":

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.archive import read_archive
 from coordinator.core.checkpoints.ledger_voids import Void
-from coordinator.server import ledger_files
+from coordinator.server import json_lines, ledger_files
 from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger, Steps
 from protos import elastic_pb2 as pb
@@ -210,7 +210,7 @@ def test_a_ledger_that_is_still_read_takes_nothing_and_can_be_read(tmp_path):
 
 def test_a_ledger_is_read_from_its_last_mark(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(ledger_files, "MARK_BYTES", 1000)
-    monkeypatch.setattr(ledger_files, "_BLOCK", 64)  # marks lie across blocks
+    monkeypatch.setattr(json_lines, "_BLOCK", 64)  # marks lie across blocks
     path, written = tmp_path / "ledger.jsonl", 0
     ledger = loaded(path)
     for batch in range(40):
