@@ -53,7 +53,6 @@ def promote(state: ServerState, sources: FollowSources, blocks: Sequence[int]) -
     owned = (BlockStatus.PRIMARY, BlockStatus.EMPTY, BlockStatus.LEAVING)
     others = [block for block in blocks if current.primary(block) != state.node and status[block] != BlockStatus.ABSENT]
     gone = [block for block in others if status[block] in owned or not state.is_named(block)]
-    for entry in state.withheld.values():  # updates that nobody has seen, and that are made again
-        entry.blocks[np.asarray(gone, dtype=np.int64)] = False
+    state.ledger.wait_no_more(np.asarray(gone, dtype=np.int64))
     state.release_values(gone)
     state.allocate([block for block in gone if state.is_named(block)], BlockStatus.FOLLOWER)

@@ -31,7 +31,7 @@ from elastic_ps.server.state.followed_ledger import FollowedLedger
 from elastic_ps.server.state.gathering import Gathering, Share
 from elastic_ps.server.state.held_frames import HeldFrames
 from elastic_ps.server.state.unreported_entries import ServerLedger
-from elastic_ps.server.state.unsent_updates import UnsentUpdates, WithheldEntry
+from elastic_ps.server.state.unsent_updates import UnsentUpdates
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import Meta, RefusedMeta
 from elastic_ps.transport.frames import Frame
@@ -63,7 +63,6 @@ class ServerState:
     pushed_elsewhere: dict[int, int] = field(default_factory=dict)  # by block: see `release_values`
     unused: UnusedMemory = field(default_factory=UnusedMemory)
     acknowledged: AcknowledgedVersions = field(default_factory=AcknowledgedVersions)
-    withheld: dict[int, WithheldEntry] = field(default_factory=dict)  # by number of the ledger's entry
     followed_ledger: FollowedLedger = field(default_factory=FollowedLedger)
     unsent: UnsentUpdates | None = None
     tell: Callable[[], None] = lambda: None  # tells workers what followers have acknowledged
@@ -293,11 +292,7 @@ class ServerState:
     def _withhold(self, unsent: UnsentUpdates, shares: Sequence[tuple[NodeId, Share]]) -> Written:
         """Write updates down, which the coordinator is not told before followers have them."""
         sequence = self.ledger.append(self.standing.config_id, unsent.version, joined(unsent.runs), shares)
-        if sequence not in self.withheld:
-            self.withheld[sequence] = WithheldEntry(unsent.version, np.zeros(len(self.store.status), dtype=bool))
-            self.ledger.withhold(sequence)
-        for first, count in unsent.runs:
-            self.withheld[sequence].blocks[first : first + count] = True
+        self.ledger.withhold(sequence, unsent.version, unsent.runs, len(self.store.status))
         slices = [(worker, share.slice) for worker, share in shares if share.slice is not None]
         place = slices[-1][1][:3] if slices else (0, 0, 0)
         used = tuple((worker, part.low, part.high) for worker, part in slices if part.high > part.low)
@@ -320,13 +315,7 @@ class ServerState:
 
     def write_told(self) -> None:
         """Let the ledger report those updates that their followers have."""
-        before = len(self.withheld)
-        for sequence, entry in list(self.withheld.items()):
-            entry.blocks &= self.acknowledged.told[: len(entry.blocks)] <= entry.version
-            if not has_any(entry.blocks):
-                del self.withheld[sequence]
-                self.ledger.told(sequence)
-        if len(self.withheld) < before and self.ledger.is_awaited:
+        if self.ledger.tell(self.acknowledged.told) and self.ledger.is_awaited:
             self.control.report_soon()
 
     def adopt_entries(self) -> None:

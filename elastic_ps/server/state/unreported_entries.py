@@ -1,15 +1,32 @@
 """A `ServerLedger` keeps what a server has applied until the coordinator has it on disk."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
-from elastic_ps.core.segments import joined
+from elastic_ps.core.segments import has_any, joined
 from elastic_ps.server.state.gathering import Share
 from protos import elastic_pb2 as pb
 
 REPORT_ENTRIES = 2000
 """Most entries of one report."""
+
+
+@dataclass
+class WithheldEntry:
+    """A `WithheldEntry` of the ledger waits until followers have the updates that it tells of.
+
+    Attributes:
+        version: the version that the blocks had before.
+        blocks: by block, whether its follower lacks the update yet.
+    """
+
+    version: int
+    blocks: NDArray[np.bool_]
 
 
 class ServerLedger:
@@ -24,7 +41,7 @@ class ServerLedger:
         self._entries: list[pb.LedgerEntry] = []
         self._first = 0  # sequence number of the first entry kept
         self._handed_out = 0  # entries below this number have been in a report and must stay as they are
-        self._withheld: set[int] = set()  # entries whose updates followers do not have yet
+        self._withheld: dict[int, WithheldEntry] = {}  # by number of the entry
         self._adopted = 0  # entries of dead servers are below this number
         self._awaited: list[tuple[int, Callable[[], None]]] = []  # what waits until the entries below are kept
 
@@ -67,13 +84,37 @@ class ServerLedger:
         self._adopted = self._first + len(self._entries)
         self._handed_out = max(self._handed_out, self._adopted)  # nothing is added to it
 
-    def withhold(self, sequence: int) -> None:
-        """Report no entry from this one on, until it is `told`."""
-        self._withheld.add(sequence)
+    def withhold(self, sequence: int, version: int, updated: Sequence[Run], blocks: int) -> None:
+        """Report no entry from this one on before followers have the update that it tells of.
 
-    def told(self, sequence: int) -> None:
-        """Report an entry from now on: followers have its update."""
-        self._withheld.discard(sequence)
+        Args:
+            sequence: number of the entry.
+            version: the version that the blocks had before.
+            updated: runs of the blocks.
+            blocks: that the job has.
+        """
+        if sequence not in self._withheld:
+            self._withheld[sequence] = WithheldEntry(version, np.zeros(blocks, dtype=bool))
+        for first, count in updated:
+            self._withheld[sequence].blocks[first : first + count] = True
+
+    def tell(self, told: NDArray[np.int64]) -> bool:
+        """Report the entries of updates that followers have from now on; return whether there are any.
+
+        Args:
+            told: by block, the version that its follower has.
+        """
+        before = len(self._withheld)
+        for sequence, entry in list(self._withheld.items()):
+            entry.blocks &= told[: len(entry.blocks)] <= entry.version
+            if not has_any(entry.blocks):
+                del self._withheld[sequence]
+        return len(self._withheld) < before
+
+    def wait_no_more(self, blocks: NDArray[np.int64]) -> None:
+        """Wait for no follower of some blocks: nobody has seen their last updates, which are made again."""
+        for entry in self._withheld.values():
+            entry.blocks[blocks] = False
 
     def tell_all(self) -> None:
         """Report all entries from now on: nobody goes on with what followers have."""

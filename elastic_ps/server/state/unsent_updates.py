@@ -2,28 +2,12 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.blocks.applied_batches import BatchId
 
 RECORD_BYTES = 16 << 20
 """Gradients after which a RECORD is sent, so that its follower is not idle meanwhile."""
-
-
-@dataclass
-class WithheldEntry:
-    """A `WithheldEntry` of the ledger waits until followers have the updates that it tells of.
-
-    Attributes:
-        version: the version that the blocks had before.
-        blocks: by block, whether its follower lacks the update yet.
-    """
-
-    version: int
-    blocks: NDArray[np.bool_]
 
 
 @dataclass
