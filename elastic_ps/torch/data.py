@@ -2,6 +2,7 @@
 
 import multiprocessing
 import random
+import threading
 import weakref
 import zlib
 from collections.abc import Callable
@@ -129,6 +130,7 @@ class _Processes:
         self._pool = ProcessPoolExecutor(
             count, mp_context=context, initializer=_begin, initargs=(dataset, collate, init, context.Value("i", 0))
         )
+        _running.add(self)
 
     def start(self, indices: Indices) -> "Future[Any]":
         """Begin to load a batch; what is drawn at random follows from the job's seed, the epoch and the samples."""
@@ -141,8 +143,23 @@ class _Processes:
         return self.start(indices).result()
 
     def stop(self) -> None:
-        """Stop the processes."""
+        """Kill the processes, whatever they load: nobody waits for it any more."""
+        processes = list((self._pool._processes or {}).values())
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.kill()
+
+
+_running: weakref.WeakSet[_Processes] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    """Stop all processes: Python would wait for what they load, perhaps for ever, before the worker leaves its job."""
+    for processes in list(_running):
+        processes.stop()
+
+
+threading._register_atexit(_stop_all)  # type: ignore[attr-defined]  # as concurrent.futures does, and before it
 
 
 _own: tuple[Any, Collate] | None = None

@@ -1,7 +1,12 @@
 """Batches of the elastic order, by this process and by others."""
 
+import os
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +16,7 @@ torch = pytest.importorskip("torch")
 
 import elastic_ps.torch as elastic  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
+from tests.paths import ROOT  # noqa: E402
 
 
 class Numbers:
@@ -28,6 +34,29 @@ class Broken(Numbers):
         if index == 5:
             raise OSError("bad file 5")
         return super().__getitem__(index)
+
+
+class Stuck(Numbers):
+    """One whose storage answers no more, once it has been asked."""
+
+    def __getitem__(self, index: int) -> tuple[int, float, float, float]:
+        Path(os.environ["ASKED"]).touch()
+        signal.pause()
+        raise AssertionError
+
+
+LEAVES = """
+import atexit, os, sys, time
+import numpy as np
+from elastic_ps.torch.data import _load, _Processes
+from tests.elastic_ps.torch.test_data_loader import Stuck, collate
+processes = _Processes(1, Stuck(), collate, None)
+processes._pool.submit(_load, np.arange(2), 1)
+while not os.path.exists(os.environ["ASKED"]):
+    time.sleep(0.01)
+atexit.register(print, "leaves its job")
+sys.exit(3)
+"""
 
 
 class Together(Numbers):
@@ -127,3 +156,19 @@ def test_each_process_begins_with_its_number() -> None:
 def test_an_error_in_a_process_reaches_the_script() -> None:
     with lone_job(), pytest.raises(OSError, match="bad file 5"):
         list(epochs(elastic.DataLoader(Broken(), 4, num_workers=1)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_worker_leaves_though_what_loads_for_it_hangs(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", LEAVES],
+        cwd=ROOT,
+        env={**os.environ, "ASKED": str(tmp_path / "asked")},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert found.returncode == 3, found.stderr
+    assert found.stdout == "leaves its job\n"
