@@ -108,8 +108,10 @@ class SideProgram:
             process.wait(_PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
-            with suppress(subprocess.TimeoutExpired):  # in a system call that hangs
+            try:
                 process.wait(_REAPED)
+            except subprocess.TimeoutExpired:  # in a system call that hangs, or no core has had time for it
+                threading.Thread(target=process.wait, name=f"reaps {self._name}", daemon=True).start()
 
     def _end_if_frozen(self) -> None:
         """End it where it has not run for long, though there is something to read for it."""

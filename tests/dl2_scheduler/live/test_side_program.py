@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,21 @@ def test_a_program_that_dies_before_it_says_anything_has_not_run_long(tmp_path):
         side._process.wait(SECONDS)
     assert starts == [0, 1, 3, 7]
     side.close()
+
+
+def test_a_program_that_is_not_gone_at_once_when_it_was_killed_is_waited_for_beside_the_loop(tmp_path, monkeypatch):
+    """It hangs in a system call, or no core has time for it: whoever closes it does not wait, and somebody reaps it."""
+    monkeypatch.setattr(side_program, "_PATIENCE", 0.01)
+    monkeypatch.setattr(side_program, "_REAPED", 0.0)
+    side = SideProgram("deaf", [sys.executable, "-c", "import signal; signal.pause()"], tmp_path / "log")
+    side.tell("1")
+    process = side._process
+    monkeypatch.setattr(process, "kill", lambda: None)  # not yet
+    side.close()
+    (reaper,) = [each for each in threading.enumerate() if each.name == "reaps deaf"]
+    os.kill(process.pid, signal.SIGKILL)
+    reaper.join(SECONDS)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_a_program_that_cannot_be_started(tmp_path):
