@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.control.codec import runs_from_pb
 from protos import elastic_pb2 as pb
 
 _SHOWN = 20
@@ -106,7 +107,7 @@ def first_whole_epoch(entries: Iterable[pb.LedgerEntry]) -> int:
         first[pattern] = min(entry.epoch, first.get(pattern, entry.epoch))
     begun: dict[int, int] = {}
     for pattern, epoch in first.items():
-        for low, count in _pairs(pattern):
+        for low, count in runs_from_pb(pattern):
             for block in range(low, low + count):
                 begun[block] = min(epoch, begun.get(block, epoch))
     return 1 + max(begun.values(), default=0)
@@ -127,7 +128,7 @@ def _doubled_versions(entries: Sequence[pb.LedgerEntry]) -> list[str]:
     seen: set[tuple[int, int]] = set()
     problems = []
     for entry in entries:
-        for first, count in _pairs(entry.runs):
+        for first, count in runs_from_pb(entry.runs):
             for block in range(first, first + count):
                 if (entry.version, block) in seen:
                     problems.append(
@@ -156,7 +157,7 @@ def _check_epoch(epoch: int, exchange: int, entries: Sequence[pb.LedgerEntry], e
                         f"but the epoch has {len(expected)}"
                     )
                 count[piece.low : piece.high] += 1
-        for first, blocks in _pairs(pattern):
+        for first, blocks in runs_from_pb(pattern):
             for block in range(first, first + blocks):
                 counts[block] = counts[block] + count if block in counts else count
     for block, count in counts.items():
@@ -176,7 +177,7 @@ def _remarks(entries: Sequence[pb.LedgerEntry], blocks: int) -> tuple[str, ...]:
         by_pattern[tuple(entry.runs)].add(entry.epoch)
     seen: dict[int, set[int]] = defaultdict(set)
     for pattern, epochs in by_pattern.items():
-        for first, count in _pairs(pattern):
+        for first, count in runs_from_pb(pattern):
             for block in range(first, first + count):
                 seen[block] |= epochs
     every = set().union(*by_pattern.values())
@@ -189,7 +190,3 @@ def _remarks(entries: Sequence[pb.LedgerEntry], blocks: int) -> tuple[str, ...]:
         epoch = min(every - seen[partly[0]])
         found.append(f"no update was recorded in some epochs of {len(partly)} blocks, such as {partly[0]} in {epoch}")
     return tuple(f"{each}: their layers are frozen, or a server's entries are lost" for each in found)
-
-
-def _pairs(runs: Sequence[int]) -> Iterable[tuple[int, int]]:
-    return zip(runs[::2], runs[1::2], strict=True)

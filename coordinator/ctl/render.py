@@ -21,6 +21,7 @@ from coordinator.ctl.text_columns import (
     time_text,
     transports,
 )
+from elastic_ps.control.codec import runs_from_pb
 from protos import elastic_pb2 as pb
 
 STEPS = ("registration", "assignment", "migration", "worker update")
@@ -175,8 +176,9 @@ def is_sync(data: pb.DataSpec) -> bool:
 
 def ledger_line(entry: pb.LedgerEntry) -> str:
     """Return one applied update in one line."""
-    pairs = zip(entry.runs[::2], entry.runs[1::2], strict=True)
-    blocks = ",".join(f"{first}-{first + count - 1}" if count > 1 else f"{first}" for first, count in pairs)
+    blocks = ",".join(
+        f"{first}-{first + count - 1}" if count > 1 else f"{first}" for first, count in runs_from_pb(entry.runs)
+    )
     slices = " ".join(f"{part.worker}[{part.low},{part.high})" for part in entry.slices)
     place = f"epoch {entry.epoch} step {entry.step}.{entry.exchange}"
     line = f"{entry.server}  {entry.term}.{entry.number}  version {entry.version}  {place}  blocks {blocks}  {slices}"

@@ -6,8 +6,9 @@ they do not.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from elastic_ps.control.codec import runs_from_pb, runs_to_pb
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import mask_of, runs_of
 from protos import elastic_pb2 as pb
@@ -23,11 +24,11 @@ class LastEntries:
     def put(self, entry: "pb.LedgerEntry") -> None:
         """Take an entry, or of one that is known the blocks of which nobody has told yet."""
         known = self._entries.setdefault((entry.server, entry.sequence), entry)
-        _set(known, [*_runs(known), *_runs(entry)])
+        _set(known, [*runs_from_pb(known.runs), *runs_from_pb(entry.runs)])
 
     def count(self, entry: "pb.LedgerEntry") -> None:
         """Take note of an entry that counts already: who goes on with a dead server's blocks had told it before."""
-        self._counted[entry.server, entry.sequence] += _runs(entry)
+        self._counted[entry.server, entry.sequence] += runs_from_pb(entry.runs)
 
     def untold(self, kept: Mapping[str, int]) -> "list[pb.LedgerEntry]":
         """Return, in order, what servers had not told themselves, of the blocks for which it does not count yet.
@@ -40,16 +41,12 @@ class LastEntries:
 
     def _uncounted(self, key: tuple[str, int]) -> "pb.LedgerEntry":
         entry = self._entries[key]
-        _set(entry, _runs(entry), self._counted.get(key, []))
+        _set(entry, runs_from_pb(entry.runs), self._counted.get(key, ()))
         return entry
 
 
-def _runs(entry: "pb.LedgerEntry") -> list[Run]:
-    return list(zip(entry.runs[::2], entry.runs[1::2], strict=True))
-
-
-def _set(entry: "pb.LedgerEntry", blocks: list[Run], but: list[Run] | None = None) -> None:
+def _set(entry: "pb.LedgerEntry", blocks: Iterable[Run], but: Iterable[Run] = ()) -> None:
     mask = mask_of(blocks)
-    for first, count in but or ():
+    for first, count in but:
         mask[first : first + count] = False
-    entry.runs[:] = [number for run in runs_of(mask) for number in run]
+    entry.runs[:] = runs_to_pb(runs_of(mask))

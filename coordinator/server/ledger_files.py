@@ -15,6 +15,7 @@ from typing import Any
 from coordinator.core.checkpoints.ledger_voids import BlockRun, Void, without
 from coordinator.server.json_lines import JsonLinesFile
 from coordinator.server.last_entries import LastEntries
+from elastic_ps.control.codec import runs_from_pb, runs_to_pb
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Ledger:
     def entries(self, voids: Sequence[Void]) -> Iterator["pb.LedgerEntry"]:
         """Yield every entry; those that a restore took back are marked. One that counts for some blocks comes twice."""
         for entry in self._rows():
-            runs = tuple(zip(entry.runs[::2], entry.runs[1::2], strict=True))
+            runs = runs_from_pb(entry.runs)
             kept: Sequence[BlockRun] = runs
             for void in voids:
                 kept = void.kept(entry.term, entry.version, kept)
@@ -164,7 +165,7 @@ def _of_blocks(entry: "pb.LedgerEntry", runs: Sequence[BlockRun], voided: bool) 
     """Return an entry as it is for some of its blocks."""
     part = pb.LedgerEntry()
     part.CopyFrom(entry)
-    part.runs[:] = [number for run in runs for number in run]
+    part.runs[:] = runs_to_pb(runs)
     part.voided = voided
     return part
 

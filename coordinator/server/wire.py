@@ -26,6 +26,7 @@ from elastic_ps.control.codec import (
     data_to_pb,
     module_from_pb,
     runs_from_pb,
+    runs_to_pb,
     tensor_from_pb,
     tensor_to_pb,
 )
@@ -100,7 +101,7 @@ def _adopt(value: ef.Adopt) -> "pb.Adopt":
     message = pb.Adopt(configuration=config_id_to_pb(value.number))
     if value.decided is not None:
         message.decided.CopyFrom(configuration_to_pb(value.decided))
-    message.promoted.extend(number for run in value.promoted for number in run)
+    message.promoted.extend(runs_to_pb(value.promoted))
     return message
 
 

@@ -1,6 +1,6 @@
 """This module converts the domain's types to the control plane's messages, and back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data_order import DataSpec
@@ -57,6 +57,11 @@ def configuration_from_pb(message: pb.Configuration) -> Configuration:
 def runs_from_pb(numbers: Sequence[int]) -> tuple[Run, ...]:
     """Decode runs of blocks, which travel as pairs of first block and count."""
     return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+
+def runs_to_pb(runs: Iterable[Run]) -> list[int]:
+    """Encode runs of blocks; see `runs_from_pb`."""
+    return [number for run in runs for number in run]
 
 
 def module_to_pb(value: ModuleFile) -> pb.ModuleFile:

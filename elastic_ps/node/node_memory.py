@@ -4,7 +4,13 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 
-from elastic_ps.control.codec import config_id_from_pb, config_id_to_pb, configuration_to_pb, module_to_pb
+from elastic_ps.control.codec import (
+    config_id_from_pb,
+    config_id_to_pb,
+    configuration_to_pb,
+    module_to_pb,
+    runs_to_pb,
+)
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Role
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
@@ -100,7 +106,7 @@ class NodeMemory:
         message.paused = standing.paused and not released
         message.dead.extend(sorted(standing.dead))
         message.cancelled.CopyFrom(config_id_to_pb(standing.cancelled))
-        message.promoted.extend(number for run in standing.promoted for number in run)
+        message.promoted.extend(runs_to_pb(standing.promoted))
         message.undecided = standing.undecided
         if standing.before is not None:
             message.before.CopyFrom(configuration_to_pb(standing.before))

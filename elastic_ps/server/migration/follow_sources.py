@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.control.codec import runs_from_pb
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId
 from elastic_ps.core.model import Run, members
 from elastic_ps.core.segments import grown, runs_of
@@ -132,7 +133,7 @@ class FollowSources:
             return []
         found = []
         for sequence, entry in state.ledger.unkept():
-            blocks = self._mask(list(members(zip(entry.runs[::2], entry.runs[1::2], strict=True))))
+            blocks = self._mask(list(members(runs_from_pb(entry.runs))))
             blocks[: segment[0]] = blocks[sum(segment) :] = False
             if entry.server == state.node and blocks.any():
                 found.append((sequence, entry, blocks))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from elastic_ps.control.codec import runs_to_pb
 from elastic_ps.core.segments import runs_of
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.migration.follow_sources import FollowSources
@@ -26,7 +27,7 @@ def holdings(store: ServerBlockStore) -> list[pb.Holding]:
     for status, kind in _KINDS.items():
         held = (store.status == status) & (store.versions > NOTHING)  # a copy that is not whole yet is none
         for version in np.unique(store.versions[held]).tolist():
-            runs = [number for run in runs_of(held & (store.versions == version)) for number in run]
+            runs = runs_to_pb(runs_of(held & (store.versions == version)))
             found.append(pb.Holding(kind=kind, version=version, runs=runs))
     return found
 

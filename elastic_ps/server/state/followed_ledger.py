@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.control.codec import runs_from_pb, runs_to_pb
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import joined, mask_of, runs_of
@@ -45,7 +46,7 @@ class FollowedLedger:
                 exchange=written.exchange,
                 slices=[pb.Slice(worker=worker, low=low, high=high) for worker, low, high in written.slices],
             )
-        _set(entry, runs_of(mask_of([*_runs(entry), *updated])))
+        _set(entry, runs_of(mask_of([*runs_from_pb(entry.runs), *updated])))
 
     def kept(self, owner: NodeId, sequence: int) -> None:
         """Drop the entries of an owner below `sequence`: the coordinator has them."""
@@ -67,7 +68,7 @@ class FollowedLedger:
         found = []
         for owner in sorted(self._entries.keys() & set(owners)):
             for _, entry in sorted(self._entries.pop(owner).items()):
-                of = mask_of(_runs(entry))
+                of = mask_of(runs_from_pb(entry.runs))
                 _set(entry, runs_of(of & counts[: len(of)] & (versions[: len(of)] > entry.version)))
                 if entry.runs:
                     found.append(entry)
@@ -84,10 +85,5 @@ class FollowedLedger:
             del self._entries[owner]
 
 
-def _runs(entry: pb.LedgerEntry) -> list[Run]:
-    return list(zip(entry.runs[::2], entry.runs[1::2], strict=True))
-
-
 def _set(entry: pb.LedgerEntry, updated: Iterable[Run]) -> None:
-    del entry.runs[:]
-    entry.runs.extend(number for run in joined(updated) for number in run)
+    entry.runs[:] = runs_to_pb(joined(updated))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.control.codec import runs_from_pb, runs_to_pb
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import has_any, joined
@@ -67,14 +68,14 @@ class ServerLedger:
         merged = list(applied)
         if self._entries and self._first + len(self._entries) > self._handed_out:
             last = self._entries[-1]
-            known = list(zip(last.runs[::2], last.runs[1::2], strict=True))
+            known = runs_from_pb(last.runs)
             del last.runs[:]
             if last == entry:
                 self._entries.pop()
-                merged = joined(known + merged)
+                merged = joined([*known, *merged])
             else:
-                last.runs.extend(value for run in known for value in run)
-        entry.runs.extend(value for run in merged for value in run)
+                last.runs.extend(runs_to_pb(known))
+        entry.runs.extend(runs_to_pb(merged))
         self._entries.append(entry)
         return self._first + len(self._entries) - 1
 

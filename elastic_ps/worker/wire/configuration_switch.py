@@ -141,7 +141,7 @@ class Membership:
         latest = self._state.inbox.latest() if self._state.is_sync else np.zeros(0, dtype=np.int64)
         found = []
         for version in np.unique(latest[latest >= 0]).tolist():
-            flat = [number for run in runs_of(latest == version) for number in run]
+            flat = codec.runs_to_pb(runs_of(latest == version))
             found.append(pb.Holding(kind=pb.Holding.SEEN, version=version, runs=flat))
         return found
 
