@@ -79,7 +79,6 @@ class GroupExchange:
         self._last: StepRecord | None = None  # kept until the next one: a member may lack it
         self._switched_to = NO_CONFIGURATION
         self._first = True  # the next step is the first of a configuration
-        replica.keep_statistics()
         node.feeds.begin(
             lambda shadow: ShadowFeed(shadow, replica, lambda: told_of(node), lambda: node.held, node.feeds)
         )

@@ -137,6 +137,7 @@ class ReplicaBlocks:
                 self._replica.set_state(self._replica.parameter_numbers[tensor.key], own)
         if self._rule is not None:
             to_torch(self._replica.optimizer, states, self._keys)
+        self._replica.keep_statistics()
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 
