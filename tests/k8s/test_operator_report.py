@@ -1,5 +1,7 @@
 """What the operator takes from the coordinator's messages, and shows of it."""
 
+import json
+
 import pytest
 
 from elastic_ps.core.configuration import Role
@@ -48,6 +50,14 @@ def test_the_status_says_how_tensors_travel_and_why_not_as_wanted(transports, do
 def test_how_tensors_travelled_stays_when_workers_are_gone():
     seen = usual(status={"transport": "shm"})
     assert plan(seen, job(sharedMemory=SHARED), NOW).status.transport == "shm"
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
+def test_a_metric_that_json_has_no_number_for_is_left_out_and_the_status_can_be_written(loss):
+    seen = usual(report={"metrics": {"loss": loss, "accuracy": 0.5}}, status={"metrics": {"loss": 0.3}})
+    status = plan(seen, job(), NOW).status.to_dict()
+    json.dumps(status, allow_nan=False)  # as the API server reads it
+    assert status["metrics"] == {"accuracy": 0.5}
 
 
 def test_later_servers_are_known_to_hold_what_the_largest_holds_now():

@@ -1,5 +1,8 @@
 """This module writes into a job's status what its coordinator says of it, with an event for what is new. Pure."""
 
+from collections.abc import Mapping
+from math import isfinite
+
 from k8s.elastic_operator.job.model import Desired
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.report import CoordinatorReport
@@ -31,7 +34,7 @@ def mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
         epoch=max(report.epoch, 0.0 if report.version else before.epoch),
         samples_per_epoch=report.samples_per_epoch or before.samples_per_epoch,
         samples_per_second=0.0 if report.ended else round(report.samples_per_second, 1),
-        metrics={**before.metrics, **report.metrics},
+        metrics=_finite({**before.metrics, **report.metrics}),
         transport=_transport(draft.desired, report) or before.transport,
         plan=report.plan,
         plans=(*before.plans, *fresh)[-MOST_PLANS:],
@@ -39,6 +42,11 @@ def mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
         trained=before.trained or report.version > 0,
         server_bytes=report.server_bytes or before.server_bytes,
     )
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that JSON has a number for, as a loss may be nan: a status with that is refused as a whole."""
+    return {name: value for name, value in metrics.items() if isfinite(value)}
 
 
 def _say_saved(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
