@@ -78,6 +78,28 @@ def test_a_server_without_a_template_has_the_workers_surroundings_and_not_its_sc
     assert pod["spec"]["nodeSelector"] == {"kind": "gpu"}
 
 
+NOTHING_SAID = with_template(
+    {"command": ["/opt/python", "train.py"], "env": None, "volumeMounts": None, "securityContext": None},
+    volumes=None,
+    tolerations=None,
+    initContainers=None,
+    securityContext=None,
+)
+"""Fields with nothing behind their names, as `volumes:` in YAML: the API server takes them."""
+
+
+def test_fields_with_nothing_behind_their_names_are_as_good_as_left_out():
+    plain = with_template({"command": ["/opt/python", "train.py"]})
+    for start in (StartCoordinator(1, Counts(2, 1)), StartNode(Role.WORKER, 1), StartNode(Role.SERVER, 1)):
+        assert pod_of(NOTHING_SAID, start) == pod_of(plain, start)
+
+
+def pod_of(desired, start):
+    if isinstance(start, StartCoordinator):
+        return manifests.coordinator_pod(desired, start, DEFAULTS)
+    return manifests.node_pod(desired, start, DEFAULTS, "10.96.0.9")
+
+
 @pytest.mark.parametrize("role", Role)
 def test_a_node_is_told_its_machine(role):
     pod = manifests.node_pod(WHOLE, StartNode(role, 1), DEFAULTS, "10.96.0.9")

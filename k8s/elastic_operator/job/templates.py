@@ -20,14 +20,20 @@ def template_of(job: Desired, role: Role) -> tuple[Manifest, Manifest, Manifest]
     """Return metadata, pod spec and container of a role. Servers without a template take the workers' surroundings."""
     own = copy.deepcopy(dict(_part(job, role).get("template") or {}))
     if own:
-        spec = own.get("spec", {})
-        (container,) = spec.pop("containers")
+        spec = _given(own.get("spec"))
+        (found,) = spec.pop("containers")
+        container = _given(found)
         _without_slots(container)
-        return own.get("metadata", {}), spec, container
+        return _given(own.get("metadata")), spec, container
     meta, spec, container = template_of(job, Role.WORKER)
     for name in ("command", "args", "workingDir", "resources"):
         container.pop(name, None)
     return meta, spec, container
+
+
+def _given(part: Body | None) -> Manifest:
+    """Return the fields that have a value: a name with nothing behind it, as in `volumes:`, is as good as left out."""
+    return {name: value for name, value in (part or {}).items() if value is not None}
 
 
 def image(job: Desired, role: Role, default: str) -> str:

@@ -30,10 +30,10 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
     Raises:
         BadInput: a quantity is none.
     """
-    whole = _sum([_container(container) for container in spec.get("containers", ())])
+    whole = _sum([_container(container) for container in spec.get("containers") or ()])
     sidecars: dict[str, float] = {}
     first: dict[str, float] = {}
-    for container in spec.get("initContainers", ()):
+    for container in spec.get("initContainers") or ():
         taken = _container(container)
         if container.get("restartPolicy") == "Always":
             sidecars = _sum([sidecars, taken])

@@ -46,3 +46,7 @@ def test_what_begins_first_counts_where_it_takes_more():
 
 def test_the_overhead_of_a_runtime_counts():
     assert pod_requests({"containers": [{}], "overhead": {"cpu": "250m"}}) == {"cpu": 0.25, "pods": 1}
+
+
+def test_containers_that_a_name_alone_stands_for_are_none():
+    assert pod_requests({"containers": [container({"cpu": "2"})], "initContainers": None}) == {"cpu": 2.0, "pods": 1.0}
