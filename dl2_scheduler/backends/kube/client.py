@@ -134,8 +134,8 @@ class KubeClient:
                 )
             if given is None or not given.workers:
                 return {"scaling": "Manual", "suspend": True}
-            counts = _counts(_clamped(found.workers, given.workers), _clamped(found.servers, given.servers))
-            return {"scaling": "Manual", **counts}
+            counts = _clamped(found.workers, given.workers), _clamped(found.servers, given.servers)
+            return {"scaling": "Manual", **_counts(found, *counts)}
 
         self._change(job, change)
 
@@ -163,8 +163,10 @@ class KubeClient:
             _must_go_on(found)
             if found.by_scheduler:
                 raise ClusterRefused(f"{job} is held by the scheduler; dl2 hold {job} --kube first")
+            if servers and not found.has_servers:
+                raise ClusterRefused(f"{job} has no servers, and gets none: its mode is all-reduce. Scale its workers")
             wanted = _allowed(found.workers, "workers", workers), _allowed(found.servers, "servers", servers)
-            return {**_counts(*wanted), "suspend": False}
+            return {**_counts(found, *wanted), "suspend": False}
 
         written = self._change(job, change)
         return written.workers.replicas, written.servers.replicas
@@ -278,8 +280,10 @@ def _allowed(role: RoleInfo, name: str, count: int) -> int:
     return count or role.replicas
 
 
-def _counts(workers: int, servers: int) -> dict[str, Any]:
-    return {"workers": {"replicas": workers}, "servers": {"replicas": servers}}
+def _counts(job: JobInfo, workers: int, servers: int) -> dict[str, Any]:
+    """Return counts as a job's document has them: one without servers has no such field, and may not get it."""
+    counts = {"workers": {"replicas": workers}}
+    return {**counts, "servers": {"replicas": servers}} if job.has_servers else counts
 
 
 def _number(pod: PodInfo) -> int:

@@ -96,6 +96,19 @@ def test_hold_fixes_the_present_counts_and_release_gives_them_back(api, client):
         client.release("one")
 
 
+def test_a_job_without_servers_is_held_and_scaled_by_its_workers_alone(api, client):
+    ring = job("one", allocation=(3, 0), mode="all-reduce")
+    del ring["spec"]["servers"]
+    api.add(PATH, ring)
+    client.hold("one")
+    assert client.scale("one", 4, 0) == (4, 0)
+    with pytest.raises(ClusterRefused, match="one has no servers, and gets none"):
+        client.scale("one", 4, 1)
+    spec = api.objects[f"{PATH}/one"]["spec"]
+    assert (spec["scaling"], spec["workers"]["replicas"]) == ("Manual", 4)
+    assert "servers" not in spec  # the API server refuses a job that has them in this mode
+
+
 @pytest.mark.parametrize(
     ("spec", "counts", "words"),
     [
