@@ -68,7 +68,7 @@ def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[
     anywhere = np.logical_or.reduce(list(open_to.values())) if kinds else np.ones(len(nodes), dtype=bool)
     stays = _held(nodes, tasks, kept.names)
     free = np.where(anywhere[:, None], np.maximum(kept.free, 0.0), stays)
-    free -= _coordinators(nodes, pods, jobs, free, kept.names)
+    free = np.maximum(free - _coordinators(nodes, pods, jobs, free, kept.names), 0.0)  # they fit but for rounding
     shown = np.flatnonzero(anywhere | (stays > 0).any(axis=1))
     sets = _Sets({kind: open_to[kind][shown] for kind in kinds})
     made = tuple(

@@ -62,6 +62,12 @@ def test_coordinators_that_could_come_have_their_room():
     assert [room.give(number, 1, 1) for number in range(3)] == [True, True, False]
 
 
+def test_a_coordinator_that_fits_exactly_leaves_nothing_and_not_less():
+    other = pod("x", "250m", node="a", schedulerName="default-scheduler")
+    found = seen([node("a", "300m"), node("b")], [other], [job("one", allocation=None)])  # 0.3 - 0.25 < 0.05 in floats
+    assert found.nodes[0].capacity["cpu"] == 0.0
+
+
 def test_jobs_that_are_not_the_policys_are_left_out():
     jobs = [
         job("held", scaling="Manual"),
