@@ -5,6 +5,7 @@ import yaml
 
 from dl2_scheduler.cluster.document import job_document
 from dl2_scheduler.cluster.document.quantities import amount
+from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from elastic_ps.core.configuration import MOST_REPLICAS
 from elastic_ps.core.job_mode import JobMode
 from tests.paths import ROOT
@@ -83,7 +84,8 @@ def test_both_have_the_same_bounds(schema):
             part = spec[name]["properties"][count]
             assert (part["minimum"], part["maximum"]) == (1, job_document.MOST_TASKS)
     assert (spec["blockReplicas"]["minimum"], spec["blockReplicas"]["maximum"]) == (0, MOST_REPLICAS)
-    assert (spec["epochs"]["minimum"], spec["epochs"]["exclusiveMinimum"]) == (0, True)
+    epochs = spec["epochs"]
+    assert (epochs["minimum"], epochs["exclusiveMinimum"], epochs["maximum"]) == (0, True, MOST_EPOCHS)
     assert spec["retryLimit"]["minimum"] == spec["ttlSecondsAfterFinished"]["minimum"] == 0
 
 

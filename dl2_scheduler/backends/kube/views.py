@@ -8,9 +8,11 @@ from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.objects import DECISIONS, Allotment, JobInfo, NodeInfo, PodInfo
 from dl2_scheduler.backends.kube.capacity import Demands, capacity
+from dl2_scheduler.backends.kube.placement.free_resources import Requests
 from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.interfaces import JobOutcome, Trained
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job
+from dl2_scheduler.cluster.ranges import MOST_AMOUNT, MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import Grant, JobState, Snapshot, SpeedReport
 from protos import cluster_pb2 as pb
 
@@ -80,16 +82,21 @@ def _job(job: JobInfo, demands: Demands, began: float) -> Job:
         id=job.id,
         arrival=max(0.0, job.created - began),
         model=job.model,
-        epochs=job.epochs or 0.0,
+        epochs=min(job.epochs or 0.0, MOST_EPOCHS),
         samples_per_epoch=job.status.samples_per_epoch or UNKNOWN_SAMPLES,
-        worker=demands.worker,
-        server=demands.server,
+        worker=_bounded(demands.worker),
+        server=_bounded(demands.server),
         max_workers=job.workers.max,
         max_servers=job.servers.max,
         min_workers=job.workers.min,
         min_servers=job.servers.min,
     )
     return found if job.has_servers else found.without_servers()
+
+
+def _bounded(demand: Requests) -> Requests:
+    """Return a demand as histories hold it: of one job that asks for more the whole slot could not be read."""
+    return {name: min(amount, MOST_AMOUNT) for name, amount in demand.items()}
 
 
 def epochs_done(job: JobInfo) -> float:

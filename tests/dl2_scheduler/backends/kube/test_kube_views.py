@@ -21,7 +21,8 @@ from dl2_scheduler.backends.kube.views import (
 )
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import FreeResources
-from dl2_scheduler.cluster.snapshot import Grant
+from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.live.recorded_slots import of_decision, read_slot
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, stamp, template
 
 COORDINATOR = 0.05  # cores that are kept for one
@@ -98,6 +99,13 @@ def test_a_jobs_bounds_demands_and_progress():
     assert [(told.workers, told.servers, told.samples_per_second) for told in found.reports] == [(2, 1, 9)]
     assert not state.starting
     state.job.check()
+
+
+@pytest.mark.parametrize("asked", [{"epochs": 1e12}, {"cpu": "100E"}])
+def test_a_job_that_asks_for_more_than_can_be_does_not_make_the_slot_unreadable(asked):
+    found = seen([node("a")], (), [job("one", **asked), job("two")])
+    grants = Allocation({state.job.id: Grant(0, 0) for state in found.jobs})
+    assert read_slot((NOW, "drf", of_decision(found, grants), None)).snapshot == found
 
 
 @pytest.mark.parametrize("speed", [1e308, 1e-308, -1.0])
