@@ -1,5 +1,7 @@
 """The definition of ElasticJobs in the chart agrees with the document that `dl2 submit` reads."""
 
+import re
+
 import pytest
 import yaml
 
@@ -87,6 +89,18 @@ def test_both_have_the_same_bounds(schema):
     epochs = spec["epochs"]
     assert (epochs["minimum"], epochs["exclusiveMinimum"], epochs["maximum"]) == (0, True, MOST_EPOCHS)
     assert spec["retryLimit"]["minimum"] == spec["ttlSecondsAfterFinished"]["minimum"] == 0
+
+
+@pytest.mark.parametrize(("name", "taken"), [("digits", True), ("d1", True), ("1digits", False), ("d-", False)])
+def test_a_jobs_name_can_be_its_services(schema, name, taken):
+    """`NAME-coordinator`: a service's name begins with a letter, though other objects' may begin with a digit."""
+    (allowed,) = re.findall(r"name\.matches\('(.*?)'\)", " ".join(rules(schema)))
+    assert bool(re.fullmatch(allowed, name)) is taken
+
+
+def rules(part):
+    """Of the whole document."""
+    return [each["rule"] for each in part["x-kubernetes-validations"]]
 
 
 def sentences(part):
