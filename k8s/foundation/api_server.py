@@ -122,7 +122,7 @@ class ApiServer(Protocol):
         """Yield events as they come, until the server ends the watch. Closing the generator ends it."""
 
     def lines(self, path: str, query: Query) -> Generator[str, None, None]:
-        """Yield lines of a log as they come."""
+        """Yield lines of a log as they come; one that is followed may say nothing for as long as it likes."""
 
 
 def job_path(namespace: str, name: str) -> str:
@@ -181,13 +181,18 @@ class KubeApi:
 
     def watch(self, path: str, query: Query) -> Generator[dict[str, Any], None, None]:
         """See `ApiServer.watch`."""
-        with closing(self.lines(path, {**query, "watch": "true"})) as lines:
+        with closing(self._lines(path, {**query, "watch": "true"}, _SILENCE_SECONDS)) as lines:
             for line in lines:
-                yield _read(line)
+                if line:
+                    yield _read(line)
 
     def lines(self, path: str, query: Query) -> Generator[str, None, None]:
         """See `ApiServer.lines`."""
-        timeout = urllib3.Timeout(connect=self._call_seconds, read=_SILENCE_SECONDS)
+        return self._lines(path, query, None if query.get("follow") == "true" else _SILENCE_SECONDS)
+
+    def _lines(self, path: str, query: Query, silence: float | None) -> Generator[str, None, None]:
+        """Yield lines as they come. What a program writes need not be UTF-8."""
+        timeout = urllib3.Timeout(connect=self._call_seconds, read=silence)
         with _network():
             response = self._send("GET", path, query, None, _JSON, timeout)
         try:
@@ -196,9 +201,9 @@ class KubeApi:
             with _network():
                 for part in response.stream(2**16, decode_content=True):
                     *whole, rest = (rest + part).split(b"\n")
-                    yield from (line.decode() for line in whole if line)
+                    yield from (line.decode(errors="replace") for line in whole)
             if rest:
-                yield rest.decode()
+                yield rest.decode(errors="replace")
         finally:
             response.close()  # not released: what is left of a watch is no one's
 

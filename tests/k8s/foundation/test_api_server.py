@@ -42,6 +42,10 @@ def test_without_a_kubeconfig_it_says_what_to_do(tmp_path, monkeypatch):
         KubeApi()
 
 
+LOG = b"epoch 1\n\nna\xefve: 0.5\nno end"
+"""A log with an empty line, and with a byte that is no UTF-8, as programs write in other encodings."""
+
+
 class PlayedServer(BaseHTTPRequestHandler):
     """An API server that answers with the status which the path ends with, and tells what it was asked."""
 
@@ -50,7 +54,7 @@ class PlayedServer(BaseHTTPRequestHandler):
         status = int(self.path.partition("?")[0].rpartition("/")[2])
         asked = {"verb": self.command, "path": self.path, "type": self.headers["Content-Type"], "body": body.decode()}
         data = json.dumps(asked if status == 200 else {"message": f"no: {status}"}).encode()
-        data = {"cut": data[:-2], "page": b"<html>Log in", "list": b"[]"}.get(self.path.split("/")[1], data)
+        data = {"cut": data[:-2], "page": b"<html>Log in", "list": b"[]", "log": LOG}.get(self.path.split("/")[1], data)
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -106,6 +110,18 @@ def test_an_answer_that_is_no_object_is_none(api, what):
         api.get(f"/{what}/200")
     with pytest.raises(ApiUnavailable, match="what answers for the API server is no"):
         list(api.watch(f"/{what}/200", {}))
+
+
+def test_a_log_is_what_the_program_wrote(api):
+    assert list(api.lines("/log/200", {})) == ["epoch 1", "", "na\ufffdve: 0.5", "no end"]
+
+
+@pytest.mark.parametrize(("follow", "seconds"), [("true", None), ("false", 120.0)])
+def test_a_log_that_is_followed_may_be_silent_for_long(api, monkeypatch, follow, seconds):
+    send, bounds = api._send, []
+    monkeypatch.setattr(api, "_send", lambda *asked: bounds.append(asked[-1].read_timeout) or send(*asked))
+    list(api.lines("/log/200", {"follow": follow}))
+    assert bounds == [seconds]
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path, monkeypatch):
