@@ -11,15 +11,18 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
 
 import typer
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from rich import box
 from rich.table import Table
+from urllib3.exceptions import HTTPError
 
+from dl2_scheduler.cluster.errors import BadInput
 from elastic_ps.system.option_checks import CarefulGroup, CommandLine
 from elastic_ps.system.terminal import Terminal, say
+from k8s.foundation.api_server import configure
 from k8s.foundation.names import COORDINATOR, GROUP, JOB_LABEL, NODE_LABEL, PLURAL, ROLE_LABEL, VERSION
-from k8s.within import JobPod
+from k8s.within import JobPod, NotHeardOut
 
 _FAILED, _UNKNOWN_JOB, _UNREACHABLE, _REFUSED = 1, 3, 4, 5  # elasticctl's own
 _MANAGER = "elasticctl"
@@ -43,9 +46,11 @@ class _Errors(CarefulGroup):
             return super().invoke(ctx)
         except ApiException as error:
             _fail(_message(error), {404: _UNKNOWN_JOB, 0: _UNREACHABLE}.get(error.status, _REFUSED))
-        except config.ConfigException as error:
-            _fail(f"no Kubernetes cluster: {error}; set KUBECONFIG, or give a --context of it", _FAILED)
-        except OSError as error:
+        except BadInput as error:
+            _fail(str(error), _FAILED)
+        except NotHeardOut as error:
+            _fail(str(error), _UNREACHABLE)
+        except (HTTPError, OSError) as error:
             _fail(f"the API server does not answer: {error}", _UNREACHABLE)
 
 
@@ -226,14 +231,11 @@ class _Jobs:
     """
 
     def __init__(self, context: str | None, namespace: str | None):
-        settings = client.Configuration()
-        config.load_kube_config(context=context, client_configuration=settings)
-        contexts, active = config.list_kube_config_contexts()
-        used = next((each for each in contexts if each["name"] == context), active)
+        settings, usual = configure(context)
         connection = client.ApiClient(settings)
         self._api = client.CustomObjectsApi(connection)
         self._core = client.CoreV1Api(connection)
-        self._place = (GROUP, VERSION, namespace or used["context"].get("namespace") or "default", PLURAL)
+        self._place = (GROUP, VERSION, namespace or usual, PLURAL)
 
     def all(self) -> list[dict[str, Any]]:
         """Return all jobs of the namespace, by name."""

@@ -147,7 +147,7 @@ class KubeApi:
     """
 
     def __init__(self, context: str | None = None, in_cluster: bool = False, call_seconds: float = CALL_SECONDS):
-        settings, self.namespace = _configure(context, in_cluster)
+        settings, self.namespace = configure(context, in_cluster)
         settings.connection_pool_maxsize = CONNECTIONS
         self._client = client.ApiClient(settings)
         self._call_seconds = call_seconds
@@ -256,7 +256,16 @@ class KubeApi:
         return self._token
 
 
-def _configure(context: str | None, in_cluster: bool) -> tuple[Any, str]:
+def configure(context: str | None, in_cluster: bool = False) -> tuple[Any, str]:
+    """Return how to reach a cluster, as the kubernetes client takes it, and the namespace; see `KubeApi`.
+
+    Args:
+        context: of the kubeconfig; None: the present one.
+        in_cluster: fall back on the service account of the pod that this runs in, where there is no kubeconfig.
+
+    Raises:
+        BadInput: there is no kubeconfig, or no such context.
+    """
     settings = client.Configuration()
     file = os.environ.get("KUBECONFIG") or None  # said here, as the library looks when it is imported only
     try:

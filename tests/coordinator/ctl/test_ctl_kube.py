@@ -7,8 +7,10 @@ from importlib.metadata import EntryPoint, entry_points
 import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
+from kubernetes.stream.ws_client import ERROR_CHANNEL
 from typer.main import get_command
 from typer.testing import CliRunner
+from websocket import WebSocketConnectionClosedException
 
 from coordinator.ctl import cli
 from k8s import ctl, within
@@ -44,8 +46,8 @@ class PlayedPods:
 class PlayedExec:
     """What a command in a pod prints, and its status."""
 
-    def __init__(self, out, status):
-        self.out, self.returncode, self.closed = [out, ""], status, False
+    def __init__(self, out, said):
+        self.out, self.said, self.closed = [out, ""], said, False
 
     def is_open(self):
         return bool(self.out)
@@ -66,8 +68,19 @@ class PlayedExec:
     def read_stderr(self):
         return ""
 
+    def read_channel(self, channel):
+        assert channel == ERROR_CHANNEL
+        return self.said
+
     def close(self):
         self.closed = True
+
+
+def ended_with(status):
+    """As the API server says it."""
+    causes = [{"reason": "ExitCode", "message": str(status)}]
+    failed = {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
+    return json.dumps(failed if status else {"status": "Success"})
 
 
 class PlayedObjects:
@@ -194,7 +207,7 @@ def test_what_only_the_coordinator_knows_is_asked_in_its_pod(served, monkeypatch
 
     def stream(method, name, namespace, command, **_):
         asked.append((name, namespace, command))
-        return PlayedExec("as it says\n", status)
+        return PlayedExec("as it says\n", ended_with(status))
 
     monkeypatch.setattr(within, "stream", stream)
     assert served(job())(*words, "--namespace", "ours", status=status) == "as it says\n"
@@ -202,6 +215,55 @@ def test_what_only_the_coordinator_knows_is_asked_in_its_pod(served, monkeypatch
     assert (name, namespace, command[0]) == ("digits-coordinator", "ours", "/opt/python")
     here = ["--coordinator", "127.0.0.1:7000", "--token-file", "/var/run/dl2/token"]
     assert command[3:] == [*inside, *here]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("", "it has ended, or its node is lost"),
+        (json.dumps({"status": "Failure", "message": 'exec: "/opt/python": no such file'}), "no such file"),
+        ("no JSON", "no JSON"),
+    ],
+)
+def test_a_pod_that_does_not_say_how_a_command_ended_is_told_of(served, monkeypatch, said, words):
+    monkeypatch.setattr(within, "stream", lambda *_, **__: PlayedExec("", said))
+    shown = served(job())("watch", "digits", status=4)
+    assert "digits-coordinator does not say how the command ended" in shown
+    assert words in shown
+
+
+def test_a_connection_with_a_pod_that_breaks_is_told_of(served, monkeypatch):
+    def cut(self, timeout):
+        raise WebSocketConnectionClosedException("Connection to remote host was lost.")
+
+    monkeypatch.setattr(PlayedExec, "update", cut)
+    monkeypatch.setattr(within, "stream", lambda *_, **__: PlayedExec("", ""))
+    assert "the connection with digits-coordinator was cut off" in served(job())("watch", "digits", status=4)
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:9"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+current-context: c
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        (KUBECONFIG, 4, "the API server does not answer"),
+        ("a: [b", 1, "no Kubernetes cluster"),
+        ("hello", 1, "no Kubernetes cluster"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_told_of(tmp_path, monkeypatch, text, status, words):
+    (tmp_path / "config").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    found = CliRunner().invoke(ctl.app, ["jobs"])
+    assert (found.exit_code, words in found.output) == (status, True), found.output
 
 
 def test_a_node_is_drained_by_the_deletion_of_its_pod(served):
