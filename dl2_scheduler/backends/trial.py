@@ -180,7 +180,7 @@ def _pids(client: CoordinatorClient) -> dict[str, int]:
 def age(pid: int) -> float:
     """Return the seconds since a process was born; 0 where there is none any more. It reads Linux' /proc."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         uptime = float(Path("/proc/uptime").read_text().split()[0])
     except OSError:
         return 0.0

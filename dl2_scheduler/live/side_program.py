@@ -178,7 +178,7 @@ class SideProgram:
 def _seen(pid: int) -> tuple[str, int]:
     """Return a process's state, and the processor time that it has used, in the kernel's ticks; -1: it is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return "", -1
     return fields[0], int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])

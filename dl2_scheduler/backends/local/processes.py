@@ -102,8 +102,8 @@ def totals() -> Mapping[int, Totals]:
     found: dict[int, Totals] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            fields = _fields(path)
+        except OSError:  # it has ended meanwhile, or is another user's, and hidden
             continue
         group, old = int(fields[_GROUP]), found.get(int(fields[_GROUP]), Totals(0.0, 0))
         seconds = (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS
@@ -161,11 +161,15 @@ def _reap(child: "subprocess.Popen[bytes]", ended: Callable[[], None]) -> None:
 def _birth(pid: int) -> str | None:
     """Return what tells a running process from all others of its number; None where there is none."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        fields = _fields(Path(f"/proc/{pid}/stat"))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # the name may hold anything, also spaces and brackets
     return None if fields[_STATE] in _ENDED else f"{_boot()}:{fields[_START]}"
+
+
+def _fields(stat: Path) -> list[str]:
+    """Return the fields behind a process's name, which may hold anything: spaces, brackets, half a character."""
+    return stat.read_text(errors="replace").rpartition(")")[2].split()
 
 
 @cache

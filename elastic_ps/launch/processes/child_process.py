@@ -84,7 +84,7 @@ class ChildProcess:
         """Return whether it stands still by SIGSTOP, and takes no signal but SIGKILL (Linux; elsewhere: False)."""
         with self._reaped:
             try:
-                state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+                state = Path(f"/proc/{self.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             except (OSError, IndexError):
                 return False
             return not self._gone and state in "Tt"

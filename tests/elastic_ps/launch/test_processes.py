@@ -87,6 +87,34 @@ def test_the_end_of_another_users_process_is_told(log: NodeLog, monkeypatch: pyt
     assert statuses.get(timeout=PATIENCE) == 3
 
 
+class Told:
+    """A sink that lets a test wait for a line."""
+
+    def __init__(self) -> None:
+        self.lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def line(self, line: bytes) -> None:
+        self.lines.put(line)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_script_may_name_its_process_as_it_likes() -> None:
+    """Linux cuts names after 15 bytes, in the middle of a character too."""
+    rename = "open('/proc/self/comm', 'wb').write('job 1: 训练模型'.encode()[:15])"
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    told = Told()
+    code = f"import signal; {rename}; print('named', flush=True); signal.pause()"
+    child = ChildProcess("child", python(code), os.environ, told, statuses.put)
+    try:
+        assert told.lines.get(timeout=PATIENCE) == b"named\n"
+        assert not child.is_stopped
+    finally:
+        child.kill()
+    assert statuses.get(timeout=PATIENCE) == 137
+
+
 def test_a_log_without_its_name_still_says_that_it_lacks_lines(tmp_path: Path, stream: Shown) -> None:
     (tmp_path / "lost.log").symlink_to("/dev/full")
     log = NodeLog(tmp_path, "lost", stream.merged)

@@ -76,6 +76,17 @@ def test_known_before_it_begins_and_ended_by_its_own_number_alone(tmp_path):
     assert again.wait(SECONDS)
 
 
+def test_a_process_whose_name_is_half_a_character_counts_as_others_do():
+    """Linux cuts names after 15 bytes, and `dl2 top` looks at the processes of all users."""
+    name = Path("/proc/self/comm")
+    before = name.read_bytes().strip()
+    name.write_bytes("job 1: 训练模型".encode()[:15])
+    try:
+        assert processes.totals()[os.getpgrp()].cpu_seconds > 0
+    finally:
+        name.write_bytes(before)
+
+
 def test_output_is_in_the_log_and_input_is_empty(tmp_path):
     started = Started(tmp_path, "import sys; print('in', repr(sys.stdin.read())); print('err', file=sys.stderr)")
     assert started.over.wait(SECONDS)
