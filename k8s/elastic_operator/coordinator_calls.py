@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from coordinator.client import ClientError, CoordinatorClient, RequestRefused
@@ -32,6 +33,7 @@ class CoordinatorRequests:
         self._refused: tuple[Counts, str, float] | None = None
         self._saving: tuple[CheckpointSaving, float] | None = None
         self._saver: asyncio.Task[None] | None = None
+        self._pool = ThreadPoolExecutor(1, f"save-{name}")  # it takes minutes: no other job waits for a thread
 
     @property
     def refused(self) -> tuple[Counts, str] | None:
@@ -76,7 +78,7 @@ class CoordinatorRequests:
 
     async def _write_checkpoint(self, client: CoordinatorClient) -> None:
         try:
-            reply = await asyncio.to_thread(client.checkpoint)
+            reply = await asyncio.get_running_loop().run_in_executor(self._pool, client.checkpoint)
             saving = CheckpointSaving(url=reply.url)
         except ClientError as error:
             saving = CheckpointSaving(error=str(error))
@@ -97,3 +99,4 @@ class CoordinatorRequests:
         """Wait for nothing any more."""
         if self._saver is not None:
             self._saver.cancel()
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,36 @@
+"""What the operator asks of jobs' coordinators: one that takes long keeps no other waiting."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+from k8s.elastic_operator.coordinator_calls import CoordinatorRequests
+from k8s.elastic_operator.job.actions import StopJob
+
+SECONDS = 5.0
+
+
+def test_jobs_that_save_checkpoints_keep_no_other_job_waiting():
+    ended, stopped = threading.Event(), []
+
+    def write():
+        assert ended.wait(SECONDS), "others had to wait for this checkpoint"
+        return SimpleNamespace(url="memory://one")
+
+    async def scene():
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # of a machine with few cores
+        saving, other = (CoordinatorRequests(name, lambda seconds: None) for name in ("saving", "other"))
+        saving.save(SimpleNamespace(checkpoint=write))
+        await asyncio.sleep(0)  # it begins
+        await other.ask(SimpleNamespace(stop=lambda **_: stopped.append("other")), StopJob("why"))
+        assert saving.saving.under_way
+        ended.set()
+        async with asyncio.timeout(SECONDS):
+            while saving.saving.under_way:
+                await asyncio.sleep(0.01)
+        assert saving.saving.url == "memory://one"
+        saving.close()
+
+    asyncio.run(scene())
+    assert stopped == ["other"]
