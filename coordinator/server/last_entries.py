@@ -30,6 +30,11 @@ class LastEntries:
         """Take note of an entry that counts already: who goes on with a dead server's blocks had told it before."""
         self._counted[entry.server, entry.sequence] += runs_from_pb(entry.runs)
 
+    @property
+    def counted(self) -> list[tuple[str, int, list[int]]]:
+        """Server, number and runs of blocks of each entry that counts already."""
+        return [(server, sequence, runs_to_pb(runs)) for (server, sequence), runs in self._counted.items()]
+
     def untold(self, kept: Mapping[str, int]) -> "list[pb.LedgerEntry]":
         """Return, in order, what servers had not told themselves, of the blocks for which it does not count yet.
 

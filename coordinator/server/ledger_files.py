@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 MARK_BYTES = 4 << 20
 """After so many bytes the ledger says how far it holds each server's entries: the next start reads it from there."""
 
+_MOST_COUNTED = 1000
+"""Entries told in others' names that a mark repeats: with more it would be too long a line, and there is none."""
+
 _SEARCHED = 16 * MARK_BYTES
 _MARK = b'{"kept":'
 _HEAD = re.compile(rb'\{"server":"([^"\\]+)","sequence":(\d+),[^\0{}]*\}\n')  # two that have run together are none
@@ -57,6 +60,8 @@ class Ledger:
         start = 0
         if (found := self._book.last(_MARK, _SEARCHED)) is not None and (kept := _marked(found[1])) is not None:
             start, self._kept = found[0], kept
+            for server, sequence, runs in found[1].get("counted", ()):
+                self._last.count(pb.LedgerEntry(server=server, sequence=sequence, runs=runs))
         damaged = 0
         for line in self._book.lines(start):
             if match := _HEAD.fullmatch(line):
@@ -124,8 +129,9 @@ class Ledger:
 
     def _write(self, lines: list[dict[str, Any]], kept: dict[str, int]) -> None:
         """Write lines, and now and then a mark, but none that would hide what is kept apart from the next `load`."""
-        if self._unmarked >= MARK_BYTES and not self._last.untold(kept):
-            lines.append({"kept": kept})
+        counted = self._last.counted if self._unmarked >= MARK_BYTES else []
+        if self._unmarked >= MARK_BYTES and len(counted) <= _MOST_COUNTED and not self._last.untold(kept):
+            lines.append({"kept": kept} | ({"counted": counted} if counted else {}))
             self._unmarked = 0
         self._unmarked += self._book.append(lines, sync=True)
         self._kept = kept

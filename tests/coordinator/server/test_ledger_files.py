@@ -93,11 +93,18 @@ def test_an_archive_has_what_was_told_at_the_end_to_a_coordinator_that_was_kille
     assert [(e.server, e.version) for e in read_archive(tmp_path).ledger] == [("s0", 0)]
 
 
-def test_what_was_told_in_the_name_of_a_dead_server_is_not_told_again_at_the_end(tmp_path):
+@pytest.mark.parametrize("marks", [0, 1, 2])
+def test_what_was_told_in_the_name_of_a_dead_server_is_not_told_again_at_the_end(tmp_path, monkeypatch, marks):
     """Its heir had switched when the job ended, another server that has copies had not."""
+    monkeypatch.setattr(ledger_files, "MARK_BYTES", 20)
     ledger = loaded(tmp_path / "ledger.jsonl")
     assert ledger.store("s1", 0, [told(0, 0, 2)]) == 1
+    for mark in range(marks):  # each start reads from the last one on
+        ledger.store("s3", mark, [pb.LedgerEntry()])
+        ledger.close()
+        ledger = loaded(tmp_path / "ledger.jsonl")
     ledger.close()
+    assert (tmp_path / "ledger.jsonl").read_text().count('{"kept":') == marks
     ledger = loaded(tmp_path / "ledger.jsonl")
     assert ledger.store("s2", 0, [told(0, 0, 3), told(1, 2, 1)], ended=True) == 2
     assert found(ledger) == [("s0", 0, (0, 2)), ("s0", 0, (2, 1)), ("s0", 1, (2, 1))]
