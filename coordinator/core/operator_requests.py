@@ -161,7 +161,8 @@ def _dry_run(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:
     configuration = target(job, joiners, asked.leavers, ConfigId(), context.state.settings.replicas)
     blocks = range(len(configuration.assignment))
     old = [job.configuration.primary(block) for block in blocks]
-    listed = tuple(moves(sizes(job), old, [configuration.primary(block) for block in blocks]))
+    owned = sizes(job)[: len(blocks)]  # without servers nobody owns any
+    listed = tuple(moves(owned, old, [configuration.primary(block) for block in blocks]))
     total = sum(move.bytes for move in listed)
     return replace(_effect(context, goal), moves=listed, bytes_to_move=total, seconds_estimated=total / _speed(context))
 

@@ -31,6 +31,12 @@ def test_its_workers_scale_and_servers_are_refused():
     assert len(world.state.job.configuration.workers) == 1
 
 
+@pytest.mark.parametrize(("workers", "joining", "leaving"), [(3, 1, ()), (1, 0, ("w1",))])
+def test_a_dry_run_says_who_comes_and_goes(workers, joining, leaving):
+    reply = World(2, 0).ask(ev.ScaleAsked, workers, dry_run=True)
+    assert (reply.joining_workers, reply.leaving, reply.moves) == (joining, leaving, ())
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_where_all_are_drained_a_member_stays_until_another_has_followed_it(count):
     world = World(count, 0)
