@@ -32,10 +32,7 @@ def form(context: StepContext) -> bool:
         dismiss_waiting(context)
         return True
     if not change(job, job.goal):
-        if not job.goal.wishes:
-            return False
-        context.durable(goal=replace(job.goal, wishes=()))  # there is nothing to do for them
-        return True
+        return _has_tidied(context)
     kind = PlanKind.START if job.configuration is None else PlanKind.SCALE
     pause = MigrationMode.PAUSE in (job.goal.migration, context.state.settings.migration)
     plan = Plan(
@@ -51,6 +48,20 @@ def form(context: StepContext) -> bool:
     context.log(f"plan {plan.id} REGISTERED ({plan.cause})")
     if why := refusal(job, job.goal):
         refuse(context, why)
+    return True
+
+
+def _has_tidied(context: StepContext) -> bool:
+    """Where the job is as wanted, forget requests and end nodes for which there is nothing to do; return if any were.
+
+    A node may wait to join that is not needed any more: the goal falls, too, where a script ends before the others.
+    """
+    if context.job.goal.wishes:
+        context.durable(goal=replace(context.job.goal, wishes=()))
+    elif any(context.job.waiting(role) for role in Role):
+        dismiss_waiting(context)
+    else:
+        return False
     return True
 
 

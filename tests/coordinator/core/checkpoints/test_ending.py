@@ -5,6 +5,7 @@ import pytest
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.checkpoints.saving import SAVE_SECONDS
+from coordinator.core.job import StopOrder
 from coordinator.core.nodes.deaths import GRACE_SECONDS
 from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.server.status_view import status
@@ -134,6 +135,17 @@ def test_a_job_whose_worker_ended_early_scales_again():
     world.ask(ev.ScaleAsked, 3, 0)
     world.settle()
     assert world.counts == (3, 1)
+
+
+def test_who_comes_in_the_place_of_a_worker_whose_script_ended_early_is_told_to_end():
+    """Nobody takes that place: it would wait to join for as long as the others train."""
+    world = World(2, 1)
+    ended(world, "w1")
+    world.spawn(Role.WORKER)
+    world.tick(GRACE_SECONDS + 1)
+    world.settle()
+    assert world.counts == (1, 1)
+    assert "not wanted any more" in world.sent(StopOrder, "w2")[0].reason
 
 
 def test_a_plan_that_waits_for_a_finished_workers_step_lands_without_it():
