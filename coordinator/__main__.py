@@ -48,7 +48,7 @@ _STORAGE_SECONDS = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit status: 0, `EXIT_LATER` where it can go on later, or 2."""
+    """Run until SIGTERM or SIGINT. Returns the exit status: 0, `EXIT_LATER` where it can go on later, 2; 1: a bug."""
     options = program_options.parser(__doc__).parse_args(arguments)
     _log(as_json=options.operator)
     try:
@@ -56,6 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (ElasticError, OSError) as error:
         sys.stderr.write(f"coordinator: {error}\n")
         return EXIT_LATER if _may_pass(error) else 2
+    except Exception as error:
+        log.exception("the coordinator ends")
+        sys.stderr.write(f"coordinator: a bug: {error!r}\n")
+        return 1
 
 
 def _may_pass(error: Exception) -> bool:

@@ -166,6 +166,7 @@ class Why(Enum):
     NOT_FOUND = auto()  # the caller, or what it names, is not known here
     ENDING = auto()  # the job stops or goes back to its checkpoint: the caller's Stop is under way
     AGAIN = auto()  # the coordinator is not ready: the same request will do, later
+    BROKEN = auto()  # a bug of the coordinator: it could not take the request, and nothing has come of it
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,16 @@ class Runtime:
         state: from the journal, or new.
         journal: of the job.
         clock: unix seconds that never go back.
+
+    Attributes:
+        state: as it is now.
+        trouble: what the core could not take last, for people; "": it could take everything.
+        failed: set when the process has to end.
     """
 
     def __init__(self, state: State, journal: Journal, clock: Callable[[], float] | None = None):
         self.state = state
+        self.trouble = ""
         self._journal = journal
         began, zero = time.time(), time.monotonic()
         self.now = clock or (lambda: began + time.monotonic() - zero)
@@ -77,26 +83,44 @@ class Runtime:
             await asyncio.sleep(TICK_SECONDS)
             self.post(ev.Tick(self.now()))
 
-    def post(self, event: ev.JobEvent) -> None:
+    def post(self, event: ev.JobEvent, refusable: bool = False) -> None:
         """Take one event in. A failure of core or journal ends the process: a restart is safe, a guess is not.
 
+        Args:
+            event: that has happened.
+            refusable: who tells it hears a no. Where the core cannot take such an event, which is a bug, it is refused
+                and all stays as it was: one request ends neither the coordinator nor, again and again, the next one.
+
         Raises:
-            RefusedError: the process ends.
-            JobFolderUnwritable: likewise, as the journal cannot be written.
+            RefusedError: the process ends, or the event is refused.
+            JobFolderUnwritable: the process ends, as the journal cannot be written.
         """
         if self.failed.done():
             raise RefusedError(ef.Why.AGAIN, "the coordinator is failing")
         try:
-            self.state, effects = step(self.state, event)
+            state, effects = step(self.state, event)
+        except Exception as error:
+            text = self._broken(event, error)
+            if refusable:
+                raise RefusedError(ef.Why.BROKEN, text) from error
+            self.fail(error)
+            raise RefusedError(ef.Why.AGAIN, text) from error
+        self.state = state
+        try:
             for effect in effects:
                 _ACTS[type(effect)](self, effect)
         except JobFolderUnwritable as error:
             self.fail(error)
             raise
         except Exception as error:
-            log.exception("the coordinator failed on %s", type(event).__name__)
             self.fail(error)
-            raise
+            raise RefusedError(ef.Why.AGAIN, self._broken(event, error)) from error
+
+    def _broken(self, event: ev.JobEvent, error: Exception) -> str:
+        """Tell people of a bug; return it in words."""
+        log.exception("a bug of the coordinator: it failed on %s", type(event).__name__)
+        self.trouble = f"a bug of the coordinator: it failed on {type(event).__name__} with {error!r}; see its log"
+        return self.trouble
 
     def fail(self, error: Exception) -> None:
         """End the process."""
@@ -114,7 +138,7 @@ class Runtime:
         answer: asyncio.Future[CallerReply] = asyncio.get_running_loop().create_future()
         self._callers[number] = answer
         try:
-            self.post(make(number))
+            self.post(make(number), refusable=True)
             return await answer
         finally:
             del self._callers[number]
@@ -151,7 +175,7 @@ class Runtime:
         """Forget a launcher that is gone; where the journal cannot be written the process ends, and needs no note."""
         self._launchers.discard(stream)
         if not self.failed.done():
-            with suppress(JobFolderUnwritable):
+            with suppress(RefusedError, JobFolderUnwritable):
                 self.post(ev.Attached(self.now(), -1))
 
     # ---- effects -----------------------------------------------------------------------------------------------------

@@ -34,10 +34,10 @@ _CODES = {
     Why.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
     Why.ENDING: grpc.StatusCode.ABORTED,
     Why.AGAIN: grpc.StatusCode.UNAVAILABLE,
+    Why.BROKEN: grpc.StatusCode.INTERNAL,
 }
 _JOINING = {pb.INC_WORKER: Role.WORKER, pb.INC_SERVER: Role.SERVER}
 _LEAVING = {pb.DEC_WORKER: Role.WORKER, pb.DEC_SERVER: Role.SERVER}
-
 _LOADING_SECONDS = 1.0
 
 _Message = TypeVar("_Message")
@@ -92,7 +92,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
 
     async def _post(self, context: Context, event: ev.JobEvent) -> None:
         try:
-            self._runtime.post(event)
+            self._runtime.post(event, refusable=True)
         except (RefusedError, JobFolderUnwritable) as error:
             await self._refuse(context, error)
 
@@ -332,7 +332,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
 
     async def Status(self, request: "pb.StatusRequest", context: Context) -> "pb.StatusReply":  # noqa: D102, N802
         now = await self._ready(context, rebuilding=True)
-        return status_view.status(self._runtime.state, now)
+        return status_view.status(self._runtime.state, now, self._runtime.trouble)
 
     async def Plans(self, request: "pb.PlansRequest", context: Context) -> "pb.PlansReply":  # noqa: D102, N802
         await self._ready(context, rebuilding=True)

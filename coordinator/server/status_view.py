@@ -16,13 +16,19 @@ from elastic_ps.core.data_order import DataSpec, place
 from protos import elastic_pb2 as pb
 
 
-def status(state: State, now: float) -> "pb.StatusReply":
-    """Return the job as it is now."""
+def status(state: State, now: float, trouble: str = "") -> "pb.StatusReply":
+    """Return the job as it is now.
+
+    Args:
+        state: of the coordinator.
+        now: unix seconds.
+        trouble: of the coordinator itself, for people.
+    """
     job = state.job
     message = pb.StatusReply(
         job=state.settings.name,
         phase=job.phase,
-        reason=_reason(state),
+        reason=_reason(state, trouble),
         term=job.term,
         nodes=[_node(state, node, now) for node in job.nodes.values()],
         wanted_workers=job.goal.workers,
@@ -65,12 +71,12 @@ def _rate(state: State) -> float:
     return sum(rates) if all(rates) else 0.0
 
 
-def _reason(state: State) -> str:
+def _reason(state: State, trouble: str) -> str:
     """Return why the job is where it is, and what keeps it there."""
     job = state.job
     sought = search_requests.words(state.looking)
-    trouble = f"{state.looking.trouble}; asked again {sought}" if state.looking is not None and sought else ""
-    return "; ".join(filter(None, (job.reason or lost_shares(job), trouble)))
+    search = f"{state.looking.trouble}; asked again {sought}" if state.looking is not None and sought else ""
+    return "; ".join(filter(None, (job.reason or lost_shares(job), search, trouble)))
 
 
 def _protection(state: State, now: float) -> "pb.Protection | None":

@@ -1,5 +1,6 @@
 """This module calls the coordinator for a node: each call until there is an answer, as the coordinator may be away."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +15,16 @@ from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
+log = logging.getLogger(__name__)
+
 CALL_TIMEOUT = 10.0
 """The seconds of one try, of a call that the coordinator answers at once."""
+
+BROKEN = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
+"""How calls end that the coordinator cannot take for a bug, there or on the way. It may pass."""
+
+BROKEN_SECONDS = 60.0
+"""For so long a node asks again a coordinator that cannot take what it asks."""
 
 _RETRY_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -64,16 +73,17 @@ class NodeCalls:
         Raises:
             CoordinatorLost: none has come within `timeout`.
             JobEnded: `stop` was set, the channel is closed, or the coordinator does not know this node.
-            Refused, ConfigurationError: the coordinator refuses, with its reason.
+            Refused, ConfigurationError: the coordinator refuses, with its reason, or could not take it for long.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        patience = BrokenPatience()
         for wait in waits():
             request.caller.CopyFrom(self.caller)
             try:
                 ready = call_timeout is not None
                 reply = method(request, timeout=call_timeout, wait_for_ready=ready)
             except grpc.RpcError as error:
-                raise_final(error)
+                patience.bear(error)
                 if deadline is not None and time.monotonic() > deadline:
                     raise CoordinatorLost(
                         f"no coordinator answers at {self._address} since {timeout:.0f} s: {error.details()}"
@@ -102,6 +112,29 @@ def waits() -> Iterator[float]:
     yield from _RETRY_SECONDS
     while True:
         yield _RETRY_SECONDS[-1]
+
+
+class BrokenPatience:
+    """A patience bears a coordinator that is away, and for a while one that cannot take what it is asked."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic):
+        self._now = now
+        self._since: float | None = None
+
+    def answered(self) -> None:
+        """Note that the coordinator has taken something."""
+        self._since = None
+
+    def bear(self, error: grpc.RpcError) -> None:
+        """Raise what another try would not mend, as `raise_final` does."""
+        if error.code() not in BROKEN:
+            raise_final(error)
+            return
+        if self._since is None:
+            self._since = self._now()
+            log.warning("the coordinator cannot take what this node asks: %s", error.details())
+        elif self._now() - self._since > BROKEN_SECONDS:
+            raise_final(error)
 
 
 def raise_final(error: grpc.RpcError) -> None:

@@ -15,7 +15,7 @@ import grpc
 from elastic_ps.control.codec import config_id_to_pb, module_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
-from elastic_ps.node.node_calls import CALL_TIMEOUT, NodeCalls, raise_final, session_closed, waits
+from elastic_ps.node.node_calls import CALL_TIMEOUT, BrokenPatience, NodeCalls, session_closed, waits
 from elastic_ps.node.node_memory import NodeMemory
 from elastic_ps.node.peer_watch import PeerView, PeerWatch, patience
 from elastic_ps.node.settings import NodeSettings
@@ -284,8 +284,7 @@ class Session:
                 handler.on_expelled(f"{threading.current_thread().name} died: {error!r}")
 
     def _listen(self, handler: Handler) -> None:
-        away = False
-        pauses = waits()
+        away, pauses, patience = False, waits(), BrokenPatience()
         while not self.closed:
             standing, version = handler.position()
             introduction = self._memory.introduction(standing)
@@ -296,6 +295,7 @@ class Session:
                     if away:
                         log.warning("the coordinator is back, term %d", directive.term)
                     away, pauses = False, waits()
+                    patience.answered()
                     if directive.term < self._calls.term:
                         log.warning(
                             "refused a directive of term %d: this node knows term %d", directive.term, self._calls.term
@@ -305,7 +305,7 @@ class Session:
                     self._memory.directed(directive)
                     handler.on_directive(directive)
             except grpc.RpcError as error:
-                raise_final(error)
+                patience.bear(error)
             if not away and not self.closed:
                 log.warning("the coordinator at %s is away; training goes on", self.settings.coordinator)
                 away = True

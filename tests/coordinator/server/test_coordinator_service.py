@@ -8,9 +8,11 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict
 
+from coordinator.core import events as ev
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import CoordinatorSettings, State
+from coordinator.server import runtime
 from coordinator.server.admission import make_server
 from coordinator.server.journal import Journal
 from coordinator.server.ledger_files import Ledger, Steps
@@ -338,3 +340,52 @@ def test_a_coordinator_that_ends_sends_its_launcher_to_the_next_one(tmp_path):
         assert refused.value.details() == "the coordinator is failing"
     finally:
         served.close()
+
+
+@pytest.fixture
+def buggy(monkeypatch):
+    """A set of events that the core fails on."""
+    kinds, takes = set(), runtime.step
+
+    def fail(state, event):
+        if type(event) in kinds:
+            raise KeyError("a bug")
+        return takes(state, event)
+
+    monkeypatch.setattr(runtime, "step", fail)
+    return kinds
+
+
+@pytest.mark.parametrize("kind", [ev.Reported, ev.DrawAsked], ids=["told", "asked"])
+def test_a_request_that_the_core_fails_on_changes_nothing_and_is_told(served, operator, buggy, kind):
+    worker = start(served)[0]
+    before = served.runtime.state.job
+    buggy.add(kind)
+    call, request = (
+        (worker.stub.Report, pb.ReportRequest) if kind is ev.Reported else (worker.stub.Draw, pb.DrawRequest)
+    )
+    with pytest.raises(grpc.RpcError) as refused:
+        call(request(caller=worker.caller), timeout=10)
+    assert refused.value.code() is grpc.StatusCode.INTERNAL, "which a node bears for a while"
+    assert refused.value.details() == (
+        f"a bug of the coordinator: it failed on {kind.__name__} with KeyError('a bug'); see its log"
+    )
+    assert served.runtime.state.job == before
+    assert "KeyError('a bug')" in operator.Status(pb.StatusRequest(), timeout=10).reason
+    buggy.clear()
+    worker.report(version=7)
+    assert not served.runtime.failed.done()
+
+
+@pytest.mark.parametrize("kind", [ev.Tick, ev.Attached])
+def test_a_core_that_fails_on_what_nobody_can_take_back_ends_its_process(served, operator, buggy, kind):
+    """The next one begins from the journal; launchers and nodes ask until it answers."""
+    buggy.add(kind)
+    while not served.runtime.failed.done():
+        stream = operator.Attach(pb.AttachRequest(), timeout=20)
+        with suppress(grpc.RpcError):
+            next(iter(stream))
+        stream.cancel()
+    with pytest.raises(grpc.RpcError) as refused:
+        next(iter(operator.Attach(pb.AttachRequest(), timeout=20)))
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
