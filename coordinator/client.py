@@ -89,9 +89,14 @@ class CoordinatorClient:
         reply: pb.StatusReply = self._call(self._stub.Status, pb.StatusRequest())
         return reply
 
-    def plans(self) -> list[pb.Plan]:
-        """Return every plan of the job, oldest first."""
-        reply: pb.PlansReply = self._call(self._stub.Plans, pb.PlansRequest())
+    def plans(self, request: int = 0, latest: int = 0) -> list[pb.Plan]:
+        """Return the plans of the job, oldest first. A coordinator of an earlier release returns all of them.
+
+        Args:
+            request: only those that are to fulfil it; 0: all.
+            latest: only so many, the last ones; 0: all.
+        """
+        reply: pb.PlansReply = self._call(self._stub.Plans, pb.PlansRequest(request=request, latest=latest))
         return list(reply.plans)
 
     def scale(

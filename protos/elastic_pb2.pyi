@@ -878,8 +878,12 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class PlansRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("request", "latest")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    latest: int
+    def __init__(self, request: _Optional[int] = ..., latest: _Optional[int] = ...) -> None: ...
 
 class LedgerRequest(_message.Message):
     __slots__ = ()

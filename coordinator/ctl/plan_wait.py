@@ -61,7 +61,7 @@ def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tup
     Args:
         request: its number.
         status: of the job, older than `plans`.
-        plans: of the job.
+        plans: of the job, or those for the request.
     """
     own = sorted((plan for plan in plans if request in plan.requests), key=lambda plan: plan.id)
     for ended in own:
@@ -93,7 +93,7 @@ def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[p
     patience = Patience()
     seen = (0, "")
     while True:
-        look = _look(client, patience)
+        look = _look(client, request, patience)
         if look is not None:
             status, plans = look
             verdict, plan = judge(request, status, plans)
@@ -111,9 +111,9 @@ def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[p
         time.sleep(_POLL_SECONDS)
 
 
-def _look(client: CoordinatorClient, patience: Patience) -> tuple[pb.StatusReply, list[pb.Plan]] | None:
+def _look(client: CoordinatorClient, request: int, patience: Patience) -> tuple[pb.StatusReply, list[pb.Plan]] | None:
     try:
-        look = client.status(), client.plans()
+        look = client.status(), client.plans(request)
     except CoordinatorUnreachable as error:
         patience.away(error)
         return None

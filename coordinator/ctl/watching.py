@@ -100,7 +100,7 @@ def watch_job(client: CoordinatorClient, console: Console, interval: float, as_j
     with scope:
         while True:
             try:
-                status, plans = client.status(), client.plans()
+                status, plans = client.status(), client.plans(latest=_RECENT_PLANS)
             except CoordinatorUnreachable as error:
                 view.away(str(error))
                 patience.away(error)

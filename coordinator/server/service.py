@@ -336,7 +336,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
 
     async def Plans(self, request: "pb.PlansRequest", context: Context) -> "pb.PlansReply":  # noqa: D102, N802
         await self._ready(context, rebuilding=True)
-        return status_view.plans(self._runtime.state)
+        return status_view.plans(self._runtime.state, request.request, request.latest)
 
     async def Ledger(self, request: "pb.LedgerRequest", context: Context) -> "AsyncIterator[pb.LedgerEntry]":  # noqa: D102, N802
         await self._ready(context)

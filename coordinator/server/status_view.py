@@ -179,7 +179,14 @@ def steps_ms(record: Plan) -> list[float]:
     return durations + [0.0] * (4 - len(durations)) if record.phase is Phase.COMMITTED else durations
 
 
-def plans(state: State) -> "pb.PlansReply":
-    """Return all plans, oldest first, the one under way last."""
+def plans(state: State, request: int = 0, latest: int = 0) -> "pb.PlansReply":
+    """Return the job's plans, oldest first, the one under way last.
+
+    Args:
+        state: of the coordinator.
+        request: only those that are to fulfil it; 0: all.
+        latest: only so many, the last ones; 0: all.
+    """
     listed = [*state.history, *([state.job.plan] if state.job.plan else [])]
-    return pb.PlansReply(plans=[plan(record) for record in sorted(listed, key=lambda record: record.id)])
+    found = sorted((each for each in listed if not request or request in each.requests), key=lambda each: each.id)
+    return pb.PlansReply(plans=map(plan, found[-latest:]))

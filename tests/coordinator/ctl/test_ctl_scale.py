@@ -36,6 +36,7 @@ def test_scale_waits_and_prints_the_four_steps(ctl: Ctl, fake: Any) -> None:
     )
     assert "moved 400 kB (live); suspension ms: w0 0.8  w2 1.2" in result.stdout
     assert [line.split()[2] for line in result.stderr.splitlines()[1:]] == ["REGISTERED", "SYNCING"]
+    assert {asked.request for asked in fake.requests["Plans"]} == {fake.scale_reply.request}, "not for all of the job's"
 
 
 def test_scale_json_holds_reply_and_outcome(ctl: Ctl, fake: Any) -> None:

@@ -6,6 +6,7 @@ from coordinator.core import events as ev
 from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest, uncontradicted
+from coordinator.server.status_view import plans
 from elastic_ps.core.configuration import Member, Role
 from elastic_ps.core.model import Model, Tensor
 from tests.coordinator.played_job import World, text
@@ -225,3 +226,18 @@ def test_a_request_that_waited_for_a_restore_asks_for_no_more_servers_than_block
     world.post(ev.Started(world.now))
     assert world.state.job.phase is not JobPhase.FAILED
     assert (world.state.job.goal.workers, world.state.job.goal.servers) == (2, 2)
+
+
+def test_operators_read_the_plans_of_one_request_or_the_last_ones():
+    world = World(1, 1)
+    second = world.ask(ev.ScaleAsked, 2, 0).request
+    world.settle()
+    world.ask(ev.ScaleAsked, 2, 2)
+
+    def ids(**chosen):
+        return [plan.id for plan in plans(world.state, **chosen).plans]
+
+    assert ids() == [1, 2, 3]
+    assert ids(request=second) == [2]
+    assert ids(request=second + 1) == [3], "the one under way"
+    assert ids(latest=2) == [2, 3]
