@@ -38,10 +38,22 @@ def on_scale_asked(context: StepContext, event: ScaleAsked) -> None:
         context.refuse(event.to, why)
     elif event.dry_run:
         context.reply(event.to, _dry_run(context, _wanted_with(job, request)))
+    elif event.queue and (waiting := _asked_already(job, request)):
+        context.reply(event.to, _accepted(context, waiting))
     elif why := take_up(context, request, event.queue):
         context.refuse(event.to, why)
     else:
         context.reply(event.to, _accepted(context, request.number))
+
+
+def _asked_already(job: DurableJob, request: ScaleRequest) -> int:
+    """Return the number of the last request that waits, where it asks for the same; 0: it does not.
+
+    Who looks at what is wanted, as an operator on Kubernetes does, asks again and again until the plan under way ends.
+    """
+    last = job.queued[-1] if job.queued else None
+    same = last is not None and replace(request, number=last.number, cause=last.cause) == last
+    return last.number if last is not None and same else 0
 
 
 def _wanted_with(job: DurableJob, request: ScaleRequest) -> ScaleGoal:

@@ -228,6 +228,21 @@ def test_a_request_that_waited_for_a_restore_asks_for_no_more_servers_than_block
     assert (world.state.job.goal.workers, world.state.job.goal.servers) == (2, 2)
 
 
+def test_a_request_that_waits_is_not_queued_again_by_who_asks_for_the_same():
+    """As an operator on Kubernetes does, for as long as the plan under way lasts: it sees what is wanted until then."""
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 0)
+    first = world.ask(ev.ScaleAsked, 4, 1)
+    for _ in range(3):
+        again = world.ask(ev.ScaleAsked, 4, 1)
+        assert (again.queued, again.request) == (True, first.request)
+    assert numbers(world)[0] == [2]
+    world.ask(ev.DrainAsked, "w1")
+    assert world.ask(ev.ScaleAsked, 4, 1).request == 4, "else the drain would leave one worker less"
+    world.settle()
+    assert world.counts == (4, 1)
+
+
 def test_operators_read_the_plans_of_one_request_or_the_last_ones():
     world = World(1, 1)
     second = world.ask(ev.ScaleAsked, 2, 0).request
