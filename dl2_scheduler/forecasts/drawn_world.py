@@ -28,11 +28,13 @@ class DrawnJob:
         job: as a policy sees it.
         factor: its speed over its type's.
         epochs: those that it trains in fact.
+        saves: whether it can be suspended and go on later.
     """
 
     job: Job
     factor: float
     epochs: float
+    saves: bool
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class WorldDraws:
         factor = self._factor(observed, random)
         if observed is None or not (observed.job.samples_known or state.job.model in self._observed.samples):
             factor *= float(np.exp(random.normal(0.0, _GUESSED)))
-        return DrawnJob(state.job, factor, self._epochs(state.job.estimate, state.epochs_done, random))
+        return DrawnJob(state.job, factor, self._epochs(state.job.estimate, state.epochs_done, random), state.saves)
 
     def _factor(self, observed: KnownJob | None, random: np.random.Generator) -> float:
         """Return a job's speed over its type's: its own where it has told, else that of some job."""
@@ -109,7 +111,7 @@ class WorldDraws:
         epochs = self._epochs(like.job.estimate, 0.0, random)
         name = f"+{number}"  # no job's name begins so
         job = replace(like.job, id=name, arrival=time, epochs=epochs, epochs_estimate=like.job.estimate)
-        return DrawnJob(job, self._factor(like, random), epochs)
+        return DrawnJob(job, self._factor(like, random), epochs, like.saves)
 
     def _usable(self, job: Job) -> bool:
         return job.samples_known and fits(job, self._present.nodes)

@@ -97,6 +97,7 @@ def _future(
     drawn = [*world.present, *world.later]
     cluster.lanes.speed_factor[0] = [each.factor for each in drawn]
     cluster.lanes.epochs[0] = [each.epochs for each in drawn]
+    cluster.lanes.saves[0] = [each.saves for each in drawn]
     return SimulatedFuture(cluster, policy, observed.cost.start, observed.waited)
 
 

@@ -76,6 +76,8 @@ class Lanes:
         slot: number of the present one, the same in all lanes.
         real: where there is a job.
         speed_factor: a job's true speed over its model's.
+        saves: whether a job can be suspended and go on later, see `JobState.saves`.
+        starting: whether its processes were being started when the lanes were made; see `begin`.
         jobs: of each lane, in the order of the arrays.
         done: epochs trained.
         workers: of the slot before.
@@ -115,6 +117,7 @@ class Lanes:
                 self.epochs[where], self.estimate[where] = job.epochs, job.estimate
                 self.samples[where] = job.samples_per_epoch
         self.speed_factor = np.ones(shape)
+        self.saves, self.starting = np.ones(shape, dtype=bool), np.zeros(shape, dtype=bool)
         for lane, variation in enumerate(variations):
             size = len(self.jobs[lane])
             self.speed_factor[lane, :size] = variation.factors(size)
@@ -163,6 +166,7 @@ class Lanes:
         self.speeds = speeds
         self.slots_run += runs
         self.workers, self.servers = workers, servers
+        self.starting[:] = False  # what begins in a simulated slot has its counts at once
         self.slot += 1
         return SlotProgress(trained, ended)
 
@@ -207,6 +211,7 @@ class Lanes:
             if (state := by_id.get(job.id)) is not None:
                 self.done[lane, number], self.slots_run[lane, number] = state.epochs_done, state.slots_run
                 self.workers[lane, number], self.servers[lane, number] = state.workers, state.servers
+                self.saves[lane, number], self.starting[lane, number] = state.saves, state.starting
 
     def states(self, lane: int) -> tuple[JobState, ...]:
         """Return a lane's jobs, as policies see them."""
@@ -217,6 +222,8 @@ class Lanes:
                 int(self.slots_run[lane, number]),
                 int(self.workers[lane, number]),
                 int(self.servers[lane, number]),
+                bool(self.starting[lane, number]),
+                bool(self.saves[lane, number]),
             )
             for number in self.present[lane].nonzero()[0]
         )

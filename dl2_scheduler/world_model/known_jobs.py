@@ -25,11 +25,13 @@ class KnownJob:
         job: as it was seen last.
         log_speeds: by counts, how many slots measured its speed, and the mean of the logarithms, in samples a second.
         needed: the epochs that it trained, over its owner's estimate; None: it has not trained them all.
+        saves: whether it can be suspended and go on later.
     """
 
     job: Job
     log_speeds: dict[Counts, tuple[int, float]] = field(default_factory=dict)
     needed: float | None = None
+    saves: bool = True
 
     def log_factor(self, fitted: FittedSpeeds) -> float | None:
         """Return the logarithm of its speed over its type's, weighted by slots; None: its speed is not known."""
@@ -60,6 +62,7 @@ class KnownJobs:
         for state in slot.snapshot.jobs:
             job = state.job
             observed = self.by_key.setdefault((job.id, job.arrival), KnownJob(job))
+            observed.saves = state.saves
             if job.samples_known or not observed.job.samples_known:
                 observed.job = job
 

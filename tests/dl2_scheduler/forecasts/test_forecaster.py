@@ -70,6 +70,24 @@ def test_a_job_that_has_waited_for_long_is_about_to_start(history, records):
     assert found.by_job["a2"].start.at == pytest.approx(1e9 + MOST_SLOTS * SLOT, abs=SLOT / 2)
 
 
+class Newest:
+    """The job that came last has all that it can use, the others wait."""
+
+    def allocate(self, snapshot, room):
+        last = snapshot.jobs[-1].job
+        return Allocation({last.id: Grant(last.max_workers, last.max_servers)})
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_job_that_cannot_be_suspended_keeps_others_waiting_until_it_ends(history, records, saves):
+    states = (JobState(wide(0, 80.0), 0.0, 1, 4, 4, saves=saves), JobState(wide(2, 8.0)))
+    grants = Allocation({"a0": Grant(4, 4), "a2": NOTHING})
+    history.decided(1e9, "newest", Snapshot(0, SLOT, NODES, states, REPORTS), grants)
+    found = Forecaster(history, NodeRule.SPREAD, records, lambda name: Newest(), 4).forecast()
+    waits = SLOT if saves else 80 * 200 / 40
+    assert found.by_job["a2"].start.at == pytest.approx(1e9 + waits, abs=SLOT)
+
+
 def test_the_same_history_gives_the_same_forecasts(history, records, tmp_path):
     runs_and_waits(history)
     with closing(ForecastRecords(tmp_path / "others.sqlite")) as others:

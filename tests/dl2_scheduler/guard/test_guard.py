@@ -24,6 +24,7 @@ from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.world_model.observed import with_samples
 from tests.dl2_scheduler.hearing import listen
 from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job, live, new_run
+from tests.dl2_scheduler.recorded_starts import wide
 
 SAME = {"slot": 1, "policy": "dl2:run", "unusable": True}
 SETTINGS = GuardSettings(margin=0.1, slots=3)
@@ -239,6 +240,48 @@ def test_futures_know_how_long_jobs_have_waited():
     (soon,), _ = completion(snapshot, [Starves()], *rest, {snapshot.jobs[0].job.id: WAITING_SLOTS})
     (late,), _ = completion(snapshot, [Starves()], *rest)
     assert late == pytest.approx(soon + WAITING_SLOTS)
+
+
+class Newest:
+    """The job that came last has all that it can use, the others wait."""
+
+    def allocate(self, snapshot, room):
+        last = snapshot.jobs[-1].job
+        return Allocation({last.id: Grant(last.max_workers, last.max_servers)})
+
+
+@pytest.mark.parametrize("starting", [False, True])
+def test_futures_know_which_jobs_cannot_be_suspended(starting):
+    """The live loop keeps them at their minima, so those that need all nodes wait for them."""
+    counts = (0, 0) if starting else (4, 4)
+    runs, waits = JobState(wide(0, 80.0), 0.0, 1, *counts, starting), JobState(wide(2, 8.0))
+    ends = []
+    for saves in (True, False):
+        now = Snapshot(3, SLOT, NODES, (replace(runs, saves=saves), waits))
+        (own, _), _ = completion(now, [Newest(), Oldest()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+        ends.append(own)
+    assert (ends[0] == ends[1]) == starting, "it has nothing yet that could be lost"
+
+
+class FirstOfTwo:
+    """The first job has a worker and a server; in the first slot that is asked for nobody has anything."""
+
+    def __init__(self):
+        self._asked = 0
+
+    def allocate(self, snapshot, room):
+        self._asked += 1
+        if self._asked > 1:
+            room.give(0, 1, 1)
+        return room.allocation()
+
+
+def test_a_job_that_starts_is_spared_in_futures_too():
+    state = JobState(job(0, 0.0), starting=True)
+    for each, later in ((state, 0.0), (replace(state, starting=False), 1.0)):
+        now = Snapshot(3, SLOT, NODES, (each,))
+        (own, usual), _ = completion(now, [FirstOfTwo(), Stingy()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+        assert own == pytest.approx(usual + later)
 
 
 @pytest.mark.slow
