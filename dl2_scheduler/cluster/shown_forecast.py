@@ -7,14 +7,17 @@ from dl2_scheduler.cluster.forecast import Forecast
 from protos import cluster_pb2 as pb
 
 
-def shown_forecast(job: JobStatus, forecast: Forecast | None) -> pb.Forecast | None:
+def shown_forecast(job: JobStatus, forecast: Forecast | None, now: float) -> pb.Forecast | None:
     """Return what is told of a job's future; None: it has ended, its owner decides about it, or nobody knows.
 
     Args:
         job: as it is now.
         forecast: that was made last for a job of its name.
+        now: unix seconds.
     """
-    if forecast is None or job.phase.ended or job.held or forecast.made < job.submitted:
+    if forecast is None or job.phase.ended or job.held:
+        return None
+    if forecast.made < job.submitted <= now:  # of an earlier job of its name; one of the future came by another clock
         return None
     start = forecast.start if job.phase is LiveJobPhase.WAITING else None
     end = forecast.end if job.epochs else None

@@ -1,5 +1,6 @@
 """This module answers a cluster's gRPC calls: messages in and out. It decides nothing."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -163,7 +164,7 @@ def _refusals(context: Context) -> Iterator[None]:
 
 def _status(job: JobStatus, forecast: Forecast | None) -> pb.JobStatus:
     fields = {**asdict(job), "ended": job.ended or 0.0, "log": str(job.log or "")}
-    return pb.JobStatus(**fields, forecast=shown_forecast(job, forecast))
+    return pb.JobStatus(**fields, forecast=shown_forecast(job, forecast, time.time()))
 
 
 def _decision(decision: JobDecision) -> pb.Decision:

@@ -261,7 +261,8 @@ def _read(document: str) -> dict[str, Any]:
 
 def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
     found = views.status_of(job, job.name, pods)
-    forecast = shown_forecast(found, forecast_of(job.status.forecast, time.time()))
+    now = time.time()
+    forecast = shown_forecast(found, forecast_of(job.status.forecast, now), now)
     return pb.JobStatus(**{**asdict(found), "ended": found.ended or 0.0, "log": ""}, forecast=forecast)
 
 

@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
+from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.forecast import ExpectedTime, Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.shown_forecast import shown_forecast
 from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence
 from dl2_scheduler.commands.cluster.what_if import in_time, summary
@@ -55,6 +57,22 @@ def test_spans_of_time():
 def test_a_change_where_nothing_is_left_to_do():
     now = Forecast(NOON, None, ExpectedTime(NOON, NOON, NOON))
     assert summary({"a": 5.0}, {"a": now}, NOON) == "jobs would end 5s later on average"
+
+
+@pytest.mark.parametrize(
+    ("made", "now", "shown"),
+    [
+        (NOON + 1.0, NOON + 2.0, True),
+        (NOON - 1.0, NOON + 2.0, False),  # of an earlier job of this name
+        (NOON - DAY, NOON - DAY + 2.0, True),  # the clock has been set back by a day
+    ],
+)
+def test_a_forecast_is_of_the_job_that_was_submitted_last(made, now, shown):
+    counts = dict.fromkeys(("min_workers", "min_servers", "max_workers", "max_servers"), 1)
+    rest = {"held": False, "epochs_done": 0.0, "epochs": 5.0, "samples_per_second": 1.0, "ended": None, "log": None}
+    job = JobStatus("a", "m", LiveJobPhase.RUNNING, "", 1, 1, submitted=NOON, **counts, **rest)
+    forecast = Forecast(made, None, ExpectedTime(made + 60.0, made + 50.0, made + 70.0))
+    assert (shown_forecast(job, forecast, now) is not None) == shown
 
 
 @pytest.fixture
