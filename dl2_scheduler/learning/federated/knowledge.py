@@ -31,6 +31,7 @@ _FORMAT = 1
 _ABOUT, _COUNTS, _MEANS = "about", "counts", "means"  # arrays beside the policy's
 _DIGEST = re.compile("[0-9a-f]{32}")
 _MOST_SPEEDS = 50_000
+_MOST_WEIGHT = 1e3  # what is learnt stays below ten; a step of learning moves what larger ones decide by far too much
 _MOST_TASKS, _MOST_SLOTS = 10_000, 10**9  # of a role; in which one configuration was measured
 
 
@@ -113,6 +114,8 @@ def _knowledge(path: Path) -> ClusterKnowledge:
     models = _digests(about["models"])
     check_arrays(found, shapes(len(models), {name: array.shape for name, array in found.items()}))
     weights = Weights(models, {name: found[name] for name in ARRAYS})
+    if any(np.abs(array).max(initial=0.0) > _MOST_WEIGHT for array in weights.arrays.values()):
+        raise BadInput(f"weights are above {_MOST_WEIGHT:g}: nothing could be learnt from there on")
     return ClusterKnowledge(str(about["cluster"]), float(at), _speeds(types, found[_COUNTS], found[_MEANS]), weights)
 
 

@@ -78,6 +78,7 @@ WRONG = {
     "a negative speed": ({}, {"means": np.full(5, -1.0)}, "a speed is impossible"),
     "an infinite speed": ({}, {"means": np.full(5, np.inf)}, "a speed is impossible"),
     "weights that are not finite": ({}, {"share": np.full(96, np.nan, dtype=np.float32)}, "not finite"),
+    "weights that nobody has learnt": ({}, {"share": np.full(96, -2e3, dtype=np.float32)}, "weights are above 1000"),
     "weights of another shape": ({}, {"share": np.zeros(5, dtype=np.float32)}, "share has the shape"),
     "weights of double precision": ({}, {"share": np.zeros(96)}, "share is of float64"),
 }
