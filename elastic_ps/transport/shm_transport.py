@@ -5,6 +5,7 @@ in another job, on another host or in another network namespace with which no fo
 memory is the server's, handed over by file descriptors.
 """
 
+import errno
 import logging
 import os
 import socket
@@ -54,7 +55,9 @@ class ShmConnection(SocketConnection):
     def share(self, writable: Image, readable: Sequence[Image]) -> None:
         """See `Connection.share`."""
         self._payloads.shared = (writable, *readable)
-        self._unsent = [os.dup(writable.descriptor), *(image.read_only() for image in readable)]
+        self._unsent.append(os.dup(writable.descriptor))  # one by one: `close` finds those that there are
+        for image in readable:
+            self._unsent.append(image.read_only())
 
     def send(self, frame: Frame, payload: Sequence[Buffer] = ()) -> None:
         """See `Connection.send`."""
@@ -91,13 +94,37 @@ class ShmConnection(SocketConnection):
         if not self._takes:
             return super()._take(view)
         space = socket.CMSG_SPACE(_MOST_IMAGES * array("i").itemsize)
-        got, messages, _, _ = self._socket.recvmsg_into([view], space, socket.MSG_CMSG_CLOEXEC)
+        got, messages, flags, _ = self._socket.recvmsg_into([view], space, socket.MSG_CMSG_CLOEXEC)
+        descriptors = array("i")
         for level, kind, data in messages:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                descriptors = array("i", data)
-                self._takes = False
-                self._payloads.shared = tuple(Image.attached(fd, number == 0) for number, fd in enumerate(descriptors))
+                descriptors.frombytes(data)
+        lacking = bool(flags & socket.MSG_CTRUNC)
+        if descriptors or lacking:
+            self._takes = False
+            self._payloads.shared = _attached(descriptors, lacking)
         return got
+
+
+def _attached(descriptors: Sequence[int], lacking: bool) -> tuple[Image, ...]:
+    """Map the images of these descriptors, of which the first may be written to, or none.
+
+    Args:
+        descriptors: they belong to the images from now on.
+        lacking: more were sent, for which this process had no room.
+
+    Raises:
+        OSError: this process has no descriptors left.
+    """
+    left = list(descriptors)
+    try:
+        if lacking:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return tuple(Image.attached(left.pop(0), number == 0) for number in range(len(descriptors)))
+    except OSError:
+        for descriptor in left:
+            os.close(descriptor)
+        raise
 
 
 class ShmListener(SocketListener):

@@ -1,5 +1,10 @@
 """What shared memory does beyond the contract."""
 
+import gc
+import os
+import resource
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 
@@ -115,3 +120,57 @@ def test_a_server_that_shares_memory_is_reached_by_tcp_too():
         connected.close()
         accepted.close()
     listener.close()
+
+
+@contextmanager
+def _free_descriptors(count):
+    """This process has only so many left."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(_open()) + count + 1, limits[1]))
+        try:
+            while True:
+                used.append(os.dup(0))
+        except OSError:
+            for descriptor in used[len(used) - count :]:
+                os.close(descriptor)
+            del used[len(used) - count :]
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in used:
+            os.close(descriptor)
+
+
+def _open():
+    return {int(number) for number in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{number}")}
+
+
+@pytest.mark.parametrize("free", range(1, 5))
+def test_who_has_no_room_for_all_images_takes_none_and_keeps_none(wiring, images, free):
+    """A new connection is tried again and again: if each try kept some, nothing would ever be left."""
+    connected, accepted, listener = join(wiring)
+    accepted.share(images[0], images[1:])
+    accepted.send(Frame(AcceptedMeta()))
+    gc.collect()
+    before = _open()
+    with _free_descriptors(free), pytest.raises(PeerLost, match="Too many open files"):
+        connected.receive()
+    gc.collect()
+    assert _open() == before
+    assert connected.shared == ()
+    for end in (connected, accepted, listener):
+        end.close()
+
+
+def test_a_server_without_room_to_share_keeps_nothing(wiring, images):
+    connected, accepted, listener = join(wiring)
+    gc.collect()
+    before = _open()
+    with _free_descriptors(2), pytest.raises(OSError, match="Too many open files"):
+        accepted.share(images[0], images[1:])
+    for end in (connected, accepted, listener):
+        end.close()
+    gc.collect()
+    assert _open() < before
