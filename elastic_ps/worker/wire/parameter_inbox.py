@@ -24,6 +24,9 @@ from elastic_ps.transport.shared_memory import Image
 
 Slab = NDArray[np.uint8]
 
+_SPARE = 2
+"""Images of versions that are over, for the next ones: to touch new memory costs more than to fill it."""
+
 _CHANGED, _MISSING, _RECEIVED = -2, -1, 0
 """Where a block of a version is: as in the version before, but for some rows; nowhere; in the buffers. From 1 on: in
 other memory, most often of its server's.
@@ -35,6 +38,7 @@ class _Arrivals:
 
     def __init__(self, blocks: int, received: Image):
         self.received = received
+        self.receiving = 0  # frames that are on their way to there
         self.shared: list[Slab] = []
         self.marks: list[NDArray[np.int64]] = []  # of the servers whose memory that is
         self.spoilt = False
@@ -94,6 +98,7 @@ class ParameterInbox:
         """Return where to receive blocks of a version that is wanted."""
         arrivals = self._for(version)
         assert arrivals is not None
+        arrivals.receiving += 1
         arrivals.received.grow(self.model.slab_bytes)
         return [arrivals.received.array[self.model.span(run)] for run in block_runs]
 
@@ -107,6 +112,8 @@ class ParameterInbox:
     ) -> None:
         """Take note that these blocks of a version, of one store, are here.
 
+        Those that had come before stay where they are.
+
         Args:
             version: the version of the blocks.
             block_runs: the blocks that are here.
@@ -119,8 +126,10 @@ class ParameterInbox:
         if arrivals is None:
             return
         number = _RECEIVED if image is None else arrivals.number(image, mark)
+        arrivals.receiving -= image is None
         for first, count in block_runs:
-            arrivals.where[first : first + count] = number
+            window = arrivals.where[first : first + count]
+            window[window == _MISSING] = number
         if updates:
             store = self.model.tensors[self.model.blocks[block_runs[0][0]].tensor].store
             arrivals.updates[store] = max(arrivals.updates[store], updates)
@@ -128,13 +137,15 @@ class ParameterInbox:
     def changed(self, version: int, run: Run, rows: Rows) -> None:
         """Take note that blocks of the version after the installed are what is installed, but for some rows.
 
+        Where that version is installed by now, another owner of the blocks was faster.
+
         Args:
             version: the version of the blocks.
             run: the blocks, of one tensor.
             rows: the rows that have changed, with their new values.
         """
         arrivals = self._for(version)
-        if arrivals is not None:
+        if arrivals is not None and arrivals is not self._installed:
             arrivals.changed.append((run, rows))
             arrivals.where[run[0] : sum(run)] = _CHANGED
 
@@ -157,12 +168,16 @@ class ParameterInbox:
         for run, rows in new.changed:
             self._change(new, run, rows)
         new.spoilt = bool(new.changed) and self.is_overwritten()
-        self._spare.append(self._installed.received)
+        self._use_again(self._installed)
         self._installed = new
         self.version = version
         for old in [known for known in self._later if known <= version]:
-            self._spare.append(self._later.pop(old).received)
-        del self._spare[2:]
+            self._use_again(self._later.pop(old))
+
+    def _use_again(self, old: _Arrivals) -> None:
+        """Keep the memory of a version that is over, unless a slow server is still sending what another had sooner."""
+        if not old.receiving and len(self._spare) < _SPARE:
+            self._spare.append(old.received)
 
     def _change(self, new: _Arrivals, run: Run, rows: Rows) -> None:
         """Change rows in the memory that is kept for them, to which blocks come from where they are installed."""

@@ -58,6 +58,43 @@ def test_a_shadow_starts_at_the_first_version_that_all_blocks_can_have(inbox):
     assert inbox.next_version() == 9
 
 
+def test_what_a_slow_server_is_still_sending_does_not_come_into_a_later_version(inbox):
+    """Another server owns the block by now, and has answered sooner."""
+    inbox.begin(4)
+    (late,) = inbox.buffers(5, [(0, 1)])
+    for version in (5, 6):
+        for block in range(3):
+            receive(inbox, version, block, version)
+        inbox.install(version)
+    for block in range(3):
+        receive(inbox, 7, block, 7)
+    late.view(np.float32)[:] = 5
+    inbox.arrived(5, [(0, 1)])
+    inbox.install(7)
+    assert inbox.tensor(0).tolist() == [7] * 4
+
+
+def test_memory_of_versions_that_are_over_is_used_again(inbox):
+    inbox.begin(0)
+    found = set()
+    for version in range(1, 9):
+        for block in range(3):
+            receive(inbox, version, block, version)
+        inbox.install(version)
+        found.add(inbox.tensor(0).ctypes.data)
+    assert len(found) == 2
+
+
+def test_blocks_that_come_again_when_they_are_installed_change_nothing(inbox):
+    inbox.begin(4)
+    elsewhere = np.zeros(inbox.model.slab_bytes, np.uint8)
+    inbox.buffers(5, [(0, 1)])  # of a server that is slow
+    inbox.arrived(5, [(0, 1), (1, 1), (2, 1)], image=elsewhere)
+    inbox.install(5)
+    inbox.arrived(5, [(0, 1)])
+    assert np.shares_memory(inbox.tensor(0), elsewhere)
+
+
 def test_a_dead_servers_answers_are_forgotten(inbox):
     inbox.begin(0)
     receive(inbox, 1, 0, 1)

@@ -77,6 +77,20 @@ def test_rows_of_another_version_than_the_next_are_a_protocol_error(play):
         play.node.buffers(link_to(server.name), frame)
 
 
+def test_rows_that_come_when_another_owner_has_given_the_whole_change_nothing(play):
+    """The path to the old owner is slow, and its blocks are another's since."""
+    play.start(SPLIT)
+    frame = Frame(ValueMeta(runs=[[0, 2]], rows=[1]), ONE, 1, payload_bytes=12)
+    (part,) = play.node.buffers(link_to("s0"), frame)
+    whole = [(0, len(ALL))]
+    play.node.inbox.buffers(1, whole)[0][:] = 1
+    play.node.inbox.arrived(1, whole)
+    assert play.node.install_next()
+    part[:] = 0
+    play.node.arrived(link_to("s0"), frame)
+    assert set(play.node.inbox.tensor(0).view(np.uint8)) == {1}
+
+
 def test_the_chief_alone_sends_hyperparameters(play):
     play.start(SPLIT, workers=("w0",))
     running = play.exchange(play.push(hyper=Hyper(lr=0.5)))
