@@ -1,0 +1,56 @@
+"""What `pip install elastic-ps` brings is what the programs of a job import."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+
+import pytest
+
+from tests.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MAY_BE_THERE = {"grpcio-tools", "setuptools"}
+"""What grpc imports where it finds it, and what puts a folder in place that is edited."""
+
+IMPORTS = "import importlib, json, sys; importlib.import_module(sys.argv[1]); print(json.dumps([*sys.modules]))"
+
+
+def distribution(requirement: str) -> str:
+    """A requirement's distribution, by its normal name."""
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None
+    return found[0].lower().replace("_", "-")
+
+
+def brought_by(requirements: list[str]) -> set[str]:
+    """All distributions that are installed with these."""
+    found: set[str] = {"elastic-ps"}
+    wanted = [distribution(each) for each in requirements]
+    while wanted:
+        name = wanted.pop()
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            needed = requires(name) or []
+        except PackageNotFoundError:  # of another platform
+            continue
+        wanted += [distribution(each) for each in needed if "extra ==" not in each]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    ["coordinator.__main__", "coordinator.ctl.cli", "elastic_ps.launch.__main__", "elastic_ps.server.__main__"],
+)
+def test_a_program_of_a_job_needs_no_extra(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTS, program], capture_output=True, text=True, check=True)
+    tops = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    brought = brought_by(PROJECT["dependencies"]) | MAY_BE_THERE
+    owners = packages_distributions()
+    names = {top: {distribution(each) for each in owners.get(top, [])} for top in tops}
+    assert not [top for top, found in names.items() if found and not found & brought]
