@@ -25,6 +25,7 @@ from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import CheckpointError, ConfigurationError, StorageError
 from elastic_ps.system import storage
+from elastic_ps.system.extras import missing_package
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CarefulGroup, CommandLine
 from elastic_ps.system.terminal import Terminal, say
@@ -305,8 +306,7 @@ def _program() -> Callable[[], None]:
         (plug_in,) = entry_points(group="elasticctl.kube")
         program: Callable[[], None] = plug_in.load()
     except (ValueError, ModuleNotFoundError) as error:
-        wanted = f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
-        say(f"elasticctl: {wanted}", err=True)
+        say(f"elasticctl: --kube: {missing_package(error) or error}", err=True)
         sys.exit(Exit.USAGE)
     return program
 

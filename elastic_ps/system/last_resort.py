@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from elastic_ps.system.extras import missing_package
 from elastic_ps.system.printable import one_line
 
 TRACEBACK = "ELASTIC_TRACEBACK"
@@ -82,6 +83,8 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno in _MACHINE_LACKS:
         where = f"{one_line(str(error.filename))}: " if error.filename is not None else ""
         return f"{where}{_MACHINE_LACKS[error.errno]}"
+    if missing := missing_package(error):
+        return missing
     found = one_line(f"{type(error).__name__}: {error}")[:500]
     return f"this should not happen ({found}): please report it, with what {TRACEBACK}=1 prints in front of the command"
 

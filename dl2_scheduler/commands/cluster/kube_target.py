@@ -11,6 +11,7 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.common import Folder, default_folder
 from dl2_scheduler.live.client import ClusterClient
+from elastic_ps.system.extras import missing_package
 
 if TYPE_CHECKING:
     from dl2_scheduler.backends.kube.client import KubeClient
@@ -65,7 +66,5 @@ def kube_client(context: str | None, namespace: str | None) -> "KubeClient":
     try:
         from dl2_scheduler.backends.kube.client import KubeClient
     except ModuleNotFoundError as error:
-        raise BadInput(
-            f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
-        ) from error
+        raise BadInput(f"--kube: {missing_package(error) or error}") from error
     return KubeClient.of(context, namespace)

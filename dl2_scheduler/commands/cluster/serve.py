@@ -31,6 +31,7 @@ from dl2_scheduler.learning.federated.shared_folder import shared_folder
 from dl2_scheduler.learning.live.refit import model_to_refit
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.placement.node_rules import SPREAD
+from elastic_ps.system.extras import missing_package
 from elastic_ps.system.jsonlog import JsonLines
 from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.printable import LogLines, log_to_stderr
@@ -181,9 +182,7 @@ def _serve_kube(
     try:
         from dl2_scheduler.commands.cluster.kube_serve import KubeOrder, serve_kube
     except ModuleNotFoundError as error:
-        raise BadInput(
-            f"--kube needs the package kubernetes ({error}): pip install 'elastic-ps[kubernetes]'"
-        ) from error
+        raise BadInput(f"--kube: {missing_package(error) or error}") from error
     serve_kube(KubeOrder(length, driving, folder, namespaces, context, probes))
 
 

@@ -1,4 +1,4 @@
-"""What `pip install elastic-ps` brings is what the programs of a job import."""
+"""What `pip install elastic-ps` brings is what the programs of a job import, and each extra is told by its packages."""
 
 import json
 import re
@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 
 import pytest
 
+from elastic_ps.system.extras import _EXTRAS
 from tests.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -54,3 +55,11 @@ def test_a_program_of_a_job_needs_no_extra(program: str) -> None:
     owners = packages_distributions()
     names = {top: {distribution(each) for each in owners.get(top, [])} for top in tops}
     assert not [top for top, found in names.items() if found and not found & brought]
+
+
+def test_each_extra_that_is_told_brings_the_package() -> None:
+    owners = packages_distributions()
+    for extra, packages in _EXTRAS.items():
+        brought = brought_by(PROJECT["optional-dependencies"][extra])
+        for package in packages:
+            assert not owners.get(package) or {distribution(each) for each in owners[package]} & brought, package

@@ -18,6 +18,14 @@ from tests.paths import ROOT
     [
         (KeyError("a\n\x1bb"), "this should not happen (KeyError: 'a\\n\\x1bb')"),
         (RecursionError("deep"), "this should not happen (RecursionError: deep)"),
+        (
+            ModuleNotFoundError("No module named 'numba'", name="numba"),
+            "this needs the package numba, which is not installed: pip install 'elastic-ps[scheduler]'",
+        ),
+        (
+            ModuleNotFoundError("No module named 'ours'", name="ours"),
+            "this should not happen (ModuleNotFoundError: No module named 'ours')",
+        ),
         (MemoryError(), "there is not enough memory for this: give smaller files or numbers"),
     ],
 )
