@@ -302,13 +302,15 @@ def _program() -> Callable[[], None]:
     if _KUBE not in sys.argv[1:]:
         return app
     sys.argv.remove(_KUBE)
-    try:
-        (plug_in,) = entry_points(group="elasticctl.kube")
-        program: Callable[[], None] = plug_in.load()
-    except (ValueError, ModuleNotFoundError) as error:
-        say(f"elasticctl: --kube: {missing_package(error) or error}", err=True)
-        sys.exit(Exit.USAGE)
-    return program
+    wanted = "this needs a plug-in that is not installed: pip install 'elastic-ps[kubernetes]'"
+    for plug_in in entry_points(group="elasticctl.kube"):
+        try:
+            program: Callable[[], None] = plug_in.load()
+            return program
+        except ModuleNotFoundError as error:
+            wanted = missing_package(error) or str(error)
+    say(f"elasticctl: --kube: {wanted}", err=True)
+    sys.exit(Exit.USAGE)
 
 
 def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_json: bool) -> None:

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from coordinator.core import events as ev
 from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.core.nodes import deaths
 from coordinator.core.plans.promotion import Decision
 from elastic_ps.server.blocks.applied_batches import AppliedBatches
 from elastic_ps.worker.wire.worker_state import WorkerState
 from tests.paths import ROOT
-from tests.world import gradients, results
+from tests.world import gradients, results, world
 from tests.world.faults import cells as kinds
 from tests.world.faults import inject
 from tests.world.faults.draw import Fault, JobDraw, drawn
@@ -74,6 +75,20 @@ def test_a_restore_after_a_single_fault_is_found(monkeypatch):
     kill = Fault(0, kinds.KILL, kinds.SERVER, after=0.3)
     result = results.play(JobDraw(2, workers=2, servers=3, epochs=16, replicas=1, apart=True, faults=(kill,)))
     assert "every block had a follower" in result.failures[0]
+
+
+def test_an_event_that_the_core_fails_on_is_found_though_it_is_refused_and_asked_again(monkeypatch):
+    takes, failed = world.step, []
+
+    def once(state, event):
+        if isinstance(event, ev.DrawAsked) and not failed:
+            failed.append(event)
+            raise KeyError("a bug")
+        return takes(state, event)
+
+    monkeypatch.setattr(world, "step", once)
+    result = results.play(JobDraw(1, mode="async"))
+    assert result.failures == ("the coordinator's core failed on DrawAsked: KeyError('a bug')",)
 
 
 @pytest.mark.parametrize(

@@ -266,8 +266,12 @@ class World:
         )
 
     def step(self, state: Any, event: Any) -> Any:
-        """See `coordinator.core.protocol.step`: the world sees what comes of it."""
-        found, effects = step(state, event)
+        """See `coordinator.core.protocol.step`: the world sees what comes of it, and that it raises."""
+        try:
+            found, effects = step(state, event)
+        except Exception as error:
+            self.fail(f"the coordinator's core failed on {type(event).__name__}: {error!r}")
+            raise
         if not self.scheduler.over:  # else a coordinator that was killed long ago comes to its end
             self.injector.saw(found)
             self.joining.saw(found.job)
