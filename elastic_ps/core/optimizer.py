@@ -99,9 +99,9 @@ class Hyper:
         """Return what stands in a frame's meta."""
         plain = {"lr": self.lr, "wd": self.wd, "rescale_grad": self.rescale_grad, "clip_gradient": self.clip_gradient}
         seldom = {
-            "groups": self.groups,
+            "groups": self.groups or None,
             "max_norm": self.max_norm,
-            "skip_overflow": self.skip_overflow,
+            "skip_overflow": self.skip_overflow or None,
             "factor": self.factor,
         }
-        return {**plain, **{name: value for name, value in seldom.items() if value not in ((), None, False)}}
+        return {**plain, **{name: value for name, value in seldom.items() if value is not None}}  # 0 is a factor, too

@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import ConfigId, Role
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport.frame_kinds import Kind, Reason
-from elastic_ps.transport.frame_metas import METAS, Meta
+from elastic_ps.transport.frame_metas import METAS, Meta, RecordMeta
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, Header, decode, decode_header, encode
 from elastic_ps.transport.json_checks import MOST
 from elastic_ps.transport.meta_parts import Encoded, Written
@@ -111,6 +111,14 @@ def test_round_trip(frame):
     header = decode_header(data)
     assert len(data) == HEADER_BYTES + header.meta_bytes
     assert decode(header, data[HEADER_BYTES:]) == frame
+
+
+def test_a_factor_and_a_bound_of_0_are_told():
+    """An exchange with a factor of 0 is skipped, by followers too."""
+    hyper = Hyper(max_norm=0.0, factor=0.0)
+    frame = Frame(RecordMeta(runs=((0, 1),), hyper=hyper))
+    data = encode(frame)
+    assert decode(decode_header(data), data[HEADER_BYTES:]).of(RecordMeta).hyper == hyper
 
 
 def test_every_kind_has_a_meta_of_its_own():

@@ -1,24 +1,28 @@
 """Blocks have followers, which have every update before anybody has seen it."""
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.server.connections import Peer
 from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.transport.frame_metas import PullMeta
+from elastic_ps.transport.frame_metas import FactorMeta, PullMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
+from tests.elastic_ps.server import server_harness
 from tests.elastic_ps.server.migration.followed_job import BLOCKS, OTHERS, OWNERS, FollowedJob, Hold, held_update, pair
 from tests.elastic_ps.server.migration.test_broken_connections import reset
 from tests.elastic_ps.server.server_harness import TOKEN, Jobs
-from tests.elastic_ps.server.server_reference import ADAM, SGD, TENSORS
+from tests.elastic_ps.server.server_reference import ADAM, HYPER, SGD, TENSORS
 
 
 @pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
@@ -33,6 +37,22 @@ def test_followers_hold_the_owners_bytes(jobs: Jobs, spec: OptimizerSpec | None,
         job.check_copies()
     job.commit(["s0", "s1"])
     job.check_step(4)
+    job.check_copies()
+
+
+@pytest.mark.parametrize("transport", [TcpTransport(TOKEN), ShmTransport(TOKEN)], ids=["tcp", "shm"])
+def test_followers_skip_the_step_that_owners_skip(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch, transport: Transport
+) -> None:
+    monkeypatch.setattr(server_harness, "HYPER", replace(HYPER, skip_overflow=True))
+    job = pair(jobs, ADAM, transport)
+    slabs = [job.random_slab() for _ in job.workers]
+    slabs[0].view(np.float32)[0] = np.inf
+    job.push_all(0, slabs)
+    for server in ("s0", "s1"):
+        job.workers["w0"].send(server, Frame(FactorMeta(factor=SKIPPED), job.configuration.id, 0))
+    for worker in job.workers.values():
+        worker.await_version(1)
     job.check_copies()
 
 
