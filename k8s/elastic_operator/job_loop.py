@@ -226,7 +226,7 @@ class Keeper:
         job = Desired.of(self.body)
         if time.monotonic() > self._synced:
             listed = await self._api.pods(job.namespace, f"{JOB_LABEL}={job.name}")
-            self.pods = {body["metadata"]["name"]: body for body in listed if _owned(body, job)}
+            self.pods = {body["metadata"]["name"]: body for body in listed if job.owns(body)}
             self._synced = time.monotonic() + _RESYNC_SECONDS
         seen = await self._observe(job)
         decision = plan(seen, job, time.time())
@@ -259,7 +259,7 @@ class Keeper:
     # ---- gathering --------------------------------------------------------------------------------------------------
 
     async def _observe(self, job: Desired) -> ObservedJob:
-        bodies = [body for body in self.pods.values() if _owned(body, job)]
+        bodies = [body for body in self.pods.values() if job.owns(body)]
         unreachable = await self._unreachable(bodies)
         pods = tuple(Pod.of(body, unreachable) for body in bodies)
         coordinator = next((pod for pod in pods if pod.role is None), None)
@@ -342,8 +342,3 @@ class Keeper:
                 self._asking.save(self._follower.client)
             case _ if self._follower is not None:
                 await self._asking.ask(self._follower.client, action)
-
-
-def _owned(body: Body, job: Desired) -> bool:
-    """Return whether a pod is this job's, and not of an earlier job of the same name."""
-    return any(owner.get("uid") == job.uid for owner in body["metadata"].get("ownerReferences", ()))

@@ -11,7 +11,7 @@ from k8s.elastic_operator.job import manifests, templates
 from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import Body, Desired
 from k8s.elastic_operator.job.reconciliation import ApiDenial, ApiVerdict
-from k8s.foundation.api_server import ApiError, Conflict
+from k8s.foundation.api_server import ApiError, Conflict, Rejected
 
 PEOPLES = (400, 403, 422)
 """What the API server answers where somebody has to mend something."""
@@ -72,7 +72,7 @@ class PodCreator:
         before = self._denial[0].message if self._denial is not None else ""
         for place, action in enumerate(starts):
             try:
-                self._made(await self._api.create_pod(await self._manifest(action, job)))
+                self._made(_own(await self._api.create_pod(await self._manifest(action, job)), action, job))
             except ApiError as error:
                 if error.status not in PEOPLES:
                     raise
@@ -154,3 +154,12 @@ class PodCreator:
         except (ValueError, ImportError) as error:
             return f"checkpoint.url: the image {self._defaults.image} cannot write there: {error}"
         return ""
+
+
+def _own(pod: Body, action: Start, job: Desired) -> Body:
+    """Return a pod that there is now. Raises Rejected: it has the coordinator's name, and is another's."""
+    if isinstance(action, StartCoordinator) and not job.owns(pod):
+        name = pod["metadata"]["name"]
+        why = f'pods "{name}" is there already, and is not this job\'s: it is tried again; if the pod is to stay, give '
+        raise Rejected(f"{why}the job another name, else kubectl delete pod {name}", _FORBIDDEN)
+    return pod

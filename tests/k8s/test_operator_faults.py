@@ -223,6 +223,30 @@ def test_a_job_that_can_be_lost_is_told_so_once():
     assert "checkpoint.url" in told[2]
 
 
+# ---- a stranger's pod ------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_of_somebody_else_with_the_coordinators_name_is_told_of_and_nothing_is_done_in_haste():
+    class Api(PlayedApi):
+        async def create_pod(self, pod, dry_run=False):
+            await asyncio.sleep(0)
+            found = await super().create_pod(pod, dry_run)
+            stranger = {**pod, "metadata": {**pod["metadata"], "ownerReferences": []}}
+            return stranger if pod["metadata"]["name"] == "digits-coordinator" else found
+
+    api = Api()
+
+    async def scene():
+        async with kept(api, document()):
+            await until(lambda: "is not this job's" in api.statuses.get("digits", {}).get("reason", ""))
+            await asyncio.sleep(0.1)
+
+    run(scene)
+    assert api.tried == ["digits-coordinator"]
+    assert api.statuses["digits"]["term"] == 1
+    assert [event[1] for event in api.events if event[1] != "NoCheckpoint"] == ["Starting", "Refused"]
+
+
 # ---- a quota ---------------------------------------------------------------------------------------------------------
 
 

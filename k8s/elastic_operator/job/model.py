@@ -92,6 +92,10 @@ class Desired:
             body.get("spec", {}),
         )
 
+    def owns(self, body: Body) -> bool:
+        """Return whether a pod is this job's, and not somebody else's, or of an earlier job of the same name."""
+        return any(owner.get("uid") == self.uid for owner in body["metadata"].get("ownerReferences", ()))
+
     @property
     def managed(self) -> bool:
         """Return whether the scheduler says how many nodes the job has."""
