@@ -1,7 +1,8 @@
-"""This module watches claims of volumes that pods to be bound name, from the first on, and reads volumes once."""
+"""This module watches claims of volumes that pods to be bound name, from the first on, and reads what these mean."""
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 CLAIMS_PATH = "/api/v1/persistentvolumeclaims"
 _VOLUMES_PATH = "/api/v1/persistentvolumes"
 _CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
+_KNOWN_SECONDS = 30.0  # for which a volume or a class is what was read: it may be deleted, and made anew otherwise
 
 
 class VolumeClaimReader:
@@ -30,21 +32,25 @@ class VolumeClaimReader:
     Args:
         api: of the cluster.
         changed: called after each change of a claim.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, api: ApiServer, changed: Callable[[], None]):
+    def __init__(self, api: ApiServer, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic):
         self._api = api
-        self._changed = changed
+        self._changed, self._clock = changed, clock
         self._stopped = threading.Event()
         self._watcher: Watcher[ClaimInfo] | None = None
-        self._read: dict[str, Mapping[str, Any]] = {}  # volumes and classes: what matters of them does not change
+        self._read: dict[str, tuple[Mapping[str, Any], float]] = {}  # volumes and classes, and since when
 
     def stop(self) -> None:
         """End the watch."""
         self._stopped.set()
 
     def of(self, pods: Sequence[PodInfo]) -> tuple[dict[ClaimKey, ClaimedVolume], bool]:
-        """Return what the claims of pods mean, and whether some could not be read, so that it is to be tried again."""
+        """Return what the claims of pods mean, and whether some could not be read, so that it is to be tried again.
+
+        So it is where a class makes no volume: nothing tells when that is another.
+        """
         keys = {(pod.namespace, name) for pod in pods for name in pod.claims}
         if not keys:
             return {}, False
@@ -54,10 +60,13 @@ class VolumeClaimReader:
         if not self._watcher.synced:
             return {}, False  # it tells when it has listed them
         known = {claim.key: claim for claim in self._watcher.all()}
-        found, failed = {}, False
+        now, found, failed = self._clock(), {}, False
+        self._read = {path: each for path, each in self._read.items() if now - each[1] < _KNOWN_SECONDS}
         for key in keys:
+            claim = known.get(key)
             try:
-                found[key] = self._volume(key, known.get(key))
+                found[key] = self._volume(key, claim)
+                failed |= bool(found[key].refusal) and claim is not None and claim.waits_for_its_class
             except ApiError as error:
                 log.warning("the volume of %s/%s could not be read: %s", *key, error)
                 found[key] = ClaimedVolume(f"the volume of its claim {key[1]} could not be read: {error}")
@@ -76,7 +85,7 @@ class VolumeClaimReader:
     def _get(self, path: str) -> Mapping[str, Any]:
         if path not in self._read:
             try:
-                self._read[path] = self._api.get(path)
+                self._read[path] = self._api.get(path), self._clock()
             except NotFound as error:
                 raise NotFound(f"there is no {path.rpartition('/')[2]}") from error
-        return self._read[path]
+        return self._read[path][0]

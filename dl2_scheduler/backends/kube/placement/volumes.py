@@ -45,6 +45,11 @@ class ClaimInfo:
         """Namespace and name of the claim."""
         return self.namespace, self.name
 
+    @property
+    def waits_for_its_class(self) -> bool:
+        """Return whether it has no volume yet, and one is to come by its storage class."""
+        return self.phase == "Pending" and bool(self.storage) and not self.deleting
+
 
 @dataclass(frozen=True)
 class ClaimedVolume:

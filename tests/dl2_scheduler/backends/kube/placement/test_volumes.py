@@ -128,7 +128,8 @@ class World:
     def __init__(self):
         self.api, self.changed = PlayedApi(), threading.Event()
         self.api.add("/api/v1/nodes", node("a"), node("b"))
-        self.claims = VolumeClaimReader(self.api, self.changed.set)
+        self.now = 0.0
+        self.claims = VolumeClaimReader(self.api, self.changed.set, clock=lambda: self.now)
         self.view = PlayedView(self.api)
         writer = PacedWriter(self.api, lambda: True)
         self.binder = Binder(self.view, writer, NodeRule.SPREAD, now=lambda: NOW + 10, volumes=self.claims)
@@ -199,6 +200,22 @@ def test_a_volume_that_cannot_be_read_is_tried_again(world):
     world.api.put("/api/v1/persistentvolumes/v", volume("v", "b"))
     world.step()
     assert world.node_of("p") == "b"
+
+
+def test_a_class_that_was_mended_is_seen(world):
+    """Its fields cannot be changed: who mends one deletes it, and makes another of the same name."""
+    world.api.add(PODS, pod("p", **claims("c")))
+    world.api.add(CLAIMS, claim("c"))
+    late = "/apis/storage.k8s.io/v1/storageclasses/late"
+    world.api.put(late, {"metadata": {"name": "late"}, **LATE, "provisioner": "kubernetes.io/no-provisioner"})
+    world.step()
+    world.settle()
+    assert world.step() == 1.0  # nothing would wake it
+    assert "its class late makes none" in world.sees("c").refusal
+    world.api.put(late, {"metadata": {"name": "late"}, **LATE})
+    world.now += 30.0
+    world.step()
+    assert world.asked("patch", "persistentvolumeclaims")
 
 
 @pytest.mark.parametrize(
