@@ -38,7 +38,10 @@ def _uninstall(server: ApiServer, namespaces: list[str], secret: str) -> int:
 
 
 def _jobs(server: ApiServer, namespaces: list[str]) -> list[Body]:
-    found: list[Body] = server.get(JOBS_PATH)["items"]
+    try:
+        found: list[Body] = server.get(JOBS_PATH)["items"]
+    except NotFound:  # their definition has been deleted, and all of them with it
+        return []
     return [job for job in found if not namespaces or job["metadata"]["namespace"] in namespaces]
 
 
