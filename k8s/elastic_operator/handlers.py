@@ -39,11 +39,13 @@ class Keepers:
         """Take in an event of an ElasticJob."""
         body: Body = event["object"]
         key = _key(body, body["metadata"]["name"])
-        if event["type"] == "DELETED":
-            self._drop(key)
-            return
         keeper = self._keepers.get(key)
-        if keeper is not None and keeper.body["metadata"]["uid"] == body["metadata"]["uid"]:
+        same = keeper is not None and keeper.body["metadata"]["uid"] == body["metadata"]["uid"]
+        if event["type"] == "DELETED":
+            if same:  # else another of its name is there already: kopf tells of each object by itself
+                self._drop(key)
+            return
+        if keeper is not None and same:
             keeper.changed(body)
             return
         self._drop(key)

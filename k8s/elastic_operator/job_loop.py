@@ -99,8 +99,10 @@ class Keeper:
             self._wake.set()
 
     def pod_changed(self, body: Body, gone: bool) -> None:
-        """Take in a pod of the job, as a watch brings it."""
+        """Take in a pod of the job, as a watch brings it; another of its name may be there already."""
         name = body["metadata"]["name"]
+        if name in self.pods and version(body) < version(self.pods[name]):
+            return
         if gone:
             self.pods.pop(name, None)
         else:

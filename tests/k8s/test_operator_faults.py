@@ -223,6 +223,32 @@ def test_a_job_that_can_be_lost_is_told_so_once():
     assert "checkpoint.url" in told[2]
 
 
+# ---- one name after the other ----------------------------------------------------------------------------------------
+
+
+def test_the_end_of_an_earlier_job_or_pod_of_the_name_is_none_of_the_present_one():
+    """Events of one object come in their order, those of two may not."""
+    before, now = document(), document()
+    now["metadata"] |= {"uid": "uid-of-the-next", "resourceVersion": "9"}
+    pods = [
+        {"metadata": {"name": "digits-coordinator", "namespace": "ns", "uid": uid, "resourceVersion": uid}, "spec": {}}
+        for uid in ("5", "8")
+    ]
+
+    async def scene():
+        async with kept(PlayedApi(), now) as (found, _):
+            found.job({"type": "DELETED", "object": before})
+            (keeper,) = found._keepers.values()
+            keeper.pod_changed(pods[1], gone=False)
+            keeper.pod_changed(pods[0], gone=False)
+            keeper.pod_changed(pods[0], gone=True)
+            assert keeper.pods == {"digits-coordinator": pods[1]}
+            found.job({"type": "DELETED", "object": now})
+            assert len(found) == 0
+
+    run(scene)
+
+
 # ---- a stranger's pod ------------------------------------------------------------------------------------------------
 
 
