@@ -116,3 +116,16 @@ def quantities():
 
 def test_variables_of_the_runtimes_own_are_refused_by_the_definition():
     assert "!self.startsWith('ELASTIC_')" in TEMPLATES["crd.yaml"]
+
+
+_WHOLE = re.compile(r"(?:: |- |\[|^ *)\{\{ ((?:\$?\.|printf )[^}]*) \}\}")
+"""An expression that is a whole scalar, and so a number or a truth to YAML where it looks like one."""
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_what_people_name_stays_text_whatever_it_looks_like(name):
+    """A namespace may be 12345, and a release `on`."""
+    own = {"replicas", "imagePullPolicy", "metricsPort"}  # the schema says what these may be
+    found = [each for line in TEMPLATES[name].splitlines() for each in _WHOLE.findall(line)]
+    bare = [each for each in found if not re.search(r"\| (quote|indent|nindent)", each)]
+    assert [each for each in bare if each.rpartition(".")[2] not in own] == []

@@ -1,6 +1,6 @@
 {{- define "dl2.labels" -}}
 app.kubernetes.io/name: dl2
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- define "dl2.pod" }}
