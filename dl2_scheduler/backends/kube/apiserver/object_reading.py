@@ -1,5 +1,6 @@
 """This module reads nodes, pods and ElasticJobs as the API server has them."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -19,6 +20,7 @@ from dl2_scheduler.backends.kube.apiserver.quantities import amounts, pod_reques
 from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constraints_of
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.document.quantities import amount
+from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES, MOST_SPEED, or_not_known
 from elastic_ps.core.job_mode import JobMode
 from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER
@@ -26,6 +28,7 @@ from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER
 _BY_SCHEDULER = "Scheduler"
 _MOST_BY_DEFAULT = 16
 _GANG_SECONDS = 300.0
+_GANG = re.compile(r" *([0-9]{1,9}) *, *([0-9]{1,9}) *")
 
 Object = Mapping[str, Any]
 """As the API server writes it."""
@@ -189,5 +192,7 @@ def _cores_at_most(spec: Object) -> float:
 
 
 def _pair(gang: str) -> tuple[int, int] | None:
-    parts = gang.split(",")
-    return (int(parts[0]), int(parts[1])) if len(parts) == 2 and all(part.strip().isdigit() for part in parts) else None
+    """Return the workers and servers of a gang; None: it is none, or larger than any. Whoever makes pods writes it."""
+    found = _GANG.fullmatch(gang)
+    counts = (int(found[1]), int(found[2])) if found else (0, 0)
+    return counts if found and max(counts) <= MOST_TASKS else None

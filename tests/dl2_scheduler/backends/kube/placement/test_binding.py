@@ -37,6 +37,12 @@ def test_a_gang_is_bound_whole_in_order_coordinator_servers_workers():
     assert set(where(found).values()) == {"a", "b"}
 
 
+@pytest.mark.parametrize("written", ["999999999,1", "1,257", "9" * 5000 + ",1", "\u00b2,1", "-1,1", "1", "", "a,b"])
+def test_what_no_gang_can_be_is_none_whoever_wrote_it_on_a_pod(written):
+    """The scheduler makes a task of each that is missing: one annotation would take all of its memory."""
+    assert pod_of(pod("p", job="one", role="worker", gang=written)).gang is None
+
+
 def test_a_gang_that_does_not_fit_whole_binds_nothing_and_says_which_task_lacks_what():
     found = decided([node("a", "2"), node("b", "2")], gang("one", 3, 1), [job("one", (3, 4))])
     assert not found.bindings
