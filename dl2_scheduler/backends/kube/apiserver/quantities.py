@@ -22,7 +22,8 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
     """Return what a pod takes of its node, by resource.
 
     A limit without a request is a request, as the API server makes it. Initial containers run one after the other, with
-    the sidecars (those that restart always) started before them; the pod takes the most that it ever takes.
+    the sidecars (those that restart always) started before them; the pod takes the most that it ever takes. What it
+    asks for as a whole (`spec.resources`, Kubernetes 1.34) stands for what its containers ask for of that.
 
     Args:
         spec: of the pod, or of a pod's template.
@@ -41,6 +42,8 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
         else:
             first = _most(first, _sum([sidecars, taken]))
     most = _most(_sum([whole, sidecars]), first)
+    of_pod = spec.get("resources") or {}
+    most = {**amounts(of_pod.get("limits") or {}), **most, **amounts(of_pod.get("requests") or {})}
     return {**_sum([most, amounts(spec.get("overhead") or {})]), PODS: 1.0}
 
 

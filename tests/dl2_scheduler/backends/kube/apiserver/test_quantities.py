@@ -50,3 +50,10 @@ def test_the_overhead_of_a_runtime_counts():
 
 def test_containers_that_a_name_alone_stands_for_are_none():
     assert pod_requests({"containers": [container({"cpu": "2"})], "initContainers": None}) == {"cpu": 2.0, "pods": 1.0}
+
+
+def test_what_a_pod_asks_for_as_a_whole_stands_for_its_containers():
+    """As the API server has it: a limit alone is a request where no container makes one."""
+    own = container({"cpu": "3"}, {"memory": "4", "nvidia.com/gpu": 9})
+    spec = {"containers": [container({"cpu": "1", "nvidia.com/gpu": 1}), {}], "overhead": {"cpu": "250m"}, **own}
+    assert pod_requests(spec) == {"cpu": 3.25, "memory": 4.0, "nvidia.com/gpu": 1.0, "pods": 1.0}
