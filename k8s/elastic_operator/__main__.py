@@ -24,14 +24,13 @@ from k8s.elastic_operator.job_loop import KeeperContext
 from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.elastic_operator.operator_key import operator_key
 from k8s.foundation.api_server import KubeApi
-from k8s.foundation.lease import Lease
+from k8s.foundation.lease import LEASE_CALL_SECONDS, Lease
 
 log = logging.getLogger("k8s.elastic_operator")
 
 _PROGRESS_SECONDS = 5.0
 _WRITES_PER_SECOND = 10.0
 _CALL_SECONDS = 15.0
-_LEASE_CALL_SECONDS = 4.0  # two of them fit in the time that a leader acts without a renewal
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,7 +74,7 @@ async def _serve(options: argparse.Namespace) -> int:
     def lost() -> None:
         loop.call_soon_threadsafe(stop.set)
 
-    lease_server = KubeApi(in_cluster=True, call_seconds=_LEASE_CALL_SECONDS)
+    lease_server = KubeApi(in_cluster=True, call_seconds=LEASE_CALL_SECONDS)
     lease = Lease(lease_server, options.lease_namespace, options.lease_name, identity, lost)
     server = KubeApi(in_cluster=True, call_seconds=_CALL_SECONDS)
     key = await asyncio.to_thread(

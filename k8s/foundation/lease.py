@@ -27,6 +27,9 @@ ACTING_SECONDS = 10.0
 
 RETRY_SECONDS = 2.0
 
+LEASE_CALL_SECONDS = 4.0
+"""For a request of its own: one that hangs, as when the API server's machine goes, does not cost a holder its lease."""
+
 
 def steady() -> float:
     """Return seconds of a clock that goes on while the machine sleeps."""

@@ -28,7 +28,7 @@ from dl2_scheduler.commands.cluster.kube_health import Health, answering
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.replay.move_costs import MoveCosts
 from k8s.foundation.api_server import KubeApi
-from k8s.foundation.lease import Lease
+from k8s.foundation.lease import LEASE_CALL_SECONDS, Lease
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,8 @@ def serve_kube(order: KubeOrder) -> None:
     api = KubeApi(order.context, in_cluster=True)
     ended, trouble = threading.Event(), _Trouble()
     me = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
-    lease = Lease(api, api.namespace, MANAGER, me, lost=lambda: trouble.tell("the lease is lost"))
+    own = KubeApi(order.context, in_cluster=True, call_seconds=LEASE_CALL_SECONDS)
+    lease = Lease(own, api.namespace, MANAGER, me, lost=lambda: trouble.tell("the lease is lost"))
     health = Health(order.slot_seconds, lambda: lease.holder)
     with answering(health, order.probes):
         with signals_to(ended.set):

@@ -5,7 +5,16 @@ import threading
 import pytest
 
 from k8s.foundation.api_server import ApiUnavailable
-from k8s.foundation.lease import ACTING_SECONDS, LEASE_SECONDS, Lease, LeaseAction, SeenLease, action_on
+from k8s.foundation.lease import (
+    ACTING_SECONDS,
+    LEASE_CALL_SECONDS,
+    LEASE_SECONDS,
+    RETRY_SECONDS,
+    Lease,
+    LeaseAction,
+    SeenLease,
+    action_on,
+)
 from tests.dl2_scheduler.played_kube import PlayedApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/dl2-scheduler"
@@ -74,6 +83,26 @@ def test_who_cannot_renew_stops_acting_before_another_may_begin(api):
     assert not first.held
     assert api.fail == []
     assert ACTING_SECONDS < LEASE_SECONDS
+
+
+def test_a_request_that_hangs_does_not_cost_the_lease(api, monkeypatch):
+    clock = Clock()
+    first = candidate(api, "first", clock)
+    first.attempt()
+
+    def hang(path, query=None):
+        clock.now += LEASE_CALL_SECONDS
+        raise ApiUnavailable("timed out")
+
+    with monkeypatch.context() as hanging:
+        hanging.setattr(api, "get", hang)
+        clock.now += RETRY_SECONDS
+        first.attempt()
+    clock.now += RETRY_SECONDS
+    assert first.held
+    first.attempt()
+    clock.now += ACTING_SECONDS - 0.1
+    assert first.held
 
 
 def test_a_renewal_counts_from_before_its_request(api):
