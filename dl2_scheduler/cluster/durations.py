@@ -16,12 +16,26 @@ def seconds(text: str | float) -> float:
     Raises:
         BadInput: it is none of them, not above 0, or above `MOST_SECONDS`.
     """
-    match = _DURATION.fullmatch(str(text))
-    value = float(match[1]) * _UNITS[match[2] or "s"] if match else math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise BadInput(f"{text} is no length of time above 0: give seconds, or a number with ms, s, m or h, as in 30s")
+    value = _read(text)
     if value > MOST_SECONDS:
         raise BadInput(f"{text} is longer than {MOST_SECONDS / 3600:g}h: give less")
+    return value
+
+
+def bounded(text: str | float) -> float:
+    """Return what `seconds` does; of what is longer `MOST_SECONDS`, as nobody is there whom a refusal could reach.
+
+    Raises:
+        BadInput: it is no length of time, or not above 0.
+    """
+    return min(_read(text), MOST_SECONDS)
+
+
+def _read(text: str | float) -> float:
+    match = _DURATION.fullmatch(str(text))
+    value = float(match[1]) * _UNITS[match[2] or "s"] if match else math.nan
+    if not value > 0:
+        raise BadInput(f"{text} is no length of time above 0: give seconds, or a number with ms, s, m or h, as in 30s")
     return value
 
 

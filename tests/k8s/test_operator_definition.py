@@ -88,6 +88,9 @@ def test_both_have_the_same_bounds(schema):
     assert (spec["blockReplicas"]["minimum"], spec["blockReplicas"]["maximum"]) == (0, MOST_REPLICAS)
     epochs = spec["epochs"]
     assert (epochs["minimum"], epochs["exclusiveMinimum"], epochs["maximum"]) == (0, True, MOST_EPOCHS)
+    for length in (spec["gangTimeout"], spec["checkpoint"]["properties"]["interval"]):
+        bound = length["x-kubernetes-validations"][1]["rule"]
+        assert f"int(self) <= {job_document.durations.MOST_SECONDS:.0f} " in bound
     assert spec["retryLimit"]["minimum"] == spec["ttlSecondsAfterFinished"]["minimum"] == 0
 
 
@@ -123,6 +126,7 @@ def test_sentences_of_both_are_the_same(schema):
         {"modelType": "a", "epochs": 1, "workers": workers, "sharedMemory": {"hostPath": "dl2"}},
         {"modelType": "a", "epochs": 1, "workers": workers, "coordinator": {"volume": {"size": 0}}},
         {"modelType": "a", "epochs": 1, "workers": workers, "servers": {"max": 1}, "blockReplicas": 1},
+        {"modelType": "a", "epochs": 1, "workers": workers, "gangTimeout": "1000h"},
         {"modelType": "a", "epochs": 1, "workers": workers, "mode": "all-reduce", "servers": {"max": 1}},
         {"modelType": "a", "epochs": 1, "workers": workers, "mode": "all-reduce", "blockReplicas": 1},
     ]

@@ -78,6 +78,12 @@ def test_a_server_without_a_template_has_the_workers_surroundings_and_not_its_sc
     assert pod["spec"]["nodeSelector"] == {"kind": "gpu"}
 
 
+def test_a_job_that_is_saved_less_often_than_any_has_pods_all_the_same():
+    rare = job(checkpoint={"url": "s3://b", "interval": "1000h"})
+    words = container_of(pod_of(rare, StartCoordinator(1, Counts(2, 1))))["command"]
+    assert words[words.index("--checkpoint-interval") + 1] == "2.592e+06"
+
+
 NOTHING_SAID = with_template(
     {"command": ["/opt/python", "train.py"], "env": None, "volumeMounts": None, "securityContext": None},
     volumes=None,

@@ -157,7 +157,7 @@ class Desired:
     def interval(self) -> float:
         """Seconds between checkpoints; 0: on demand only."""
         given = self.spec.get("checkpoint", {}).get("interval")
-        return durations.seconds(given) if given is not None else 0.0
+        return durations.bounded(given) if given is not None else 0.0
 
     @property
     def block_replicas(self) -> int:

@@ -106,7 +106,7 @@ def job_of(found: Object) -> JobInfo:
         suspend=bool(spec.get("suspend")),
         workers=workers,
         servers=servers,
-        gang_seconds=durations.seconds(spec["gangTimeout"]) if spec.get("gangTimeout") else _GANG_SECONDS,
+        gang_seconds=durations.bounded(spec["gangTimeout"]) if spec.get("gangTimeout") else _GANG_SECONDS,
         allotment=Allotment(
             given.get("workers", 0), given.get("servers", 0), given.get("reason") or "", given.get("slot", 0)
         )

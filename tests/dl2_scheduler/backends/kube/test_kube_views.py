@@ -101,6 +101,11 @@ def test_a_jobs_bounds_demands_and_progress():
     state.job.check()
 
 
+def test_a_job_whose_gang_may_wait_for_longer_than_any_is_seen_all_the_same():
+    (state,) = seen([node("a")], (), [job("one", gangTimeout="1000h")]).jobs
+    assert state.job.id == "one"
+
+
 @pytest.mark.parametrize("asked", [{"epochs": 1e12}, {"cpu": "100E"}])
 def test_a_job_that_asks_for_more_than_can_be_does_not_make_the_slot_unreadable(asked):
     found = seen([node("a")], (), [job("one", **asked), job("two")])
