@@ -1,9 +1,11 @@
 """This module asks the API server for one leader: every write is refused once the lease is not known to be ours."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from k8s.elastic_operator.job.model import GOING, Body, Desired
@@ -75,8 +77,8 @@ class OperatorApi:
         return await self._write(self._server.patch, job_path(job.namespace, job.name), {"metadata": meta})
 
     async def delete_job(self, job: Desired) -> None:
-        """Delete the object."""
-        await self._unless_gone(self._server.delete, job_path(job.namespace, job.name))
+        """Delete this very object, and none that has its name by now."""
+        await self._delete(job_path(job.namespace, job.name), job.uid)
 
     async def claim_phase(self, namespace: str, name: str) -> str:
         """Return the phase of a claim: Pending, Bound or Lost; GOING: it is being deleted, or there is none."""
@@ -125,16 +127,16 @@ class OperatorApi:
                 raise
             return await self._get(f"{folder}/{meta['name']}")
 
-    async def delete_pod(self, namespace: str, name: str, at_once: bool) -> None:
-        """Delete a pod.
+    async def delete_pod(self, pod: Body, at_once: bool) -> None:
+        """Delete this very pod, and none that has its name by now.
 
         Args:
-            namespace: of the pod.
-            name: of the pod.
+            pod: as the API server has it.
             at_once: do not wait for its kubelet.
         """
-        options = {"gracePeriodSeconds": 0} if at_once else None
-        await self._unless_gone(self._server.delete, _path(namespace, "pods", name), options)
+        meta = pod["metadata"]
+        options = {"gracePeriodSeconds": 0} if at_once else {}
+        await self._delete(_path(meta["namespace"], "pods", meta["name"]), meta["uid"], options)
 
     async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str]) -> None:
         """Write labels on a pod.
@@ -163,6 +165,10 @@ class OperatorApi:
     async def _get(self, path: str, query: Mapping[str, str | int] | None = None) -> Body:
         found: Body = await self._in_thread(partial(self._server.get, path, query))
         return found
+
+    async def _delete(self, path: str, uid: str, options: Mapping[str, Any] = MappingProxyType({})) -> None:
+        with contextlib.suppress(Conflict):  # another has its name, and this one is gone
+            await self._unless_gone(self._server.delete, path, {"preconditions": {"uid": uid}, **options})
 
     async def _unless_gone(self, call: Callable[..., Any], *arguments: Any) -> None:
         try:

@@ -332,7 +332,8 @@ class Keeper:
                 await self._starter.judge(job)
                 self._wake.set()
             case act.DeletePod():
-                await self._api.delete_pod(job.namespace, action.name, action.at_once)
+                if (pod := self.pods.get(action.name)) is not None:
+                    await self._api.delete_pod(pod, action.at_once)
             case act.LabelPod():
                 await self._api.label_pod(job.namespace, action.name, {NODE_LABEL: action.member})
             case act.SetFinalizer():

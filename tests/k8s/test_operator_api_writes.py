@@ -48,13 +48,13 @@ def test_objects_are_written_at_their_paths():
     server = Server()
     asked(server, lambda api: api.write_status(BODY, ElasticJobStatus(phase="Running")))
     asked(server, lambda api: api.set_finalizers(BODY, ["a"]))
-    asked(server, lambda api: api.delete_pod("ns", "p", at_once=True))
+    asked(server, lambda api: api.delete_pod({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, at_once=True))
     asked(server, lambda api: api.label_pod("ns", "p", {"a": "b"}))
     assert server.asked[0][:2] == ("replace", f"{JOB}/status")
     assert server.asked[0][2]["status"]["phase"] == "Running"
     assert server.asked[1:] == [
         ("patch", JOB, {"metadata": {"finalizers": ["a"], "resourceVersion": "7"}}),
-        ("delete", "/api/v1/namespaces/ns/pods/p", {"gracePeriodSeconds": 0}),
+        ("delete", "/api/v1/namespaces/ns/pods/p", {"preconditions": {"uid": "u"}, "gracePeriodSeconds": 0}),
         ("patch", "/api/v1/namespaces/ns/pods/p", {"metadata": {"labels": {"a": "b"}}}),
     ]
 
@@ -81,6 +81,14 @@ def test_what_is_gone_already_need_not_be_deleted_and_is_not_counted_on():
     assert not asked(Server(NotFound("gone")), lambda api: api.is_ready("node-1"))
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     assert asked(Server(ready), lambda api: api.is_ready("node-1"))
+
+
+def test_only_the_very_job_or_pod_is_deleted_and_none_that_has_its_name_by_now():
+    """A job whose time is over may have been deleted, and another of its name submitted."""
+    server = Server(Conflict("the UID in the precondition differs"), Conflict("likewise"))
+    asked(server, lambda api: api.delete_job(Desired("digits", "ns", "uid-1")))
+    asked(server, lambda api: api.delete_pod({**POD, "metadata": {**POD["metadata"], "uid": "u"}}, at_once=False))
+    assert [one[2] for one in server.asked] == [{"preconditions": {"uid": uid}} for uid in ("uid-1", "u")]
 
 
 def test_who_does_not_lead_reads_and_writes_nothing():
