@@ -16,8 +16,8 @@ from dl2_scheduler.backends.kube.apiserver.objects import (
     ReportedStatus,
     RoleInfo,
 )
-from dl2_scheduler.backends.kube.apiserver.quantities import amounts, pod_requests
-from dl2_scheduler.backends.kube.placement.node_constraints import Taint, constraints_of
+from dl2_scheduler.backends.kube.apiserver.quantities import PODS, amounts, pod_requests
+from dl2_scheduler.backends.kube.placement.node_constraints import Constraints, Taint, constraints_of
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.document.quantities import amount
 from dl2_scheduler.cluster.jobs import MOST_TASKS
@@ -131,12 +131,17 @@ def _role(job: Object, name: str, role: Object, otherwise: Object | None = None)
     like = own or (otherwise or {}).get("template") or {}
     labels = {**((like.get("metadata") or {}).get("labels") or {}), JOB_LABEL: job["name"], ROLE_LABEL: name}
     least = role.get("min", 1)
+    try:
+        requests = pod_requests(own.get("spec") or {})
+        constraints = constraints_of(like.get("spec") or {}, job["namespace"], labels)
+    except Exception:  # noqa: BLE001  (a pod's template may hold anything: the operator says what is wrong with it)
+        requests, constraints = {PODS: 1.0}, Constraints()
     return RoleInfo(
         replicas=role.get("replicas", least),
         min=least,
         max=role.get("max", _MOST_BY_DEFAULT),
-        requests=pod_requests(own.get("spec") or {}),
-        constraints=constraints_of(like.get("spec") or {}, job["namespace"], labels),
+        requests=requests,
+        constraints=constraints,
         namespace=job["namespace"],
         labels=labels,
     )

@@ -10,12 +10,12 @@ PODS = "pods"
 
 
 def amounts(quantities: Mapping[str, str | float]) -> dict[str, float]:
-    """Return the amount of each resource.
+    """Return the amount of each resource. Kubernetes lets it begin with a plus.
 
     Raises:
         BadInput: a quantity is none.
     """
-    return {name: amount(written) for name, written in quantities.items()}
+    return {name: amount(str(written).removeprefix("+")) for name, written in quantities.items()}
 
 
 def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:

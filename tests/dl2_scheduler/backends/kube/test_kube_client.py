@@ -96,6 +96,25 @@ def test_hold_fixes_the_present_counts_and_release_gives_them_back(api, client):
         client.release("one")
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"initContainers": [{"name": "first", "resources": {"requests": {"cpu": "lots"}}}]},
+        {"tolerations": 5},
+        {"topologySpreadConstraints": [{}]},
+    ],
+)
+def test_a_job_whose_template_is_none_is_listed_with_the_operators_words_and_others_are_too(api, client, more):
+    odd = job("odd")
+    odd["spec"]["workers"]["template"]["spec"] |= more
+    odd["status"] = {"phase": "Waiting", "reason": "InvalidTemplate: that is none"}
+    odd["spec"].pop("allocation")
+    odd["spec"]["scaling"] = "Manual"
+    api.add(PATH, job("one"), odd)
+    assert {found.name: found.reason for found in client.jobs()}["odd"] == "InvalidTemplate: that is none"
+    assert client.status("one").name == "one"
+
+
 def test_a_job_without_servers_is_held_and_scaled_by_its_workers_alone(api, client):
     ring = job("one", allocation=(3, 0), mode="all-reduce")
     del ring["spec"]["servers"]

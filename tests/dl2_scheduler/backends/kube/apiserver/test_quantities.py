@@ -48,6 +48,10 @@ def test_the_overhead_of_a_runtime_counts():
     assert pod_requests({"containers": [{}], "overhead": {"cpu": "250m"}}) == {"cpu": 0.25, "pods": 1}
 
 
+def test_a_request_may_begin_with_a_plus():
+    assert pod_requests({"containers": [container({"cpu": "+2"})]})["cpu"] == 2.0
+
+
 def test_containers_that_a_name_alone_stands_for_are_none():
     assert pod_requests({"containers": [container({"cpu": "2"})], "initContainers": None}) == {"cpu": 2.0, "pods": 1.0}
 
