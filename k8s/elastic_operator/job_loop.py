@@ -251,10 +251,12 @@ class Keeper:
             self._starter.forget()
         for action in decision.actions:
             self.pulse.steps()
-            if not isinstance(action, act.Start):
+            if not isinstance(action, act.Start | act.Ensure):
                 await self._do(action, job)
-        if starts := tuple(action for action in decision.actions if isinstance(action, act.Start)):
-            await self._complain(await self._starter.start(starts, job))
+        starts = tuple(action for action in decision.actions if isinstance(action, act.Start))
+        token = manifests.token(self._shared.key, job) if act.Ensure() in decision.actions else ""
+        await self._complain(await self._starter.start(starts, job, token))
+        if starts:
             self._wake.set()
         return again
 
@@ -321,13 +323,6 @@ class Keeper:
         match action:
             case act.WriteEvent():
                 await self._api.write_event(job, action.reason, action.message, action.warning)
-            case act.Ensure():
-                self._starter.moved()
-                await self._api.create(manifests.secret(job, manifests.token(self._shared.key, job)))
-                if job.claim:
-                    await self._api.create(manifests.claim(job))
-                for manifest in (manifests.service(job), *manifests.budgets(job)):
-                    await self._api.apply(manifest)
             case act.JudgePods():
                 await self._starter.judge(job)
                 self._wake.set()

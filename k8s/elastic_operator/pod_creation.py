@@ -59,29 +59,43 @@ class PodCreator:
         """Forget what was refused: the job is to have no pods now."""
         self._denial, self._pause = None, 1.0
 
-    def moved(self) -> None:
-        """Forget the service's address: it has been written, and may have another one."""
-        self._address = ""
-
-    async def start(self, starts: tuple[Start, ...], job: Desired) -> str:
+    async def start(self, starts: tuple[Start, ...], job: Desired, token: str = "") -> str:
         """Make pods, in order. The first that the API server refuses is the last to be tried.
+
+        Args:
+            starts: the pods.
+            job: whose.
+            token: the job's; with it all that its pods need is made before; "": that is there.
 
         Returns:
             The API server's sentence where it is news; "": all are made, or it says what it said before.
         """
-        before = self._denial[0].message if self._denial is not None else ""
-        for place, action in enumerate(starts):
-            try:
+        before, made = self._denial[0].message if self._denial is not None else "", 0
+        try:
+            if token:
+                await self._prepare(job, token)
+            for action in starts:
                 self._made(_own(await self._api.create_pod(await self._manifest(action, job)), action, job))
-            except ApiError as error:
-                if error.status not in PEOPLES:
-                    raise
-                message = str(error)
-                self._denial = ApiDenial(message, starts[place:]), self._clock() + self._pause
-                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-                return message if message != before else ""
-        self.forget()
+                made += 1
+        except ApiError as error:
+            if error.status not in PEOPLES or not starts:
+                raise
+            message = str(error)
+            self._denial = ApiDenial(message, starts[made:]), self._clock() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            return message if message != before else ""
+        if starts:
+            self.forget()
         return ""
+
+    async def _prepare(self, job: Desired, token: str) -> None:
+        """Make the token's secret, the coordinator's service and claim, and the disruption budgets."""
+        self._address = ""  # of the service, which may have another one when it is written
+        await self._api.create(manifests.secret(job, token))
+        if job.claim:
+            await self._api.create(manifests.claim(job))
+        for manifest in (manifests.service(job), *manifests.budgets(job)):
+            await self._api.apply(manifest)
 
     async def _manifest(self, action: Start, job: Desired) -> templates.Manifest:
         if isinstance(action, StartCoordinator):

@@ -322,3 +322,23 @@ def test_a_quota_without_room_for_the_coordinator_is_no_loss_of_one():
     run(scene)
     assert api.statuses["digits"]["term"] == 1
     assert "CoordinatorLost" not in [event[1] for event in api.events]
+
+
+def test_a_quota_on_what_pods_need_is_the_reason_too():
+    message = 'services "digits-coordinator" is forbidden: exceeded quota: few, requested: count/services=1'
+
+    class Api(PlayedApi):
+        async def apply(self, manifest):
+            raise refusal(403, message)
+
+    api = Api()
+
+    async def scene():
+        async with kept(api, document()):
+            await until(lambda: "quota" in api.statuses.get("digits", {}).get("reason", ""))
+            await asyncio.sleep(0.1)
+
+    run(scene)
+    assert api.tried == []
+    assert (api.statuses["digits"]["term"], api.statuses["digits"]["reason"]) == (1, f"quota: {message}")
+    assert [event[1] for event in api.events] == ["Starting", "Refused"]

@@ -63,7 +63,7 @@ class ApiDenial:
     @property
     def reason(self) -> str:
         """The sentence, with what it is about."""
-        about = "quota" if "exceeded quota" in self.message else "the API server refuses a pod"
+        about = "quota" if "exceeded quota" in self.message else "the API server refuses"
         return f"{about}: {self.message}"
 
     def numbers(self, role: Role) -> list[int]:
