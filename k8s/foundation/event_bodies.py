@@ -8,6 +8,7 @@ from typing import Any
 from k8s.foundation.names import GROUP, KIND, VERSION
 
 _LONGEST_MESSAGE = 1024  # the API server takes no longer one
+_LONGEST_NAME = 253  # likewise
 
 
 def event_path(namespace: str) -> str:
@@ -39,9 +40,10 @@ def event_body(
         instance: of the component; "": not said.
         warning: rather than normal.
     """
-    now = timestamp(datetime.now(UTC))
+    now, ending = timestamp(datetime.now(UTC)), f".{secrets.token_hex(8)}"
+    name = about["name"][: _LONGEST_NAME - len(ending)].rstrip("-.") + ending
     body = {
-        "metadata": {"name": f"{about['name']}.{secrets.token_hex(8)}", "namespace": about["namespace"]},
+        "metadata": {"name": name, "namespace": about["namespace"]},
         "involvedObject": dict(about),
         "reason": reason,
         "message": message[:_LONGEST_MESSAGE],
