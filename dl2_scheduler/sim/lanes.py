@@ -205,12 +205,17 @@ class Lanes:
         return slow, self._speeds(runs, *self._joined) * self.slot_seconds / self.samples * slow
 
     def begin(self, lane: int, states: Iterable[JobState]) -> None:
-        """Let jobs of a lane be as far as these states say; the others have not begun."""
+        """Let jobs of a lane be as far as these states say; the others have not begun.
+
+        A job whose maxima were lowered may still have more than any speed is known of: it begins with the most there.
+        """
         by_id = {state.job.id: state for state in states}
+        most_servers, most_workers = (count - 1 for count in self._grids.shape[2:])
         for number, job in enumerate(self.jobs[lane]):
             if (state := by_id.get(job.id)) is not None:
                 self.done[lane, number], self.slots_run[lane, number] = state.epochs_done, state.slots_run
-                self.workers[lane, number], self.servers[lane, number] = state.workers, state.servers
+                self.workers[lane, number] = min(state.workers, most_workers)
+                self.servers[lane, number] = min(state.servers, most_servers)
                 self.saves[lane, number], self.starting[lane, number] = state.saves, state.starting
 
     def states(self, lane: int) -> tuple[JobState, ...]:

@@ -121,7 +121,7 @@ def paying_speeds(state: JobState, grid: Grid, cost: ScalingCost, slot_seconds: 
 
     Args:
         state: of the job at the slot's start.
-        grid: its speeds, when nothing changes.
+        grid: its speeds, when nothing changes; of what it has beyond them, as its maxima were lowered, the last count.
         cost: of scaling.
         slot_seconds: length of a slot.
     """
@@ -132,9 +132,10 @@ def paying_speeds(state: JobState, grid: Grid, cost: ScalingCost, slot_seconds: 
         return grid * lasting / (lasting + cost.start)
     lost, joining = (np.minimum(1.0, seconds / lasting) for seconds in (cost.change, cost.join))
     found = grid * (1 - lost)
+    servers, workers = min(state.servers, len(grid) - 1), min(state.workers, grid.shape[1] - 1)
     more = np.ones(grid.shape, dtype=bool)
-    more[: state.servers + 1, : state.workers + 1] = False
-    now = grid[state.servers, state.workers]
+    more[: servers + 1, : workers + 1] = False
+    now = grid[servers, workers]
     found[more] += ((now - grid) * np.maximum(0.0, joining - lost))[more]
-    found[state.servers, state.workers] = now
+    found[servers, workers] = now
     return found

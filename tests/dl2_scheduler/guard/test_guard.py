@@ -263,6 +263,14 @@ def test_futures_know_which_jobs_cannot_be_suspended(starting):
     assert (ends[0] == ends[1]) == starting, "it has nothing yet that could be lost"
 
 
+def test_a_job_whose_maxima_were_lowered_has_its_future_too():
+    lowered = replace(job(0, 0.0), max_workers=2, max_servers=2)
+    now = Snapshot(3, SLOT, NODES, (JobState(lowered, 1.0, 3, 4, 4),))
+    costs = replace(MEASURED, join=3.0)
+    (own, baseline), _ = completion(now, [Drf(), Drf()], fitted(), costs, NodeRule.SPREAD, 60.0)
+    assert own == baseline > 0
+
+
 class FirstOfTwo:
     """The first job has a worker and a server; in the first slot that is asked for nobody has anything."""
 

@@ -151,6 +151,13 @@ def test_of_jobs_that_end_soon_a_scaling_costs_more():
     )
 
 
+def test_a_job_that_has_more_than_it_may_have_now_pays_as_from_the_most_that_it_may():
+    grid = np.outer([0.0, 1.0], [0.0, 10.0, 20.0])
+    cost = ScalingCost(start=30.0, change=6.0, join=18.0)
+    found = [paying_speeds(JobState(job("a0"), workers=n, servers=m), grid, cost, SLOT) for n, m in ((2, 1), (5, 3))]
+    assert (found[0] == found[1]).all()
+
+
 def test_a_start_that_takes_longer_than_a_slot_is_worth_it():
     grid = np.outer([0.0, 1.0], [0.0, 10.0, 20.0])
     found = paying_speeds(JobState(job("a0", samples=1e6)), grid, ScalingCost(start=5 * SLOT), SLOT)
