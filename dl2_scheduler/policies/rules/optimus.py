@@ -67,17 +67,22 @@ class Optimus:
             return [(_LACKING, number, 1, 0)]
         if not servers and room.bundles[number] == (1, 1):
             return [(_LACKING, number, 0, 1)]
-        gains = []
+        gains, now = [], time[servers, workers]
         if servers + 1 < len(time):
-            gains.append((time[servers, workers] - time[servers + 1, workers], 0, 1))
+            gains.append((_gain(now, time[servers + 1, workers]), 0, 1))
         if workers + 1 < time.shape[1]:
-            gains.append((time[servers, workers] - time[servers, workers + 1], 1, 0))
+            gains.append((_gain(now, time[servers, workers + 1]), 1, 0))
         if not gains:
             return []
         gain, more_workers, more_servers = max(gains, key=lambda each: each[0])  # the server's where they are equal
-        return [(-float(gain), number, more_workers, more_servers)] if gain > 0 else []
+        return [(-gain, number, more_workers, more_servers)] if gain > 0 else []
 
     @staticmethod
     def _is_full(room: FreeResources, number: int, workers: int, servers: int) -> bool:
         job = room.snapshot.jobs[number].job
         return room.workers(number) + workers > job.max_workers or room.servers(number) + servers > job.max_servers
+
+
+def _gain(now: float, then: float) -> float:
+    """Return the seconds by which a step shortens what a job still needs; 0: by none, also where both never end."""
+    return float(now - then) if then < now else 0.0

@@ -121,6 +121,11 @@ def test_optimus_takes_the_largest_gain() -> None:
     assert given(Optimus(speeds), now) == {1: (2, 2)}
 
 
+def test_optimus_sees_the_one_task_with_which_a_job_begins_to_train() -> None:
+    speeds = TrueSpeeds(Speeds({"even": grid({(1, 1): 0.0, (2, 1): 0.0})}))
+    assert given(Optimus(speeds), snapshot([job(1)], nodes({"cpu": 3}))) == {1: (2, 1)}
+
+
 def test_optimus_prefers_the_job_that_gains_most_seconds() -> None:
     """A second worker halves both times; job 2 has twice the work. Every job gets one of each before."""
     speeds = known({(1, 2): 2.0, (1, 3): 2.0})
