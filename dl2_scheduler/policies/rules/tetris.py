@@ -40,7 +40,7 @@ class Tetris:
         if not snapshot.jobs:
             return room.allocation()
         bundles = np.array([w + s for w, s in zip(*room.demands, strict=True)])
-        preference = self._preference(snapshot, bundles / np.maximum(room.capacity.max(axis=0), 1e-12))
+        preference = self._preference(snapshot, bundles / np.maximum(room.capacity.max(axis=0, initial=0.0), 1e-12))
         shut = np.zeros(len(bundles), dtype=bool)
         for node in range(len(room.capacity)):
             self._fill(room, node, bundles, preference, shut)

@@ -13,7 +13,7 @@ from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.policies.learnt.dl2 import Dl2
 from dl2_scheduler.policies.placement.node_rules import placement_rule
-from dl2_scheduler.policies.registry import POLICY_NAMES, make_policy, rule_of
+from dl2_scheduler.policies.registry import LIVE_NAMES, POLICY_NAMES, make_policy, rule_of
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
 from tests.dl2_scheduler.cluster.test_free_resources import check_books
 from tests.dl2_scheduler.clusters import NODES, SPEEDS, counts, job, nodes, snapshot, snapshots
@@ -103,6 +103,12 @@ def test_a_gang_is_given_whole_or_not_at_all(name: str) -> None:
 @every_policy
 def test_no_jobs(name: str) -> None:
     assert decide(make_policy(name, SPEEDS), snapshot([], nodes({"cpu": 8})), rule_of(name)) == {}
+
+
+@pytest.mark.parametrize("name", LIVE_NAMES)
+def test_no_nodes(name: str) -> None:
+    """As on Kubernetes while all are gone, or cordoned."""
+    assert decide(make_policy(name, SPEEDS), snapshot([job()], ()), NodeRule.SPREAD) == {1: (0, 0)}
 
 
 @every_policy
