@@ -109,7 +109,7 @@ class WorldDraws:
 
     def _later_job(self, number: int, time: float, like: KnownJob, random: np.random.Generator) -> DrawnJob:
         epochs = self._epochs(like.job.estimate, 0.0, random)
-        name = f"+{number}"  # no job's name begins so
+        name = f"+{number:06}"  # no job's name begins so; simulations order those that come at once by it
         job = replace(like.job, id=name, arrival=time, epochs=epochs, epochs_estimate=like.job.estimate)
         return DrawnJob(job, self._factor(like, random), epochs, like.saves)
 

@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.forecasts.calibration import RawForecast
 from dl2_scheduler.forecasts.drawn_world import WorldDraws
-from dl2_scheduler.forecasts.ensemble import KnownSpeeds, play_futures, with_known_speeds
+from dl2_scheduler.forecasts.ensemble import KnownSpeeds, _future, play_futures, with_known_speeds
 from dl2_scheduler.forecasts.forecaster import Forecaster, as_line, of_message
 from dl2_scheduler.forecasts.process import ForecastObserver
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords, MadeForecast
@@ -170,6 +170,20 @@ def test_a_world_is_drawn_from_what_jobs_have_shown(history, tmp_path):
     assert {each.job.model for each in world.later} <= {"a", "b"}
     few = observed_after(History(tmp_path / "few.sqlite"), tmp_path, 3)
     assert WorldDraws(few, few.present).draw((1, 2)).later == (), "too few have come to tell"
+
+
+def test_jobs_that_come_at_once_keep_what_was_drawn_of_each(history):
+    """Kubernetes tells seconds: what somebody submits in a loop has one time of creation."""
+    states = tuple(JobState(replace(job(number, 0.0), epochs=1.0 + number)) for number in range(14))
+    grants = {state.job.id: NOTHING for state in states}
+    history.decided(1e9, "drf", Snapshot(0, SLOT, NODES, states, REPORTS), Allocation(grants))
+    observed = ObservedCluster(history)
+    observed.catch_up()
+    world = WorldDraws(observed, observed.present).draw((1, 2))
+    assert len({each.job.arrival for each in world.later[8:]}) < len(world.later[8:])
+    lanes = _future(observed, observed.present, world, Drf()).cluster.lanes
+    later = slice(len(states), None)
+    assert lanes.epochs[0, later].tolist() == [each.epochs for each in lanes.jobs[0][later]]
 
 
 def test_owners_are_as_wrong_as_they_were(history, tmp_path):
