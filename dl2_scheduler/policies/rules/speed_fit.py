@@ -28,6 +28,7 @@ _NOISE = 0.01  # of a report
 _JITTER = 1e-6  # what is added to a covariance of 1, so that it has a root
 _GUESS_SPREAD = 1.0  # standard deviation of the logarithms of the guess's coefficients, where speeds are drawn
 _STRANGE = 0.5  # and of how much faster or slower than others a model may be that nobody has reported
+_MOST_MODELS = 1000  # that are remembered: where an image names a type, each build of it may be another
 
 EXPLORING = 1.0
 """Optimism with which a planner finds the best configurations within some tens of jobs of each model."""
@@ -49,17 +50,19 @@ class FittedSpeeds:
     """See `SpeedEstimates`: a model of a synchronous step (`speed_forms`), corrected near the reports.
 
     The seconds of a sample are a sum of terms with coefficients that non-negative least squares finds. A model that
-    nobody has reported is guessed. Jobs of one model with servers and without tell of each other only how large the
-    model is, as long as nobody has reported one of the other kind.
+    nobody has reported is guessed, and one that nobody has reported for long, while many others were, is forgotten.
+    Jobs of one model with servers and without tell of each other only how large the model is, as long as nobody has
+    reported one of the other kind.
     """
 
     def __init__(self, optimism: float = 0.0) -> None:
         self._optimism = optimism
         self._reports: dict[str, dict[_Counts, tuple[int, float]]] = {}
-        self._latest: dict[str, LatestReports] = {}
+        self._latest: dict[str, LatestReports] = {}  # those that were reported last come last
         self._borrowed: Mapping[str, _Known] = {}
         self._known: dict[str, _Known] = {}
         self._grids: dict[tuple[str, int, int], Grid] = {}
+        self._usual: float | None = None  # the scale of a model of which nothing is known
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -90,9 +93,16 @@ class FittedSpeeds:
         told = [report for report in reports if LEAST_SPEED <= report.samples_per_second <= MOST_SPEED]
         for report in told:
             known = self._reports.setdefault(report.model, {})
-            latest = self._latest.setdefault(report.model, LatestReports())
+            latest = self._latest.pop(report.model) if report.model in self._latest else LatestReports()
+            self._latest[report.model] = latest
             latest.average(known, (report.servers, report.workers), report.samples_per_second)
         for model in dict.fromkeys(report.model for report in told):
+            self._learn(model)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        for model in list(self._latest)[: max(0, len(self._latest) - _MOST_MODELS)]:
+            del self._latest[model], self._reports[model]
             self._learn(model)
 
     def _learn(self, model: str) -> None:
@@ -103,6 +113,7 @@ class FittedSpeeds:
         else:
             self._known.pop(model, None)
         self._grids = {key: grid for key, grid in self._grids.items() if key[0] != model}
+        self._usual = None
 
     def grid(self, job: Job) -> Grid:
         """See `SpeedEstimates.grid`."""
@@ -113,9 +124,16 @@ class FittedSpeeds:
         if known := _of_form(self._known.get(job.model, {}), form):
             self._grids[key] = _grid(job, known, form.guess, self._optimism)
             return self._grids[key]
+        if job.model in self._known:
+            return _guessed(job, self._mean_scale(job.model), form.guess)
+        if self._usual is None:  # all that is known goes into it
+            self._usual = self._mean_scale(job.model)
+        return _guessed(job, self._usual, form.guess)
+
+    def _mean_scale(self, model: str) -> float:
+        """Return the factor by which the speeds of a model differ from guesses, as far as others tell."""
         guesses = {each.has_servers: each.guess for each in (WITH_SERVERS, WITHOUT_SERVERS)}
-        scale = float(np.exp(np.mean(np.log(self._scales(job.model, guesses)))))
-        return _guessed(job, scale, form.guess)
+        return float(np.exp(np.mean(np.log(self._scales(model, guesses)))))
 
     def hopeful(self, optimism: float) -> "FittedSpeeds":
         """Return speeds that are fitted to what is known up to now, with another optimism."""

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.snapshot import SpeedReport
+from dl2_scheduler.policies.rules import speed_fit
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds, KnownSpeed
 from tests.dl2_scheduler.clusters import job
 from tests.dl2_scheduler.peers import needs_data, table
@@ -119,6 +120,28 @@ def test_a_model_that_nobody_reported_is_like_the_others() -> None:
 
 
 BORROWED = {"even": {at: KnownSpeed(optimus_speed(*at), 0.1) for at in [(1, 1), (4, 4), (8, 4), (16, 6)]}}
+
+
+def test_models_that_nobody_has_reported_for_long_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an image names a type, each build is another: all that ever were would fill memory, and slow each slot."""
+    monkeypatch.setattr(speed_fit, "_MOST_MODELS", 3)
+    speeds = FittedSpeeds()
+    for build in range(6):
+        speeds.observe([SpeedReport("ann", f"img:{build}", 1, 1, 1.0 + build), SpeedReport("bob", "long", 1, 1, 9.0)])
+    assert set(speeds.models) == set(speeds.reports) == {"img:4", "img:5", "long"}
+    assert speeds.grid(job(model="img:0"))[1, 1] == pytest.approx((5.0 * 6.0 * 9.0) ** (1 / 3)), "as the others"
+
+
+def test_what_is_usual_is_worked_out_once_until_something_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    scales = FittedSpeeds._scales
+    monkeypatch.setattr(FittedSpeeds, "_scales", lambda *given: asked.append(given) or scales(*given))
+    speeds = FittedSpeeds()
+    for speed in (4.0, 2.0):
+        speeds.observe([SpeedReport("a", "known", 1, 1, speed)])
+        guessed = [speeds.grid(job(model=f"new-{number}"))[1, 1] for number in range(5)]
+        assert guessed == pytest.approx([(4.0 + speed) / 2] * 5)
+    assert len(asked) == 2
 
 
 def test_what_is_borrowed_tells_of_what_nobody_tried_here_and_ones_own_reports_go_first() -> None:
