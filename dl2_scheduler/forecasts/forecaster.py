@@ -17,7 +17,7 @@ from dl2_scheduler.forecasts.ensemble import MEMBERS, Ensemble, play_futures, wi
 from dl2_scheduler.forecasts.records import EventKind, ForecastRecords, MadeForecast
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
-from dl2_scheduler.replay.past import trained_all
+from dl2_scheduler.replay.past import ended_by_itself
 from dl2_scheduler.world_model.observed import ObservedCluster
 
 _KEPT = 64  # forecasts of a slot that are looked at again when they have come true
@@ -147,7 +147,7 @@ class Forecaster:
                 self._came_true(EventKind.START, done.id, state.job.arrival, slot.at + max(after, 0.0))
             if done.finished is None:
                 continue
-            if trained_all(state, done) and began is not None:
+            if ended_by_itself(state, done) and began is not None:
                 self._came_true(EventKind.END, done.id, state.job.arrival, slot.at + done.finished - began)
             self._records.forget(done.id, state.job.arrival)
 

@@ -12,6 +12,8 @@ from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
 from dl2_scheduler.live.slot_decision import answer
 
+_FASTER = 2.0  # times as fast as it said a job may have been in its last slot
+
 
 @dataclass(frozen=True)
 class PastJob:
@@ -19,7 +21,8 @@ class PastJob:
 
     Attributes:
         job: as the simulator takes it, with an id of its own and its arrival since the first one's.
-        seconds: from its arrival to its end; None: the history does not have it, or it failed or was stopped.
+        seconds: from its arrival to its end; None: the history does not have it, or it failed, was stopped, or has
+            stopped early.
     """
 
     job: Job
@@ -41,7 +44,7 @@ def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
                 found[key] = state.job
         for done in slot.outcome.jobs if slot.outcome else ():
             arrival = states[done.id].job.arrival
-            if done.finished is not None and trained_all(states[done.id], done):
+            if done.finished is not None and trained_all(slot, states[done.id], done):
                 ends[done.id, arrival] = done.finished - arrival
     known = sorted((job.arrival, str(job.id), key) for key, job in found.items() if job.samples_known)
     first = known[0][0] if known else 0.0
@@ -54,10 +57,40 @@ def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
     return jobs
 
 
-def trained_all(state: JobState, done: JobOutcome) -> bool:
-    """Return whether a job ended as it had trained all its epochs, not because it failed or was stopped."""
+def ended_by_itself(state: JobState, done: JobOutcome) -> bool:
+    """Return whether a job ended as its script did, not because it failed or was stopped.
+
+    It counts as having trained all its epochs then, as nobody hears what it trained last.
+    """
     trained = state.epochs_done + done.epochs
     return done.finished is not None and math.isclose(trained, state.job.epochs, rel_tol=1e-6)
+
+
+def trained_all(slot: RecordedSlot, state: JobState, done: JobOutcome) -> bool:
+    """Return whether a job ended by itself, and not before it had trained all its epochs."""
+    return ended_by_itself(state, done) and likely_epochs(slot, state, done) == done.epochs
+
+
+def likely_epochs(slot: RecordedSlot, state: JobState, done: JobOutcome) -> float:
+    """Return the epochs that a job trained in a slot in which it ended by itself.
+
+    A script may stop early, as where nothing improves any more. It has if it would have had to be far faster than it
+    said, with the same tasks: then these are the epochs that it had time for.
+
+    Args:
+        slot: the last one of the job.
+        state: of the job at its start.
+        done: what became of the job.
+    """
+    outcome, grant = slot.outcome, slot.allocation.of(done.id)
+    speeds = [report.samples_per_second for report in slot.snapshot.reports if report.job == done.id]
+    kept = (grant.workers, grant.servers) == (state.workers, state.servers)
+    if outcome is None or outcome.began is None or done.finished is None or not (speeds and kept):
+        return done.epochs
+    epochs_a_second = speeds[0] / state.job.samples_per_epoch
+    passed = max(0.0, done.finished - outcome.began)
+    most = _FASTER * (passed + slot.snapshot.slot_seconds) * epochs_a_second  # what was told may be old by a slot
+    return done.epochs if done.epochs <= most else passed * epochs_a_second
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class _Lived:
 
     Attributes:
         began: seconds since the cluster began.
+        slot: the slot.
         state: the state at its start.
         reported: whether the job had just told how far it is.
         grant: what the job was granted for it.
@@ -43,6 +44,7 @@ class _Lived:
     """
 
     began: float
+    slot: RecordedSlot
     state: JobState
     reported: bool
     grant: Grant
@@ -172,7 +174,7 @@ class Scalings:
                 left = (state.job.epochs - state.epochs_done) * state.job.samples_per_epoch
                 self._ending[lived.key] = _Expected(lived.began, left, (state.job.model, *lived.before))
         expected = self._ending.get(lived.key)
-        if expected is None or done.finished is None or not trained_all(state, done):
+        if expected is None or done.finished is None or not trained_all(lived.slot, state, done):
             return
         if speed := self._speeds.get(expected.at, 0.0):
             self.ends.append(ScalingDelay(done.finished - expected.began - expected.samples / speed))
@@ -195,4 +197,4 @@ def _lived(slot: RecordedSlot) -> Iterator[_Lived]:
     for state in slot.snapshot.jobs:
         name = state.job.id
         if name in done:
-            yield _Lived(outcome.began, state, name in reported, slot.allocation.of(name), done[name])
+            yield _Lived(outcome.began, slot, state, name in reported, slot.allocation.of(name), done[name])

@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.snapshot import JobId
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.replay.measured import Counts, measured_speeds
-from dl2_scheduler.replay.past import trained_all
+from dl2_scheduler.replay.past import ended_by_itself, likely_epochs
 
 JobKey = tuple[JobId, float]
 """Id and arrival: a name may be used again."""
@@ -24,7 +24,7 @@ class KnownJob:
     Attributes:
         job: as it was seen last.
         log_speeds: by counts, how many slots measured its speed, and the mean of the logarithms, in samples a second.
-        needed: the epochs that it trained, over its owner's estimate; None: it has not trained them all.
+        needed: the epochs that it trained until it ended by itself, over its owner's estimate; None: it has not.
         saves: whether it can be suspended and go on later.
     """
 
@@ -78,8 +78,8 @@ class KnownJobs:
         for done in slot.outcome.jobs if slot.outcome else ():
             state = states[done.id]
             observed = self.by_key[done.id, state.job.arrival]
-            if trained_all(state, done):
-                observed.needed = (state.epochs_done + done.epochs) / state.job.estimate
+            if ended_by_itself(state, done):
+                observed.needed = (state.epochs_done + likely_epochs(slot, state, done)) / state.job.estimate
         self._forget_old()
 
     def log_factors(self, fitted: FittedSpeeds) -> list[float]:
@@ -88,7 +88,7 @@ class KnownJobs:
         return [each for each in found if each is not None]
 
     def needed(self) -> list[float]:
-        """Return the epochs that jobs trained over their owners' estimates, of jobs that trained them all."""
+        """Return the epochs that jobs trained over their owners' estimates, of jobs that ended by themselves."""
         return [observed.needed for observed in self.by_key.values() if observed.needed is not None]
 
     def came(self, now: float) -> list[tuple[float, KnownJob]]:

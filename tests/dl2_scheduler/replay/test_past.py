@@ -22,6 +22,7 @@ from dl2_scheduler.replay.past import ask_again, past_jobs
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.sim.speeds import read_points
 from dl2_scheduler.sim.trace import read_trace
+from dl2_scheduler.world_model.known_jobs import KnownJobs
 
 TASK = {"slots": 1.0}
 NODES = (Node("n0", {"slots": 8.0}), Node("n1", {"slots": 8.0}))
@@ -93,6 +94,34 @@ def test_errors_are_those_of_the_mean_and_a_slot_of_change_tells_nothing():
     assert (row.samples_per_second, row.observations) == (10.0, 3)
     assert row.relative_error == pytest.approx(1 / 3**0.5 / 10)
     assert math.isnan(table.types[0].error)
+
+
+def last_slot(epochs, before=(1, 1), told=True):
+    """Job a, which trains 0.1 epochs a second, ends by itself after 20 s, though it has told nothing of the end."""
+    job = Job("a", 0.0, "m", 1.0 + epochs, 100.0, TASK, TASK, 2, 2)
+    reports = (report("a", 10.0),) if told else ()
+    now = Snapshot(3, 30.0, NODES, (JobState(job, 1.0, 1, *before),), reports)
+    outcome = SlotOutcome(3, [JobOutcome("a", 1, 1, epochs, 110.0)], (), 90.0, 110.0)
+    return RecordedSlot(0.0, "drf", now, Allocation({"a": Grant(1, 1)}), outcome)
+
+
+@pytest.mark.parametrize(
+    ("lived", "needed"),
+    [
+        (last_slot(2.0), 1.0),
+        (last_slot(4.0), 1.0),  # it may have told how far it is a slot ago
+        (last_slot(99.0), 0.03),  # it has stopped early
+        (last_slot(99.0, before=(2, 2)), 1.0),  # nobody knows how fast it was with the tasks that it got
+        (last_slot(99.0, told=False), 1.0),
+    ],
+)
+def test_a_job_that_stops_early_has_not_trained_all_its_epochs(lived, needed):
+    (past,) = past_jobs([lived])
+    assert (past.seconds is not None) == (needed == 1.0)
+    known = KnownJobs()
+    known.see(lived)
+    known.observe(lived)
+    assert known.needed() == pytest.approx([needed])
 
 
 def test_a_history_without_speeds_says_so():
