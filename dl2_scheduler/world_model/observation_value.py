@@ -91,7 +91,9 @@ def telling_configurations(
 
 def _telling(candidate: _Candidate, present: Snapshot, fitted: FittedSpeeds, gain: float) -> TellingConfiguration:
     grid, (servers, workers) = fitted.grid(candidate.job), candidate.at
-    now = sorted({(state.servers, state.workers) for state in _running(present, candidate.job)})
+    job = candidate.job
+    running = {(state.servers, state.workers) for state in _running(present, job)}
+    now = sorted(at for at in running if at[0] <= job.max_servers and at[1] <= job.max_workers)  # maxima may be lowered
     relative = tuple((*at, float(grid[candidate.at] / grid[at])) for at in now)
     spread = float(np.exp(_WITHIN * candidate.deviation)) - 1
     return TellingConfiguration(candidate.job.model, servers, workers, relative, spread, gain)

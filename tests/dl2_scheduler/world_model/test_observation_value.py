@@ -75,6 +75,12 @@ def test_only_what_a_running_job_could_have_beside_the_others():
     assert all(2 <= workers <= 3 and servers <= 2 for workers, servers in at(bounded))
 
 
+def test_a_job_that_has_more_than_it_may_have_now_is_compared_with_nothing():
+    telling = found(present((2, 2), (2, 2), (5, 5), cpus=20), speeds(*EQUALS))
+    assert telling
+    assert all(each.speed_over(2, 2) is not None and each.speed_over(5, 5) is None for each in telling)
+
+
 @pytest.mark.parametrize(
     "seen",
     [
