@@ -92,6 +92,8 @@ class ObservedCluster:
         """
         for slot in self._history.slots(after=self._ended):
             number = slot.snapshot.slot
+            if self.last is not None and number < self.last.snapshot.slot:  # it was cut short: nothing comes of it
+                continue
             if self.last is None or number > self.last.snapshot.slot:
                 if self.last is not None:
                     self.waited = count_waiting(self.waited, self.last.snapshot, self.last.allocation)

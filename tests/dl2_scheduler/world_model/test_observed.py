@@ -28,6 +28,18 @@ def test_costs_are_those_of_the_slots_that_have_ended_each_counted_once(history)
     assert [report[0] for report in observed.fitted._reports["a"].values()] == [4] * 4, "and each report, too"
 
 
+def test_a_slot_after_one_that_was_cut_short_is_counted_once_however_often_one_looks(history):
+    """The learner looks twice: before it compares policies, and before it dreams."""
+    observed = ObservedCluster(history)
+    for slot in (0, 1):  # the scheduler ended before slot 0 did
+        present(history, slot)
+        for _ in range(3):
+            observed.catch_up()
+            assert observed.last.snapshot.slot == slot
+    assert observed.waited == {"a0": 0, "a2": 1}, "of slot 0"
+    assert [report[0] for report in observed.fitted.reports["a"].values()] == [2] * 4
+
+
 def test_guard_and_exploring_begin_with_the_last_slots_of_a_long_history(history, monkeypatch):
     monkeypatch.setattr("dl2_scheduler.world_model.observed.RECENT_SLOTS", 2)
     for slot in range(4):
