@@ -43,7 +43,7 @@ class StorageError(ElasticError):
 
 
 class RuleFailed(ElasticError):
-    """A user's update rule raised; the message names it and what it did."""
+    """An update rule raised, a user's or by the numbers that it was given; the message names it and what it did."""
 
 
 class ProtocolError(ElasticError):

@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, RuleFailed
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.segments import Array
 from elastic_ps.native import library as native
@@ -178,13 +179,14 @@ class Elementwise(BuiltIn):
         count += self.begin_num_update
         constants = Constants(target.dtype)
         arrays = [states[name] for name in self.state_names()]
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), self._calculable(count, hyper):
             compiled = self.compiled(count, hyper, constants)
         if compiled is not None and target is new and native.has(compiled[0], new.dtype):
             name, numbers = compiled
             native.update(name, old, new, aggregate, arrays, numbers)
             return
-        kernel = self.kernel(count, hyper, constants)
+        with self._calculable(count, hyper):
+            kernel = self.kernel(count, hyper, constants)
 
         def work(low: int, high: int) -> None:
             with np.errstate(all="ignore"):  # overflow to inf is the framework's result too
@@ -196,6 +198,21 @@ class Elementwise(BuiltIn):
                         new[part] = target[part]
 
         in_parallel(len(target), CHUNK, work)
+
+    @contextmanager
+    def _calculable(self, count: int, hyper: Hyper) -> Iterator[None]:
+        """Name the numbers by which an update's constants cannot be worked out: 1 - beta1, say, is a divisor.
+
+        Raises:
+            RuleFailed: instead of an error of arithmetic.
+        """
+        try:
+            yield
+        except (ArithmeticError, ValueError, TypeError) as error:
+            numbers = "".join(f", {name}={value}" for group in hyper.groups[:1] for name, value in group.items())
+            raise RuleFailed(
+                f"optimizer {self}{numbers}: update {count} cannot be calculated with these numbers ({error})"
+            ) from error
 
 
 def chunks(

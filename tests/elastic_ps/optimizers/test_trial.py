@@ -113,6 +113,27 @@ def test_what_does_not_work_is_named(kind: str, why: str) -> None:
     assert re.search(f"optimizer '{MODULE}:{kind}' {why}", tried(kind))
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("adam", {"beta1": 1.0}), ("adamw", {"beta1": 1.0}), ("adam", {"beta2": 2}), ("adam", {"begin_num_update": -1})],
+)
+def test_numbers_with_which_nothing_can_be_calculated_are_named(name: str, arguments: dict[str, float]) -> None:
+    """An error in its thread would end the server."""
+    ((key, value),) = arguments.items()
+    found = trial(OptimizerSpec(name, arguments).to_json(), ["float32"], {})
+    assert re.search(rf"optimizer Adam.*{key}={value}.*: update \S+ cannot be calculated with these numbers", found)
+
+
+def test_numbers_that_a_script_changes_to_such_are_named_while_the_job_trains() -> None:
+    rule = make_rule(OptimizerSpec("torch.Adagrad"))
+    value = np.zeros(4, np.float32)
+    states = {"sum": np.zeros(4, np.float32)}
+    hyper = Hyper(groups=({"lr_decay": -1.0},))
+    rule.update(value, value, states, 1, hyper)
+    with pytest.raises(RuleFailed, match=r"TorchAdagrad\(.*lr_decay=-1.0: update 2 cannot be calculated"):
+        rule.update(value, value, states, 2, hyper)
+
+
 def test_a_module_that_the_server_may_not_load() -> None:
     assert f"start it with --optimizer-module {MODULE}" in tried("Good", modules={})
 
