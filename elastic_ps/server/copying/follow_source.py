@@ -240,6 +240,8 @@ class FollowSource:
         source.wants(self._standing, self._number)
         source.begin_plan(self._planned, self._plan, self._live, self._plan != NO_CONFIGURATION)
         source.bytes_moved, source.fell_back, source.guards = self.bytes_moved, self.fell_back, self.guards
+        if self.fell_back and self.is_paced:
+            source._send(RecordMeta(pause=True), number=self._plan)  # the follower may not have heard of it
         return source
 
     @property

@@ -22,7 +22,7 @@ from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
-from tests.elastic_ps.server.server_peers import TIMEOUT
+from tests.elastic_ps.server.server_peers import TIMEOUT, GatedTransport
 from tests.elastic_ps.server.server_reference import ADAM, SGD, TENSORS
 from tests.elastic_ps.waiting import until
 
@@ -83,6 +83,26 @@ def test_a_stream_that_is_reset_before_synced_begins_again(jobs: Jobs, monkeypat
     job.check_step(2)
     switch(job, new)
     job.check_step(3)
+
+
+def test_a_follower_hears_that_its_stream_fell_back_though_it_is_reset_then(jobs: Jobs) -> None:
+    """What says so waited behind what was stuck. Nobody would answer SYNCED, and the plan would be given up."""
+    job = Job(TENSORS, SGD)
+    stuck = job.transports["s0"] = GatedTransport(TOKEN, Kind.SNAPSHOT)
+    jobs.begin(job)
+    job.check_step(0)
+    new = job.prepare_two(synced=False)
+    assert stuck.held.wait(TIMEOUT)
+    source, version = job.servers["s0"].state.sources["s1"], 1
+    while not source.fell_back and version < 60:
+        job.check_step(version)
+        version += 1
+    assert source.fell_back
+    reset(job)
+    stuck.gate.set()
+    assert job.controls["s1"].await_answer(pb.SYNCED, number=new.id).detail == "pause"
+    job.adopt(new, ["s0", "s1"])
+    job.check_step(version)
 
 
 @pytest.mark.parametrize("mode", [pb.LIVE, pb.PAUSE])
