@@ -60,7 +60,7 @@ class Gradients:
         for other in others:
             first = first + other
         if compression is not None:
-            first = self._quantized(index, first, compression)
+            first = self._quantized(index, first.astype(np.float32, copy=False), compression)
         low = 0
         for view in self._where(index):
             self._copies.append((view, first[low : low + len(view)]))
@@ -92,12 +92,12 @@ class Gradients:
 
     def _stored_rows(self, index: int, arrays: Sequence[Array]) -> Rows | None:
         """Return the sum of `arrays` where all are row-sparse and can be divided among servers by rows; else None."""
-        found = []
+        model, found = self._state.inbox.model, []
         for array in arrays:
             rows = array.stored_rows()
-            if rows is None or not self._state.inbox.model.holds_rows(index):
+            if rows is None or not model.holds_rows(index):
                 return None
-            found.append(rows)
+            found.append(Rows(rows.numbers, rows.values.astype(model.tensors[index].dtype, copy=False)))
         return summed(found, None, 1.0)
 
     def rows(self, index: int) -> Rows | None:

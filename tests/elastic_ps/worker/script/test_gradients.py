@@ -10,6 +10,7 @@ import pytest
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.model import Model, Tensor
+from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.native.bulk import move
 from elastic_ps.transport.shared_memory import Image
 from elastic_ps.worker.script.gradients import Gradients
@@ -158,3 +159,29 @@ def test_memory_that_is_mapped_anew_while_gradients_are_moved_is_kept_until_they
     assert alive == [True]
     assert image.array[:280].view("f4").tolist() == [2.0] * 70
     assert before() is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "2bit", "topk"])
+def test_a_gradient_of_another_element_type_is_compressed_as_the_keys_own(state, kind, dtype):
+    values = np.linspace(-2, 2, 70).astype(dtype)
+    found = []
+    for given in (values, values.astype("float32")):
+        gradients = Gradients(state)
+        gradients.write_gradient(0, [NumpyArray(given)], Compression(kind))
+        gradients.finish_writing()
+        found.append(np.concatenate(gradients.parts((0, 3))).tobytes())
+    assert found[0] == found[1]
+
+
+class _SomeRows(NumpyArray):
+    def stored_rows(self):
+        return Rows(np.array([1, 5]), self.values)
+
+
+def test_rows_of_another_element_type_travel_as_the_keys_own(state):
+    state.inbox.model = Model((Tensor(0, "i:0", (8, 2), "float32"),), 128)
+    gradients = Gradients(state)
+    gradients.write_gradient(0, [_SomeRows(np.full((2, 2), 1.5))] * 2)
+    assert gradients.rows(0).values.dtype == np.float32
+    assert gradients.rows(0).values.tolist() == [[3, 3]] * 2
