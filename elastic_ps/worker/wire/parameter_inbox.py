@@ -3,7 +3,7 @@
 A worker's tensors stay at version v while replies of v+1 gather beside it: in memory of the worker's own, or where a
 server of the same host holds them. A shadow may receive several later versions before one is complete: the first that
 is complete is installed. Versions that passed while its connection was broken are never sent to it, so it need not be
-the next.
+the next. It keeps of the complete ones the latest alone, as its script may be busy for long, and few that lack blocks.
 """
 
 from collections import defaultdict
@@ -26,6 +26,9 @@ Slab = NDArray[np.uint8]
 
 _SPARE = 2
 """Images of versions that are over, for the next ones: to touch new memory costs more than to fill it."""
+
+_MOST_LATER = 16
+"""Versions on their way at a time. A member has two."""
 
 _CHANGED, _MISSING, _RECEIVED = -2, -1, 0
 """Where a block of a version is: as in the version before, but for some rows; nowhere; in the buffers. From 1 on: in
@@ -133,6 +136,9 @@ class ParameterInbox:
         if updates:
             store = self.model.tensors[self.model.blocks[block_runs[0][0]].tensor].store
             arrivals.updates[store] = max(arrivals.updates[store], updates)
+        if arrivals.complete:
+            for older in [known for known in self._later if known < version]:
+                self._drop(older)
 
     def changed(self, version: int, run: Run, rows: Rows) -> None:
         """Take note that blocks of the version after the installed are what is installed, but for some rows.
@@ -155,8 +161,26 @@ class ParameterInbox:
 
     def _for(self, version: int) -> _Arrivals | None:
         if self.version is None or version > self.version:
+            if version not in self._later and len(self._later) >= _MOST_LATER:
+                self._make_room()
             return self._later[version]
         return self._installed if version == self.version else None
+
+    def _make_room(self) -> None:
+        """Drop a version that lacks blocks of a server whose path is slow: it has left out those of the smallest powers
+        of two (see `Subscription`).
+        """
+        lacking = [version for version, arrivals in self._later.items() if not arrivals.complete]
+        for version in sorted(lacking, key=lambda version: (version & -version, version)):
+            if self._drop(version):
+                return
+
+    def _drop(self, version: int) -> bool:
+        """Drop a version that is not wanted; False where a part of it is just coming."""
+        if self._later[version].receiving:
+            return False
+        self._use_again(self._later.pop(version))
+        return True
 
     def next_version(self) -> int | None:
         """Return the first later version whose blocks are all here; None while something lacks."""

@@ -74,6 +74,50 @@ def test_what_a_slow_server_is_still_sending_does_not_come_into_a_later_version(
     assert inbox.tensor(0).tolist() == [7] * 4
 
 
+def test_a_shadow_whose_script_is_busy_keeps_the_latest_whole_version_alone(inbox):
+    """A rehearsal may last for a thousand steps of the job: their parameters would not fit into any memory."""
+    found = set()
+    for version in range(1, 100):
+        for block in range(3):
+            (buffer,) = inbox.buffers(version, [(block, 1)])
+            buffer[:] = version
+            inbox.arrived(version, [(block, 1)])
+            found.add(buffer.ctypes.data)
+    assert len(found) <= 3 * 4
+    assert inbox.next_version() == 99
+    inbox.install(99)
+    assert set(inbox.tensor(1).view(np.uint8).ravel()) == {99}
+
+
+def test_a_shadow_keeps_few_versions_that_lack_blocks_and_those_that_a_slow_server_sends(inbox):
+    """As `Subscription` of the slow one has it: it sends every 32nd."""
+    held = []
+    for version in range(1, 1001):
+        for block in (0, 1):
+            receive(inbox, version, block, version)
+        if version % 32 == 8 and version > 32:  # its blocks take a quarter of the time to come
+            receive(inbox, version - 8, 2, version - 8)
+        held.append(len(inbox._later))
+        if (whole := inbox.next_version()) is not None:
+            assert whole == version - 8
+            inbox.install(whole)
+    assert inbox.version == 992
+    assert max(held) <= 17
+
+
+def test_a_version_of_which_a_part_is_just_coming_is_not_dropped(inbox):
+    (late,) = inbox.buffers(1, [(2, 1)])
+    for version in range(1, 60):
+        receive(inbox, version, 0, version)
+        if version < 2:
+            receive(inbox, version, 1, version)
+    late.view(np.float32)[:] = 1
+    inbox.arrived(1, [(2, 1)])
+    assert inbox.next_version() == 1
+    inbox.install(1)
+    assert [float(inbox.tensor(index).max()) for index in range(3)] == [1, 1, 1]
+
+
 def test_memory_of_versions_that_are_over_is_used_again(inbox):
     inbox.begin(0)
     found = set()
