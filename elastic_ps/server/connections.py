@@ -187,11 +187,19 @@ class Connections:
         """Connect to a new owner for a follow stream.
 
         Raises:
-            PeerLost: it cannot be reached, or refuses.
+            PeerLost: it cannot be reached, or refuses; or this process has no descriptor or thread left for it.
         """
-        link = self._register(target.id, FOLLOW, greeted(self._transport, target, hello), accepted=False)
-        self._guard(f"receive-{target.id}", lambda: self._receive(Peer(link, FOLLOW, Image())))
-        return link
+        connection = greeted(self._transport, target, hello)
+        try:
+            peer = Peer(self._register(target.id, FOLLOW, connection, accepted=False), FOLLOW, Image())
+            self._guard(f"receive-{target.id}", lambda: self._receive(peer))
+        except (OSError, RuntimeError) as error:
+            for link in self.links:
+                if link.connection is connection:
+                    self._drop(link)
+            connection.close()
+            raise PeerLost(target.id, f"cannot be received from: {error}") from error
+        return peer.link
 
     def _register(self, node: NodeId, lane: str, connection: Connection, accepted: bool = True) -> Link:
         """Keep a connection; one that a peer opens takes the place of its older one in the same lane."""
@@ -282,7 +290,10 @@ class Connections:
         if frame.kind is Kind.GOODBYE:
             self._drop(peer.link)
             return
-        data = self._receiver.buffers(peer, frame)
+        try:
+            data = self._receiver.buffers(peer, frame)
+        except OSError as error:  # no memory can be mapped: it comes again on the next connection
+            raise PeerLost(peer.node, f"there is no room for its {frame.kind.name}: {error}") from error
         wanted = sum(part.nbytes for part in data)
         if frame.payload_bytes != wanted:
             size = frame.payload_bytes

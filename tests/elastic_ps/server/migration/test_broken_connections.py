@@ -1,5 +1,6 @@
 """Connections between live nodes break, hang or come back: what was under way goes on, and it is told who is apart."""
 
+import errno
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import Configuration, Member, Role
+from elastic_ps.server import connections
 from elastic_ps.server.connections import FOLLOW, Connections, Peer
 from elastic_ps.server.copying.follow_source import FollowSource
 from elastic_ps.server.service import ServerNode
@@ -18,6 +20,7 @@ from elastic_ps.transport.base import Transport
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, PingMeta
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.shared_memory import Image
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
@@ -163,6 +166,55 @@ def test_a_hand_over_that_comes_twice_changes_nothing(jobs: Jobs) -> None:
     job.check_step(3)
     with job.servers["s0"].state.changed:
         assert not job.servers["s0"].plan_steps.unfed()
+
+
+class _Scarce:
+    """Descriptors are used up, so that a first call fails."""
+
+    def __init__(self, act: Any):
+        self._act = act
+        self.failed = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not self.failed:
+            self.failed = 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._act(*arguments)
+
+
+def test_an_owner_without_descriptors_for_a_stream_opens_it_later(jobs: Jobs, monkeypatch) -> None:
+    """It would be the end of the server, and of the blocks that it has."""
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
+    scarce = _Scarce(connections.Image)
+    monkeypatch.setattr(connections, "Image", scarce)
+    new = job.prepare_two()
+    assert scarce.failed
+    assert job.servers["s0"].wait(0) is None
+    job.adopt(new, ["s0", "s1"])
+    job.check_step(1)
+
+
+def test_a_follower_that_cannot_map_memory_for_a_snapshot_gets_it_later(jobs: Jobs, monkeypatch) -> None:
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
+    scarce: Any = None
+    grow = Image.grow
+
+    def scarce_grow(image: Image, nbytes: int) -> None:
+        nonlocal scarce
+        if threading.current_thread().name == "receive-s0":
+            scarce = scarce or _Scarce(grow)
+            scarce(image, nbytes)
+        else:
+            grow(image, nbytes)
+
+    monkeypatch.setattr(Image, "grow", scarce_grow)
+    new = job.prepare_two()
+    assert scarce.failed
+    assert job.servers["s1"].wait(0) is None
+    job.adopt(new, ["s0", "s1"])
+    job.check_step(1)
 
 
 def test_a_new_owner_that_is_frozen_keeps_no_directive_waiting_and_is_told(jobs: Jobs) -> None:
