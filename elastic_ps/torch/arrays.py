@@ -4,6 +4,7 @@ Tensors on a GPU are copied through pinned memory, in the order of the script's 
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ class TorchArray:
             return None
         whole = self.tensor.detach().coalesce()
         values = on_host(whole.values()).numpy()
-        return Rows(on_host(whole.indices()[0]).numpy(), values.reshape(len(values), -1))
+        return Rows(on_host(whole.indices()[0]).numpy(), values.reshape(len(values), prod(self.shape[1:])))
 
     def read(self) -> NDArray[Any]:
         """See `Array.read`."""

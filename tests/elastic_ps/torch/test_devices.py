@@ -52,6 +52,14 @@ def test_rows_are_read_once_each(device):
     assert (rows.numbers.tolist(), rows.values.tolist()) == ([1, 4], [[1, 1], [2, 2]])
 
 
+@ON_EACH
+def test_a_batch_without_any_index_has_no_rows(device):
+    table = torch.nn.Embedding(9, 2, sparse=True, device=device)
+    table(torch.tensor([], dtype=torch.int64, device=device)).sum().backward()
+    rows = TorchArray(table.weight.grad).stored_rows()
+    assert (rows.numbers.tolist(), rows.values.shape) == ([], (0, 2))
+
+
 def test_a_device_that_nobody_has_tried_is_refused():
     with pytest.raises(ConfigurationError, match=r"parameter w is on meta: .*on CPUs and on GPUs of CUDA"):
         check_tensor("w", torch.empty(1, device="meta"), "parameter")

@@ -329,6 +329,30 @@ def test_sparse_embeddings_push_their_rows() -> None:
     assert servers.rows["s:0.weight"] == sorted({word % 40 for word in range(96, 100)})
 
 
+def test_batches_without_any_index_change_no_rows() -> None:
+    class Bags(nn.Module):
+        """Some batches have only empty bags."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.EmbeddingBag(40, 3, sparse=True, mode="sum")
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            if words[0, 0] % 16:
+                return self.table(words)
+            return self.table(words.flatten()[:0], torch.zeros(len(words), dtype=torch.int64))
+
+    def make() -> nn.Module:
+        torch.manual_seed(3)
+        return nn.Sequential(Bags(), nn.Flatten())
+
+    words = TensorDataset(torch.arange(SAMPLES * 2).reshape(SAMPLES, 2) % 40, data().tensors[1])
+    expected, model, _ = both(
+        make=make, optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1), dataset=words, shuffle=False
+    )
+    check_same(expected, model)
+
+
 def test_two_optimizers_of_one_model() -> None:
     def make(model: nn.Module) -> list[torch.optim.Optimizer]:
         return [torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.Adam(model[3].parameters(), lr=0.01)]
