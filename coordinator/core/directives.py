@@ -160,12 +160,13 @@ def is_unextended(state: State, name: NodeId) -> bool:
     """Return whether a node, which is registered, has not confirmed all that is declared.
 
     An Extend is about the configuration in force, so none is sent while a switch is half done, and no plan is assigned
-    while one is unanswered: a node never gets one that belongs to a configuration which it has left.
+    while one is unanswered: a node never gets one that belongs to a configuration which it has left. A job that looks
+    for its checkpoint may have dropped such a plan, and nobody goes on from what is in force.
     """
     job = state.job
     if name in state.extended or name in job.finished or not (name in state.welcomed or name in job.members):
         return False
-    in_force = job.configuration is not None and bool(job.model.tensors)
+    in_force = job.configuration is not None and bool(job.model.tensors) and not job.loading
     return in_force and (not switching(job.plan) or landed(state))
 
 

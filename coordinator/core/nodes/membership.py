@@ -63,7 +63,7 @@ def _unwelcome(context: StepContext, event: Joined) -> str:
     job = context.job
     if why := _of_another_mode(job, event):
         return why
-    if event.role is Role.WORKER and job.configuration is not None:
+    if event.role is Role.WORKER and job.configuration is not None and not job.loading:  # else all begin together
         if why := static_reason(job):
             return f"workers cannot join this job: {why}"
         if job.local_update:

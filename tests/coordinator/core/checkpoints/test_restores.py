@@ -12,7 +12,7 @@ from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
 from tests.coordinator.core.checkpoints.lost_servers import without_a_server
-from tests.coordinator.played_job import DATA, IDENTITY, OPTIMIZER, TENSORS, World, text
+from tests.coordinator.played_job import DATA, IDENTITY, OPTIMIZER, STATIC, TENSORS, World, text
 
 
 def restoring(kept=2):
@@ -103,6 +103,48 @@ def test_a_process_that_was_started_before_the_checkpoint_is_found_is_wanted_all
     assert (world.wanted.starting_workers, world.wanted.starting_servers) == (0, 1)
     world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
     assert (world.wanted.starting_workers, world.wanted.starting_servers) == (2, 2)
+
+
+@pytest.mark.parametrize("kind", ["static", "local update"])
+def test_a_worker_that_comes_while_the_checkpoint_is_looked_for_begins_with_it(kind):
+    """None could join the job as it was; this one was started in the place of the last that has died."""
+    data = STATIC if kind == "static" else DATA
+    world = World(1, 1, declare=False, data=data, checkpoint="/ck")
+    world.settle()
+    world.declare(world.node("w0"), TENSORS, data, local_update=kind == "local update")
+    world.settle()
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    world.kill(world.node("w0"))
+    world.launcher()
+    assert world.state.job.loading
+    (worker,) = (node for node in world.alive if node.role is Role.WORKER)
+    world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
+    world.settle()
+    assert worker.exited == 75, "it is started again"
+    assert world.counts == (1, 1)
+
+
+def test_what_was_declared_is_not_said_again_while_the_checkpoint_is_looked_for():
+    """It would be said of the configuration in force, and some nodes have switched to one with other servers."""
+    world = World(2, 2, checkpoint="/ck")
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    world.ask(ev.ScaleAsked, 2, 3)
+    world.until(Phase.ARMED)
+    switched = world.node("w0")
+    switched.switch()
+    while switched.outbox:
+        world.speak(switched)
+    world.kill(world.node("s1"))
+    world.launcher()
+    assert world.state.job.loading
+    assert switched.number > world.state.job.configuration.id
+    world.listen(switched)
+    assert not [told for told in switched.inbox if isinstance(told, ef.Extend)]
+    world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
+    world.settle()
+    assert world.counts == (2, 3)
 
 
 def test_the_version_falls_back_with_the_job_to_its_checkpoint():
