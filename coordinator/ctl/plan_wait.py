@@ -10,10 +10,18 @@ from protos import elastic_pb2 as pb
 AWAY_SECONDS = 30.0
 """How long a coordinator may be away before nobody is expected to start it again."""
 
+REBUILDING = "rebuilding"
+"""The phase of a job whose coordinator lost its journal and does not know yet what its nodes know."""
+
 ENDED = ("finished", "failed")
 """Phases of a job after which nothing happens any more."""
 
 _POLL_SECONDS = 0.1
+
+_FORGOTTEN = (
+    "the coordinator lost its journal meanwhile, and the request with it: look at `elasticctl status`, and ask again "
+    "where the job is not as you want it"
+)
 
 
 class JobOver(ClientError):
@@ -22,6 +30,10 @@ class JobOver(ClientError):
 
 class RequestWithdrawn(ClientError):
     """Another request has taken its place."""
+
+
+class RequestForgotten(RequestWithdrawn):
+    """The coordinator has lost its journal, and the request with it."""
 
 
 class Patience:
@@ -63,6 +75,8 @@ def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tup
         status: of the job, older than `plans`.
         plans: of the job, or those for the request.
     """
+    if status.phase == REBUILDING:
+        return RequestOutcome.WAIT, None
     own = sorted((plan for plan in plans if request in plan.requests), key=lambda plan: plan.id)
     for ended in own:
         if ended.phase == "COMMITTED":
@@ -88,15 +102,18 @@ def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[p
     Raises:
         JobOver: the job has ended.
         RequestWithdrawn: another request has taken its place.
+        RequestForgotten: the coordinator has lost its journal meanwhile.
         ClientError: the coordinator stays away, or broke.
     """
     patience = Patience()
     seen = (0, "")
+    rebuilt: bool | None = None  # before it was asked
     while True:
         look = _look(client, request, patience)
         if look is not None:
             status, plans = look
             verdict, plan = judge(request, status, plans)
+            rebuilt = status.rebuilt if rebuilt is None else rebuilt
             if verdict is RequestOutcome.WITHDRAWN:
                 raise RequestWithdrawn(f"the request was {status.withdrawn[request]}")
             if verdict is RequestOutcome.DONE:
@@ -104,6 +121,8 @@ def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[p
             if status.phase in ENDED:
                 raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
             if verdict is RequestOutcome.NOTHING:
+                if status.rebuilt and not rebuilt:
+                    raise RequestForgotten(_FORGOTTEN)
                 return None
             if plan is not None and seen != (plan.id, plan.phase):
                 seen = (plan.id, plan.phase)

@@ -165,6 +165,20 @@ def test_dry_run_prints_moves(ctl: Ctl, fake: Any) -> None:
     assert value["moves"] == [{"source": "s0", "target": "s2", "blocks": 3, "bytes": 4_000_000}]
 
 
+def test_a_request_that_a_coordinator_forgets_with_its_journal_is_not_fulfilled(ctl: Ctl, fake: Any) -> None:
+    began = fake.statuses[0]
+    waiting, away, back = pb.StatusReply(), pb.StatusReply(job=began.job, phase="rebuilding"), pb.StatusReply()
+    for copy in (waiting, back):
+        copy.CopyFrom(began)
+    waiting.requests.append(3)
+    back.rebuilt = True
+    fake.statuses = [waiting, away, away, back]
+    fake.histories = [[plan(7, "REGISTERED")], []]
+    result = ctl("scale", "--workers", "4")
+    assert result.exit_code == 1
+    assert "the coordinator lost its journal meanwhile, and the request with it" in result.stderr
+
+
 def test_nothing_to_do(ctl: Ctl, fake: Any) -> None:
     fake.scale_reply = pb.ScaleReply()
     assert "nothing to do" in ctl("scale", "--workers", "3").stdout
