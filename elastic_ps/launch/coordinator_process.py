@@ -115,7 +115,7 @@ class CoordinatorProcess:
         return min(self._ready_by, self._start_at)
 
     def start(self) -> None:
-        """Start it, on the port that it had before."""
+        """Start it, on the port that it had before. Raises OSError: the system has no process for it now."""
         self._log = _Log(NodeLog(self._folder.logs, NAME, self._merged), self._tell_ready)
         self._ready_by, self._start_at, self._since = time.monotonic() + _READY_SECONDS, math.inf, math.inf
         self._process = ChildProcess(
@@ -164,11 +164,23 @@ class CoordinatorProcess:
         """Do what is due; return what that was, for people."""
         now = time.monotonic()
         if now >= self._start_at:
-            self.start()
-        elif now >= self._ready_by and self._process is not None:
+            return self._try_start()
+        if now >= self._ready_by and self._process is not None:
             self._ready_by = math.inf
             self._process.kill()
             return f"the coordinator is not ready after {_READY_SECONDS:.0f} s: killed"
+        return ""
+
+    def _try_start(self) -> str:
+        """Start it, or let `enforce` try again; return what keeps it from starting, for people."""
+        try:
+            self.start()
+        except OSError as error:
+            if self._log is not None:
+                self._log.close()
+            self._ready_by = math.inf
+            self._ends += 1
+            return f"the coordinator could not be started: {error.strerror}; tried again in {self.start_later():g} s"
         return ""
 
     def forget(self) -> None:

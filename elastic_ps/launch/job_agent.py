@@ -79,7 +79,7 @@ class JobAgent:
         self._commands = commands
         self._merged = merged
         self._log = NodeLog(folder.logs, "elasticrun", merged)
-        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[_Event | None] = queue.SimpleQueue()
         self._children = Children(folder.logs, merged, self._exited)
         self._coordinator = CoordinatorProcess(
             settings, folder, commands, merged, self._events.put, lambda status: self._exited(NAME, status)
@@ -252,7 +252,8 @@ class JobAgent:
             match action:
                 case decide.StartProcesses(role, count):
                     for _ in range(count):
-                        self._start_node(role)
+                        if not self._start_node(role):
+                            break
                 case decide.EndProcess(nonce):
                     self._say(f"{nonce} is no longer wanted")
                     self._children.end(nonce, patience=0.0, grace=self._settings.nodes.grace)
@@ -299,10 +300,19 @@ class JobAgent:
 
     # ---- processes ---------------------------------------------------------------------------------------------
 
-    def _start_node(self, role: Role) -> None:
+    def _start_node(self, role: Role) -> bool:
+        """Start a process; return whether the system had one, as it may have more later."""
         self._starts += 1
         local, join = LocalProcess(f"{role}-{self._starts}-{secrets.token_hex(3)}", role), self._coordinator.join
-        self._children.start(local, self._commands.node(role, join, local.nonce), node_environment(join, local.nonce))
+        try:
+            self._children.start(
+                local, self._commands.node(role, join, local.nonce), node_environment(join, local.nonce)
+            )
+        except OSError as error:
+            self._on_death(local, f"{role} {local.name} could not be started: {error.strerror}")
+            self._events.put(None)  # it is decided anew
+            return False
+        return True
 
     def _end_coordinator(self) -> None:
         """End the coordinator last of all, so that it has heard of every exit. One more signal kills it."""

@@ -1,5 +1,6 @@
 """This module starts, signals, reads and reaps child processes of a launcher. None of them outlives it."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -41,6 +42,9 @@ class ChildProcess:
         sink: takes standard output and standard error, line by line; None: the child shares the launcher's own.
         exited: called once, from a thread of this object, with the exit status, after the last line of output has
             been taken. A child that was killed by signal n has status 128 + n, as in a shell.
+
+    Raises:
+        OSError: the system has no process for it now.
     """
 
     def __init__(
@@ -65,8 +69,15 @@ class ChildProcess:
             process_group=0,  # a terminal's Ctrl-C is for the launcher, which ends its children in order
         )
         self._reader = threading.Thread(target=self._read, name=f"output-{name}", daemon=True)
-        self._reader.start()
-        threading.Thread(target=self._reap, name=f"reap-{name}", daemon=True).start()
+        try:
+            self._reader.start()
+            threading.Thread(target=self._reap, name=f"reap-{name}", daemon=True).start()
+        except RuntimeError as error:  # the system gives no thread, as it may give no process
+            os.killpg(self.pid, signal.SIGKILL)
+            self._child.wait()
+            if self._child.stdout is not None and not self._reader.is_alive():
+                self._child.stdout.close()
+            raise OSError(errno.EAGAIN, str(error)) from error
 
     @property
     def pid(self) -> int:

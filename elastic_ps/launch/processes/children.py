@@ -61,10 +61,17 @@ class Children:
             local: what decisions see of it.
             command: argv.
             environment: of the process, complete.
+
+        Raises:
+            OSError: the system has no process for it now.
         """
         log = NodeLog(self._logs, local.nonce, self._merged)
         exited = self._exited
-        process = ChildProcess(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
+        try:
+            process = ChildProcess(local.nonce, command, environment, log, lambda status: exited(local.nonce, status))
+        except OSError:
+            log.close()
+            raise
         now = time.monotonic()
         join_by = now + JOIN_SECONDS if local.role is Role.WORKER else None
         self._children[local.nonce] = _Child(local, process, log, join_by=join_by, stillness=Stillness(process))

@@ -1,16 +1,19 @@
 """What the launcher starts again, how often, and which deaths count."""
 
+import errno
 import math
 import os
 import signal
+from typing import Any
 
 import pytest
 
 from elastic_ps.core import crash_loop
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.core.script_hints import HOW_TO_JOIN
-from elastic_ps.launch import coordinator_link, decide
+from elastic_ps.launch import coordinator_link, coordinator_process, decide
 from elastic_ps.launch.processes import children
+from elastic_ps.launch.processes.child_process import ChildProcess
 from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, StartJob, over, registered, running
 from tests.elastic_ps.waiting import until
 
@@ -80,6 +83,58 @@ def test_job_that_trains_goes_on_without_what_cannot_start(
     job.fake.want(**{**known, "nodes": {**known["nodes"], late.name: "s2"}})
     job.transcript.wait_for("s2 has joined")
     assert over(job, worker, server, late).status == 0
+
+
+class ScarceProcesses:
+    """A system that has no process for a launcher the first times that it asks."""
+
+    def __init__(self, times: int):
+        self.left = times
+
+    def __call__(self, *arguments: Any) -> ChildProcess:
+        if self.left:
+            self.left -= 1
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return ChildProcess(*arguments)
+
+
+def test_a_job_that_trains_goes_on_where_the_system_has_no_process_for_another_node(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.05)
+    job, (worker,) = running(start_job, max_restarts=0)
+    monkeypatch.setattr(children, "ChildProcess", ScarceProcesses(3))
+    job.fake.want(workers=3, nodes={worker.name: "w0"}, starting_workers=2)
+    late = job.workers(2)
+    for when in ("now", "in 0.05 s", "in 0.1 s"):
+        job.transcript.wait_for(f"--max-restarts: another one is started {when}\n")
+    assert f"could not be started: {os.strerror(errno.EAGAIN)}; " in job.transcript.getvalue()
+    assert over(job, worker, *late).status == 0
+
+
+def test_a_job_that_begins_fails_where_the_system_has_no_process_for_it(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "ChildProcess", ScarceProcesses(9))
+    job = start_job(max_restarts=2)
+    job.listen()
+    job.fake.want(workers=1, starting_workers=1)
+    outcome = job.end()
+    assert outcome.status == 1
+    assert f"could not be started: {os.strerror(errno.EAGAIN)}; --max-restarts 2 has been used up" in outcome.reason
+
+
+def test_a_coordinator_for_which_there_is_no_process_is_tried_again(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.05)
+    job, (worker,) = running(start_job, max_restarts=1)
+    monkeypatch.setattr(coordinator_process, "ChildProcess", ScarceProcesses(2))
+    os.kill(job.coordinator.pid, signal.SIGKILL)
+    job.coordinator = job.stage.enter("coordinator")
+    job.listen()
+    job.transcript.wait_for("the coordinator could not be started: ")
+    assert over(job, worker).status == 0
 
 
 def test_a_job_that_ends_in_a_pause_between_starts_does_not_wake_for_it_for_ever(

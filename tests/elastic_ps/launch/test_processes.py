@@ -3,8 +3,12 @@
 import io
 import os
 import queue
+import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +47,26 @@ def stream() -> Shown:
 @pytest.fixture
 def log(tmp_path: Path, stream: Shown) -> NodeLog:
     return NodeLog(tmp_path, "worker-1", stream.merged)
+
+
+def test_no_child_is_left_behind_that_there_is_no_thread_for(log: NodeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Started(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any):
+            started.append(self)
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(threading, "Thread", NoThread)
+    monkeypatch.setattr(subprocess, "Popen", Started)
+    with pytest.raises(OSError, match="can't start new thread"):
+        ChildProcess("child", python("import time; time.sleep(60)"), os.environ, log, lambda _status: None)
+    log.close()
+    assert [child.returncode for child in started] == [-signal.SIGKILL]
 
 
 def test_the_exit_comes_after_the_last_line(log: NodeLog, stream: Shown) -> None:
