@@ -21,7 +21,8 @@ from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
 CALL_SECONDS = 10.0
-CHECKPOINT_SECONDS = 600.0
+CHECKPOINT_SECONDS = 1860.0
+"""Longer than a coordinator gives a checkpoint (`core.checkpoints.saving`), so that it says itself what came of it."""
 
 
 class ClientError(ElasticError):

@@ -6,15 +6,23 @@ import grpc
 import pytest
 
 from coordinator.client import (
+    CHECKPOINT_SECONDS,
     AccessDenied,
     CoordinatorClient,
     CoordinatorFailed,
     CoordinatorUnreachable,
     RequestRefused,
 )
+from coordinator.core.checkpoints.saving import SAVE_SECONDS
+from coordinator.server.runtime import TICK_SECONDS
 from protos import elastic_pb2 as pb
 
 TOKEN = bytes(range(16))
+
+
+def test_who_asks_for_a_checkpoint_waits_for_the_coordinators_word() -> None:
+    """Else it would say that no coordinator answers, where one waits for a slow storage."""
+    assert CHECKPOINT_SECONDS > SAVE_SECONDS + TICK_SECONDS
 
 
 def test_calls_carry_the_token_and_their_arguments(fake: Any) -> None:
