@@ -17,6 +17,7 @@ from coordinator.core.nodes.removals import fails_without, has_left, is_member, 
 from coordinator.core.nodes.silence import most_are_silent, silent, waited_for
 from coordinator.core.plans import protection
 from coordinator.core.plans.cancelling import give_up
+from coordinator.core.plans.plan import Phase
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
 
@@ -49,8 +50,8 @@ def begin(context: StepContext) -> None:
 
 
 def _excuse_own_silence(context: StepContext) -> None:
-    """Give everybody a new lease, and new time for answers, where the coordinator itself did not run: it could not hear
-    anybody meanwhile."""
+    """Give everybody a new lease, and new time for answers and to join, and a storage too, where the coordinator itself
+    did not run: it could not hear anybody meanwhile."""
     gap = context.now - context.state.ticked_at
     context.live(ticked_at=context.now)
     if 0 <= gap <= context.state.settings.lease / 2:
@@ -60,6 +61,11 @@ def _excuse_own_silence(context: StepContext) -> None:
         context.log(f"the coordinator did not run for {gap:.0f} s: every node gets a new lease", warning=True)
     _renew(context, context.state.vitals)
     context.live(doubted_since=0.0)
+    plan, looking = context.job.plan, context.state.looking
+    if plan is not None and plan.phase is Phase.REGISTERED:
+        context.replan(deadline=plan.deadline + gap)
+    if looking is not None:
+        context.live(looking=replace(looking, since=looking.since + gap, due=looking.due + gap))
 
 
 def _renew(context: StepContext, names: Collection[NodeId]) -> None:

@@ -74,7 +74,7 @@ def test_a_storage_that_never_answers_rightly_ends_the_job_in_time_with_its_word
 
 def test_a_storage_that_hangs_is_asked_again_beside_and_named():
     world, (saved,) = looking()
-    world.tick(ANSWER_SECONDS)
+    world.silence(seconds=ANSWER_SECONDS)
     assert len(searches(world)) == 2
     assert "file:///ck did not answer within 60 s" in status(world.state, world.now).reason
     found(world, saved)
@@ -83,9 +83,20 @@ def test_a_storage_that_hangs_is_asked_again_beside_and_named():
     assert world.counts == (2, 2), "the first one's answer, which comes late, changes nothing"
     world, _ = looking()
     for _ in range(10):
-        world.tick(ANSWER_SECONDS)
+        world.silence(seconds=ANSWER_SECONDS)
     assert world.state.job.phase is JobPhase.FAILED
     assert "did not answer" in world.state.job.reason
+
+
+def test_a_coordinator_that_did_not_run_gives_its_storage_as_long_as_before():
+    """The answer comes when it runs again; it failed the job before it heard that."""
+    world, (saved,) = looking()
+    world.tick()
+    world.tick(PATIENCE_SECONDS + 1)
+    assert world.state.job.loading
+    found(world, saved)
+    world.settle()
+    assert world.counts == (2, 2)
 
 
 def test_a_coordinator_that_comes_back_goes_on_looking():

@@ -46,9 +46,22 @@ def test_a_start_goes_on_without_the_late_and_names_them():
 def test_a_start_waits_for_one_of_each_and_says_so():
     world = World(1, 1, declare=False)
     world.spawn(Role.WORKER)
-    world.tick(31)
+    world.silence(seconds=31)
     assert world.plan.phase is Phase.REGISTERED
     assert "1 server" in world.state.job.reason
+
+
+def test_time_in_which_the_coordinator_did_not_run_is_no_time_to_join_in():
+    """Nobody could register with it: it would want fewer nodes than were asked for, and end those that come."""
+    world = World(1, 1)
+    world.replace_dead = False
+    world.ask(ev.ScaleAsked, 2, 0)
+    world.tick()
+    world.tick(60)
+    assert world.plan.phase is Phase.REGISTERED
+    world.spawn(Role.WORKER)
+    world.settle()
+    assert world.counts == (2, 1)
 
 
 # ---- scale -----------------------------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def alone():
     world.kill(world.node("s1"))
     for _ in range(20):
         world.turn()
-    world.tick(31)
+    world.silence(seconds=31)
     return world
 
 
@@ -147,7 +147,7 @@ def test_a_job_goes_on_to_want_the_server_without_which_nobody_follows():
     assert world.counts == (2, 1)
     assert world.wanted.starting_servers == 1
     assert any("no other server can follow" in line for line in world.logs)
-    world.tick(31)
+    world.silence(seconds=31)
     world.spawn(Role.SERVER)
     world.settle()
     found = protection(world.state.job)
@@ -157,10 +157,10 @@ def test_a_job_goes_on_to_want_the_server_without_which_nobody_follows():
 def test_a_request_does_not_wait_for_the_server_that_lacks():
     world = alone()
     world.ask(ev.ScaleAsked, 1, 0)
-    world.tick(31)
+    world.silence(seconds=31)
     world.turn()
     assert world.plan.requests
-    world.tick(31)
+    world.silence(seconds=31)
     for _ in range(20):
         world.turn()
     assert world.counts == (1, 1)
@@ -172,7 +172,7 @@ def test_a_job_that_begins_with_one_server_goes_on_to_want_the_other():
     world.replace_dead = False
     for role in (Role.WORKER, Role.SERVER):
         world.spawn(role)
-    world.tick(31)
+    world.silence(seconds=31)
     for _ in range(20):
         world.turn()
     assert world.counts == (1, 1)
