@@ -33,6 +33,8 @@ from dl2_scheduler.live.slot_limits import SlotLimits, changed_jobs, last_scalin
 
 log = logging.getLogger(__name__)
 
+_LONGEST_TEXT = 1000
+
 
 def answer(
     policy: AllocationPolicy,
@@ -125,10 +127,10 @@ def answer_or_fall_back(
     try:
         return CheckedAnswer(answer(policy, snapshot, rule, waited, start_seconds))
     except UnfitAnswer as error:
-        fault = str(error)
+        fault = _text(error)
     except (Exception, SystemExit) as error:
         log.exception("slot %d: the policy has failed", snapshot.slot)
-        fault = f"it raised {type(error).__name__}: {error}"
+        fault = f"it raised {type(error).__name__}: {_text(error)}"
     return CheckedAnswer(answer(fallback, snapshot, rule, waited, start_seconds), fault)
 
 
@@ -210,5 +212,6 @@ def _with_fault(found: CheckedAnswer, policies: SlotPolicies) -> SlotDraft:
 
 
 def _text(reason: object) -> str:
-    """Return what can be written down of what a policy says."""
-    return str(reason).encode(errors="replace").decode()
+    """Return what can be written down of what a policy says: it is written for each job, and into objects of people."""
+    text = str(reason).encode(errors="replace").decode()
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."

@@ -96,6 +96,21 @@ def test_reasons_and_counts_of_any_kind_can_be_written_down(tmp_path):
         assert history.of("j0", 0.0, 1)[0].reason == "half ?"
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Answers(ValueError("a whole snapshot: " + "x" * 1_000_000)),
+        Says(Allocation({"j0": Grant(1, 1, "because " + "x" * 1_000_000)})),
+        Answers({"x" * 1_000_000: (1, 1)}),
+    ],
+)
+def test_what_a_policy_says_at_length_is_cut(policy):
+    """It is written down for each job and slot; Kubernetes takes 256 KiB of annotations, with ten decisions in them."""
+    decided = answer_or_fall_back(policy, Drf(), snapshot_of(16, (0, 0), (0, 0)), NodeRule.SPREAD)
+    assert len(decided.fault) < 1100
+    assert max(len(grant.reason) for grant in decided.draft.allocation.grants.values()) < 1100
+
+
 def test_a_policy_that_raises(caplog):
     decided = answer_or_fall_back(Answers(ZeroDivisionError("none")), Drf(), snapshot_of(4, (0, 0)), NodeRule.SPREAD)
     assert decided.fault == "it raised ZeroDivisionError: none"
