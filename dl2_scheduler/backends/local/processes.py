@@ -162,7 +162,7 @@ def _birth(pid: int) -> str | None:
     """Return what tells a running process from all others of its number; None where there is none."""
     try:
         fields = _fields(Path(f"/proc/{pid}/stat"))
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # with hidepid=1 another user's is not shown
         return None
     return None if fields[_STATE] in _ENDED else f"{_boot()}:{fields[_START]}"
 

@@ -76,6 +76,17 @@ def test_known_before_it_begins_and_ended_by_its_own_number_alone(tmp_path):
     assert again.wait(SECONDS)
 
 
+def test_a_number_that_another_users_process_has_by_now_is_none_of_ours(monkeypatch):
+    """/proc may be mounted so that others' processes are not shown (hidepid=1): dl2 serve has to start all the same."""
+
+    def refused(path, **_):
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    assert not processes.is_alive(LauncherProcess(1, "boot:1"))
+    assert processes.totals() == {}
+
+
 def test_a_process_whose_name_is_half_a_character_counts_as_others_do():
     """Linux cuts names after 15 bytes, and `dl2 top` looks at the processes of all users."""
     name = Path("/proc/self/comm")
