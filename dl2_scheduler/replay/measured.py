@@ -106,7 +106,7 @@ def fit_speeds(slots: Sequence[RecordedSlot]) -> SpeedFit:
     rows: list[SpeedRow] = []
     types: list[TypeFit] = []
     for (model, has_servers), known in sorted(observed.items(), key=lambda each: (each[0][0], not each[0][1])):
-        job = largest[model, has_servers]
+        job = _wide_enough(largest[model, has_servers], known)
         error = _cross_validated(model, known, job)
         types.append(TypeFit(model, len(known), sum(each.slots for each in known.values()), error))
         rows += _rows(model, known, job, error)
@@ -183,6 +183,17 @@ def _larger(one: Job, other: Job) -> Job:
     """Return a job that may have what either of two may, which both have servers, or none."""
     most = {name: max(getattr(one, name), getattr(other, name)) for name in ("max_workers", "max_servers")}
     return Job(one.id, 0.0, one.model, 1.0, 1.0, one.worker, one.server, **most, min_servers=int(one.has_servers))
+
+
+def _wide_enough(job: Job, known: Iterable[Counts]) -> Job:
+    """Return a job that may have all that was measured: the maxima of some may have been lowered below what they had.
+
+    Args:
+        job: of the type, with the largest maxima.
+        known: counts that were measured.
+    """
+    servers, workers = map(max, zip(*known, strict=True))
+    return replace(job, max_servers=max(job.max_servers, servers), max_workers=max(job.max_workers, workers))
 
 
 def _fitted(model: str, known: Mapping[Counts, MeasuredConfiguration]) -> FittedSpeeds:

@@ -96,6 +96,13 @@ def test_errors_are_those_of_the_mean_and_a_slot_of_change_tells_nothing():
     assert math.isnan(table.types[0].error)
 
 
+def test_counts_above_maxima_that_were_lowered_are_fitted_too():
+    reports = [[report("a", 10.0 * count, count, count)] for count in (1, 2, 3)]
+    fitted = fit_speeds([slot(each, (count, count)) for count, each in enumerate(reports, start=1)])
+    assert (fitted.types[0].configurations, fitted.types[0].error < 0.5) == (3, True)
+    assert {(row.servers, row.workers) for row in fitted.rows if row.observations} == {(1, 1), (2, 2), (3, 3)}
+
+
 def last_slot(epochs, before=(1, 1), told=True):
     """Job a, which trains 0.1 epochs a second, ends by itself after 20 s, though it has told nothing of the end."""
     job = Job("a", 0.0, "m", 1.0 + epochs, 100.0, TASK, TASK, 2, 2)
