@@ -88,6 +88,10 @@ class SpeedFit:
     rows: tuple[SpeedRow, ...]
     types: tuple[TypeFit, ...]
 
+    def knows(self, job: Job) -> bool:
+        """Return whether a job's type was measured, with servers or without, as it runs."""
+        return any((row.model, row.servers > 0) == (job.model, job.has_servers) for row in self.rows)
+
 
 def fit_speeds(slots: Sequence[RecordedSlot]) -> SpeedFit:
     """Return the speeds of all types that were measured, fitted where a configuration was not.

@@ -57,8 +57,7 @@ def predict(
         rule: the rule by which tasks find their node.
         cost: the cost of scaling.
     """
-    known = {row.model for row in speed_fit.rows}
-    jobs = [past for past in past_jobs(slots) if past.job.model in known]
+    jobs = [past for past in past_jobs(slots) if speed_fit.knows(past.job)]
     if not jobs:
         return []
     length = seconds_between(slots)

@@ -58,8 +58,7 @@ def _slots(folder: Path) -> list[RecordedSlot]:
 def _fit_speeds(slots: list[RecordedSlot], out: Path, trace: Path | None) -> None:
     speed_fit = fit_speeds(slots)
     if trace is not None:
-        known = {row.model for row in speed_fit.rows}
-        jobs = [past.job for past in past_jobs(slots) if past.job.model in known]
+        jobs = [past.job for past in past_jobs(slots) if speed_fit.knows(past.job)]
         if not jobs:
             raise BadInput("no job of that history has told its samples of an epoch: let jobs run for some slots first")
         write_trace(trace, jobs)

@@ -19,6 +19,8 @@ from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.registry import make_live_policy, make_policy
 from dl2_scheduler.replay.measured import fit_speeds
 from dl2_scheduler.replay.past import ask_again, past_jobs
+from dl2_scheduler.replay.predicted import predict
+from dl2_scheduler.sim.lanes import MEASURED
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.sim.speeds import read_points
 from dl2_scheduler.sim.trace import read_trace
@@ -94,6 +96,16 @@ def test_errors_are_those_of_the_mean_and_a_slot_of_change_tells_nothing():
     assert (row.samples_per_second, row.observations) == (10.0, 3)
     assert row.relative_error == pytest.approx(1 / 3**0.5 / 10)
     assert math.isnan(table.types[0].error)
+
+
+def test_jobs_without_servers_are_simulated_only_if_such_jobs_of_their_type_were_measured():
+    ring = JobState(Job("ring", 0.0, "m", 9.0, 100.0, TASK, TASK).without_servers())
+    measured = slot([report("a", 10.0)])
+    seen = replace(measured.snapshot, jobs=(*measured.snapshot.jobs, ring))
+    done = [*measured.outcome.jobs, JobOutcome("ring", 0, 0, 0.0, None)]
+    lived = replace(measured, snapshot=seen, outcome=replace(measured.outcome, jobs=done))
+    found = predict([lived], fit_speeds([lived]), make_live_policy("drf"), NodeRule.SPREAD, MEASURED)
+    assert [each.past.job.id for each in found] == ["a"]
 
 
 def test_counts_above_maxima_that_were_lowered_are_fitted_too():
