@@ -24,6 +24,9 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 
+_SAID = {"exchanges": "exchanges of a step", "global_batch": "batch size"}
+"""Of settings whose names in scripts are others."""
+
 MOST_STORES = 1024
 """Key stores of one script; a larger number is a mistake."""
 
@@ -120,8 +123,8 @@ def merge(job: DurableJob, declaration: Declaration, replicas: int = 0) -> tuple
         The job, and warnings about settings that differ from the job's, which stay.
 
     Raises:
-        ConfigurationError: it contradicts the job: another shape or dtype of a known key, another consistency, updates
-            elsewhere than on the servers of an `async` or `ssp` job; or it is not an optimizer.
+        ConfigurationError: it contradicts the job: another shape or dtype of a known key, other data, another
+            consistency, updates elsewhere than on the servers of an `async` or `ssp` job; or it is not an optimizer.
     """
     warnings: list[str] = []
     changes: dict[str, object] = {}
@@ -136,7 +139,7 @@ def merge(job: DurableJob, declaration: Declaration, replicas: int = 0) -> tuple
     optimizers = _optimizers(job.optimizers, declaration, warnings)
     if optimizers != job.optimizers:
         changes["optimizers"] = optimizers
-    data = _data(job.data, declaration.data, warnings)
+    data = _data(job.data, declaration.data)
     if data != job.data:
         changes["data"] = data
     if declaration.local_update and not job.local_update:
@@ -181,7 +184,7 @@ def _optimizers(known: tuple[str, ...], declaration: Declaration, warnings: list
     return tuple(padded)
 
 
-def _data(known: DataSpec | None, new: DataSpec | None, warnings: list[str]) -> DataSpec | None:
+def _data(known: DataSpec | None, new: DataSpec | None) -> DataSpec | None:
     """Return the job's data, which stays once it is elastic; a script without a Sampler says nothing of it."""
     if new is None or new == known:
         return known
@@ -189,8 +192,21 @@ def _data(known: DataSpec | None, new: DataSpec | None, warnings: list[str]) -> 
     if known is None or not known.elastic:
         return new if new.elastic or known is None else known
     if new.elastic:
-        warnings += _differences("data", asdict(known), asdict(new))
+        _check_order(known, new)
     return known
+
+
+def _check_order(known: DataSpec, new: DataSpec) -> None:
+    """Refuse data that is ordered otherwise than the job's: a worker divides it by what its own script says."""
+    theirs, ours = asdict(new), asdict(known)
+    if differing := [name for name in ours if ours[name] != theirs[name]]:
+        other = ", ".join(f"{_SAID.get(name, name)} {theirs[name]!r}" for name in differing)
+        job = ", ".join(f"{ours[name]!r}" for name in differing)
+        raise ConfigurationError(
+            f"this script's data has {other}, and the job's {job}: give every worker the same script and data, and "
+            "restore with those that were saved. With others begin a new job: it may load weights that "
+            "`elasticctl export` has written"
+        )
 
 
 def _check_consistency(known: DataSpec | None, new: DataSpec) -> None:

@@ -83,18 +83,35 @@ def test_another_shape_is_an_error_that_names_the_key():
     assert world.state.job is before
 
 
-def test_other_settings_are_warnings_that_name_them_and_the_first_stay():
+def test_other_settings_of_an_optimizer_are_warnings_that_name_them_and_the_first_stay():
     world = started()
     world.declare(world.node("w0"), TENSORS, DATA, optimizer=SGD)
     world.settle()
     other = OptimizerSpec("sgd", {"momentum": 0.5}).to_json()
-    reply = world.declare(world.node("w1"), TENSORS, DataSpec(True, 1000, 20), optimizer=other)
-    assert list(reply.warnings) == [
-        "optimizer: args.momentum = 0.5 is ignored, the job has 0.9",
-        "data: global_batch = 20 is ignored, the job has 10",
-    ]
+    reply = world.declare(world.node("w1"), TENSORS, DATA, optimizer=other)
+    assert list(reply.warnings) == ["optimizer: args.momentum = 0.5 is ignored, the job has 0.9"]
     assert world.state.job.optimizers == (SGD,)
-    assert world.state.job.data == DATA
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"samples": 500, "global_batch": 20}, "data has samples 500, batch size 20, and the job's 1000, 10: give"),
+        ({"last": "drop"}, "data has last 'drop', and the job's 'short'"),
+        ({"loss": "mean"}, "data has loss 'mean', and the job's 'sum'"),
+        ({"exchanges": 2}, "data has exchanges of a step 2, and the job's 1"),
+    ],
+)
+def test_other_data_is_an_error_as_workers_divide_it_by_their_own_scripts(changes, says):
+    world = started()
+    world.declare(world.node("w0"), TENSORS, DATA, optimizer=SGD)
+    world.settle()
+    before = world.state.job
+    reply = world.declare(world.node("w1"), TENSORS, replace(DATA, **changes), optimizer=SGD)
+    assert isinstance(reply, ef.Refuse)
+    assert reply.why is ef.Why.INVALID
+    assert says in reply.text
+    assert world.state.job is before
 
 
 def test_another_rule_is_one_warning():
