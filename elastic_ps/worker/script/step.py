@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from elastic_ps.core.compression import Compression
@@ -130,6 +131,7 @@ class Step:
         push = replace(
             early or self._push(store, number, empty, hyper),
             present=self._present(keys, store) if store else frozenset(),
+            late_hyper=partial(store.optimizer.hyper, keys) if store and store.optimizer.spec is not None else None,
         )
         boundary = where is None or number == where.spec.exchanges - 1
         with exits():

@@ -45,6 +45,7 @@ class Push:
         slice: (epoch, step, exchange, low, high) for the ledger; None for static data.
         roster: the workers among whom the step's samples were divided; None: they were not.
         hyper: the optimizer's values of this step; read from the chief's frames, of a batch from everybody's.
+        late_hyper: gives them where this worker has become the chief since; None: nothing can.
         empty: this rank has no samples in the step.
         compression: by which gradients of float32 are quantized already, and encoded where they travel.
         batch: (origin, number) where the exchange is this worker's alone; None: all workers share it.
@@ -60,6 +61,7 @@ class Push:
     empty: bool = False
     batch: tuple[NodeId, int] | None = None
     compression: Compression | None = None
+    late_hyper: Callable[[], Hyper | None] | None = None
 
 
 def roster(configuration: Configuration) -> tuple[NodeId, ...]:
@@ -118,11 +120,16 @@ class Exchange:
                     return False
                 generation = node.generation
                 version = node.version
-                if node.is_chief and push.batch is None:
+                leads = node.is_chief and push.batch is None
+                if leads:
                     self._check_first_values(version)
-                for server, frame, payload in self._frames(push, version, push.present - self._already_sent()):
-                    node.peers.send(server, frame, payload)
-            if self._gather(generation):
+                late_hyper = push.late_hyper if leads and push.hyper is None else None
+                if late_hyper is None:
+                    for server, frame, payload in self._frames(push, version, push.present - self._already_sent()):
+                        node.peers.send(server, frame, payload)
+            if late_hyper is not None:  # called without the lock, as it may ask servers
+                push = replace(push, hyper=late_hyper(), late_hyper=None)
+            elif self._gather(generation):
                 break
         if boundary:
             self._tell_first_step()

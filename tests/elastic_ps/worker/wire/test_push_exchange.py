@@ -1,5 +1,6 @@
 """A worker's exchange with its servers (protocol, invariants 5 and 6), over connections whose faults are scripted."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ from elastic_ps.testing.frame_faults import FaultAction, FrameFault
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import ValueMeta
 from elastic_ps.transport.frames import Frame
+from elastic_ps.worker.wire.push_exchange import Exchange
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.played_server import ALL, BLOCK_BYTES, MODEL, S0, S1, SPLIT, TENSORS
 from tests.elastic_ps.worker.worker_harness import ONE, TWO, Aside
@@ -107,6 +109,36 @@ def test_hyperparameters_of_a_worker_that_is_not_the_chief_stay_at_home(play):
         assert server.await_frames(Kind.PUSH)[0].frame.meta.hyper is None
         server.answer(1, blocks, ONE)
     running.result()
+
+
+@pytest.mark.parametrize("sent_early", [False, True])
+def test_who_becomes_the_chief_in_the_middle_of_an_exchange_sends_hyperparameters(play, sent_early):
+    """Its script draws its own batches, so that the step is not made again. Servers that have none would refuse it."""
+    play.start(SPLIT, workers=("w1", "w0"))
+    s0, s1 = play.servers.values()
+    asked = []
+
+    def late_hyper():
+        assert not asked
+        asked.append(play.node.is_chief)
+        return Hyper(lr=0.5)
+
+    push = replace(play.push(), roster=None, late_hyper=late_hyper)
+    exchange = Exchange(play.node)
+    if sent_early:
+        exchange.send_tensors(replace(push, present=frozenset([0])))
+    running = Aside(exchange.run, push, True)
+    s0.await_push(S0, ONE)
+    s1.await_push(S1, ONE)
+    alone = play.configuration(2, SPLIT, workers=("w0",))
+    play.prepare(alone, dead=["w1"])
+    play.adopt(alone)
+    for server, blocks in ((s0, S0), (s1, S1)):
+        server.await_push(blocks, TWO)
+        assert {item.frame.meta.hyper for item in server.of(Kind.PUSH, TWO)} == {Hyper(lr=0.5)}
+        server.answer(1, blocks, TWO)
+    play.check_completes(running, 1)
+    assert asked == [True]
 
 
 def test_the_chief_does_not_wait_for_what_it_should_have_initialized(play):
