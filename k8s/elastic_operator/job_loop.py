@@ -221,7 +221,9 @@ class Keeper:
 
     async def _refresh(self) -> None:
         with contextlib.suppress(ApiError):
-            self._take(await self._api.job(Desired.of(self.body)))
+            found = await self._api.job(Desired.of(self.body))
+            if found["metadata"]["uid"] == self.body["metadata"]["uid"]:  # else another of its name has its own keeper
+                self._take(found)
 
     async def _once(self) -> float | None:
         """Do one reconciliation; return in how many seconds another is due."""

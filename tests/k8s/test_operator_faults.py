@@ -223,56 +223,6 @@ def test_a_job_that_can_be_lost_is_told_so_once():
     assert "checkpoint.url" in told[2]
 
 
-# ---- one name after the other ----------------------------------------------------------------------------------------
-
-
-def test_the_end_of_an_earlier_job_or_pod_of_the_name_is_none_of_the_present_one():
-    """Events of one object come in their order, those of two may not."""
-    before, now = document(), document()
-    now["metadata"] |= {"uid": "uid-of-the-next", "resourceVersion": "9"}
-    pods = [
-        {"metadata": {"name": "digits-coordinator", "namespace": "ns", "uid": uid, "resourceVersion": uid}, "spec": {}}
-        for uid in ("5", "8")
-    ]
-
-    async def scene():
-        async with kept(PlayedApi(), now) as (found, _):
-            found.job({"type": "DELETED", "object": before})
-            (keeper,) = found._keepers.values()
-            keeper.pod_changed(pods[1], gone=False)
-            keeper.pod_changed(pods[0], gone=False)
-            keeper.pod_changed(pods[0], gone=True)
-            assert keeper.pods == {"digits-coordinator": pods[1]}
-            found.job({"type": "DELETED", "object": now})
-            assert len(found) == 0
-
-    run(scene)
-
-
-# ---- a stranger's pod ------------------------------------------------------------------------------------------------
-
-
-def test_a_pod_of_somebody_else_with_the_coordinators_name_is_told_of_and_nothing_is_done_in_haste():
-    class Api(PlayedApi):
-        async def create_pod(self, pod, dry_run=False):
-            await asyncio.sleep(0)
-            found = await super().create_pod(pod, dry_run)
-            stranger = {**pod, "metadata": {**pod["metadata"], "ownerReferences": []}}
-            return stranger if pod["metadata"]["name"] == "digits-coordinator" else found
-
-    api = Api()
-
-    async def scene():
-        async with kept(api, document()):
-            await until(lambda: "is not this job's" in api.statuses.get("digits", {}).get("reason", ""))
-            await asyncio.sleep(0.1)
-
-    run(scene)
-    assert api.tried == ["digits-coordinator"]
-    assert api.statuses["digits"]["term"] == 1
-    assert [event[1] for event in api.events if event[1] != "NoCheckpoint"] == ["Starting", "Refused"]
-
-
 # ---- a quota ---------------------------------------------------------------------------------------------------------
 
 
