@@ -163,6 +163,8 @@ class KubeClient:
             _must_go_on(found)
             if found.by_scheduler:
                 raise ClusterRefused(f"{job} is held by the scheduler; dl2 hold {job} --kube first")
+            if not (workers or servers):
+                raise ClusterRefused(f"no counts for {job}: give --workers N, --servers N, or both")
             if servers and not found.has_servers:
                 raise ClusterRefused(f"{job} has no servers, and gets none: its mode is all-reduce. Scale its workers")
             wanted = _allowed(found.workers, "workers", workers), _allowed(found.servers, "servers", servers)

@@ -132,6 +132,7 @@ def test_a_job_without_servers_is_held_and_scaled_by_its_workers_alone(api, clie
     ("spec", "counts", "words"),
     [
         ({}, (2, 0), "held by the scheduler; dl2 hold one --kube first"),
+        ({"scaling": "Manual", "suspend": True}, (0, 0), "no counts for one: give --workers N"),
         ({"scaling": "Manual"}, (5, 0), "5 workers: its document allows 1 to 4"),
         ({"scaling": "Manual"}, (0, 9), "9 servers: its document allows 1 to 4"),
     ],
