@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _THREADS = 8
 _ATTEMPTS = 4
+_MOST_SLOTS = 1 << 52  # who may change a job may write any number there: a later one could not be counted on
 
 
 class KubernetesCluster:
@@ -90,8 +91,8 @@ class KubernetesCluster:
         jobs = self._view.jobs()
         self._epochs = {job.uid: job.status.epoch for job in jobs}
         self._before = views.scaled([self._latest(job) for job in jobs])
-        told = [job.allotment.slot + 1 for job in self._before if job.allotment]  # where the folder has been lost
-        self._slot = max([self._memory.slot, *told])
+        told = [job.allotment.slot for job in self._before if job.allotment]  # where the folder has been lost
+        self._slot = max([self._memory.slot, *(slot + 1 for slot in told if slot < _MOST_SLOTS)])
         self._granted, self._failed = {}, {}
         seen = views.snapshot_of(
             self._slot,

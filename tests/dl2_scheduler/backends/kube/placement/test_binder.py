@@ -216,6 +216,17 @@ def test_what_somebody_wrote_meanwhile_is_read_before_it_is_written_again(serve_
     assert (found(api, "a").allotment.workers, len([c for c in api.calls if c[0] == "patch"])) == (2, 2)
 
 
+@pytest.mark.parametrize(("written", "number"), [(7, 8), (2**63 - 1, 0), (2**53, 0), (-3, 0)])
+def test_slots_go_on_from_what_jobs_were_given_unless_somebody_wrote_any_number(serve_kube, api, written, number):
+    cluster = serve_kube(["a", "b"])
+    path = f"{JOBS.format('default')}/a"
+    given = {"workers": 1, "servers": 1, "reason": "", "slot": written}
+    api.put(path, {**api.objects[path], "spec": {**api.objects[path]["spec"], "allocation": given}})
+    assert cluster.snapshot().slot == number
+    cluster.apply(Allocation({"b": Grant(2, 1, "why")}))
+    assert found(api, "b").allotment.slot == number
+
+
 @pytest.mark.parametrize("spec", [{"scaling": "Manual"}, {"suspend": True}])
 def test_a_job_that_is_held_meanwhile_is_not_written(serve_kube, api, spec):
     cluster = serve_kube(["a"])
