@@ -37,6 +37,7 @@ class CoordinatorFollower:
         self.report: CoordinatorReport | None = None
         self.heard = time.monotonic()
         self.stranger = ""  # why the coordinator does not take us for its job's operator
+        self._odd = ""  # what was wrong with its last words that were not understood
         self._token = token
         self._wake = wake
         self._wanted: pb.Wanted | None = None
@@ -89,19 +90,24 @@ class CoordinatorFollower:
             if self._wanted is None:
                 continue
             try:
-                async with asyncio.timeout(2 * CALL_SECONDS):
-                    status = await asyncio.to_thread(self.client.status)
-                    plans = await self._changed_plans(status)
+                await self._ask_once()
             except (ClientError, TimeoutError) as error:
                 log.debug("no status from %s: %s", self.address, error)
-                continue
-            self.heard = time.monotonic()
-            wanted = self._wanted
-            if wanted is not None:
-                report = CoordinatorReport.of(wanted, status, plans)
-                if report != self.report:
-                    self.report = report
-                    self._wake()
+            except Exception as error:  # the job's own image is asked, which may be of another release
+                if repr(error) != self._odd:
+                    self._odd = repr(error)
+                    log.exception("what %s says is not understood; it is asked again", self.address)
+
+    async def _ask_once(self) -> None:
+        async with asyncio.timeout(2 * CALL_SECONDS):
+            status = await asyncio.to_thread(self.client.status)
+            plans = await self._changed_plans(status)
+        wanted = self._wanted
+        report = CoordinatorReport.of(wanted, status, plans) if wanted is not None else None
+        self.heard = time.monotonic()
+        if report is not None and report != self.report:
+            self.report = report
+            self._wake()
 
     async def _changed_plans(self, status: pb.StatusReply) -> list[pb.Plan]:
         """Return all plans; they are asked for only where there may be another one."""
