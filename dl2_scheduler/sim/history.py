@@ -55,7 +55,7 @@ class Recording:
         """See `AllocationPolicy.allocate`."""
         found = self._policy.allocate(snapshot, room)
         if snapshot.jobs:
-            self.decisions.append((snapshot, tuple(found.grants[state.job.id] for state in snapshot.jobs)))
+            self.decisions.append((snapshot, tuple(found.of(state.job.id) for state in snapshot.jobs)))
         return found
 
 
@@ -81,8 +81,8 @@ def _job_document(state: JobState, grant: Grant) -> dict[str, Any]:
         "slots_run": state.slots_run,
         "workers_before": state.workers,
         "servers_before": state.servers,
-        "workers": grant.workers,
-        "servers": grant.servers,
+        "workers": int(grant.workers),  # JSON knows no numbers of numpy's, which policies may answer
+        "servers": int(grant.servers),
     }
 
 

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
-from dl2_scheduler.cluster.snapshot import Grant, Snapshot
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.sim.history import Recording, read_history, write_history
 from dl2_scheduler.sim.simulator import SimulatedCluster, run
@@ -46,6 +47,22 @@ def test_written_and_read_again(tmp_path: Path) -> None:
         {"count": 2, "capacity": {"cpu": 4}},
         {"count": 1, "capacity": {"cpu": 3, "gpu": 2}},
     ]
+
+
+class OldestAlone:
+    """Whoever is not named waits; counts are numpy's."""
+
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
+        one = np.ones(2, dtype=np.int64)
+        return Allocation({snapshot.jobs[0].job.id: Grant(*one)}) if snapshot.jobs else Allocation()
+
+
+def test_a_policy_need_not_name_those_that_wait(tmp_path: Path) -> None:
+    policy = Recording(OldestAlone())
+    run(SimulatedCluster([job(1), job(2)], nodes({"cpu": 4}), SPEEDS), policy, NodeRule.SPREAD)
+    assert policy.decisions[0][1] == (Grant(1, 1), Grant(0, 0))
+    write_history(tmp_path / "a.jsonl", policy.decisions)
+    assert [grants for _, grants in read_history(tmp_path / "a.jsonl")] == [grants for _, grants in policy.decisions]
 
 
 @settings(deadline=None, max_examples=examples(20))
