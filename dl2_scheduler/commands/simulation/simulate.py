@@ -64,10 +64,11 @@ def simulate(
         raise BadInput("give --policy and --trace, or --from-history, or --world, or --pool")
     lines = read_lines(trace)
     setting = simulated.setting(lines)
-    recording, rule = Recording(make_policy(policy, setting.speeds)), rule_of(policy, simulated.rule)
+    decides, rule = make_policy(policy, setting.speeds), rule_of(policy, simulated.rule)
+    recording = Recording(decides) if keep else None  # it keeps every slot with all that the policy saw
     where = setting.nodes, setting.speeds, setting.slot_seconds, setting.cost, setting.variation
-    run = record(SimulatedCluster(list(lines.values()), *where), recording, rule)
-    if keep:
+    run = record(SimulatedCluster(list(lines.values()), *where), recording or decides, rule)
+    if keep and recording:
         write_history(keep, recording.decisions)
     summary = summarise(run, setting.speeds, setting.variation)
     if as_json:

@@ -102,6 +102,12 @@ def test_simulated(trace: Path) -> None:
     assert f"completion time, slots  {mean:.2f}" in " ".join(lines).replace("   ", "  ")
 
 
+def test_slots_are_kept_in_memory_only_to_be_written(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dl2_scheduler.commands.simulation.simulate.Recording", lambda _: pytest.fail("it keeps all"))
+    status, output = invoke("simulate --policy drf --trace trace.jsonl --cluster 8x8cpu,8gpu")
+    assert status == 0, output
+
+
 @pytest.mark.slow
 def test_speeds_of_ones_own(trace: Path) -> None:
     rows = [f"{model},{count},{count},{100 * count}" for model in ("dssm", "resnext-110") for count in (1, 16)]
