@@ -3,7 +3,7 @@
 A worker's tensors stay at version v while replies of v+1 gather beside it: in memory of the worker's own, or where a
 server of the same host holds them. A shadow may receive several later versions before one is complete: the first that
 is complete is installed. Versions that passed while its connection was broken are never sent to it, so it need not be
-the next. It keeps of the complete ones the latest alone, as its script may be busy for long, and few that lack blocks.
+the next. It keeps a few of the complete ones, as its script may be busy for long, and few that lack blocks.
 """
 
 from collections import defaultdict
@@ -27,8 +27,8 @@ Slab = NDArray[np.uint8]
 _SPARE = 2
 """Images of versions that are over, for the next ones: to touch new memory costs more than to fill it."""
 
-_MOST_LATER = 16
-"""Versions on their way at a time. A member has two."""
+_MOST_LATER, _MOST_WHOLE = 16, 3
+"""Versions on their way at a time, and those of them that are complete. A member has two."""
 
 _CHANGED, _MISSING, _RECEIVED = -2, -1, 0
 """Where a block of a version is: as in the version before, but for some rows; nowhere; in the buffers. From 1 on: in
@@ -137,7 +137,8 @@ class ParameterInbox:
             store = self.model.tensors[self.model.blocks[block_runs[0][0]].tensor].store
             arrivals.updates[store] = max(arrivals.updates[store], updates)
         if arrivals.complete:
-            for older in [known for known in self._later if known < version]:
+            whole = sorted(known for known, each in self._later.items() if each.complete)
+            for older in [known for known in self._later if known < whole[-_MOST_WHOLE:][0]]:
                 self._drop(older)
 
     def changed(self, version: int, run: Run, rows: Rows) -> None:
