@@ -3,7 +3,10 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
@@ -24,13 +27,13 @@ class VersionMemory:
         number: in the follower's memory; -1: it is of this server's own.
         version: that its records have, or had last.
         waiting: how many of them have not been sent, or applied, yet.
-        own: the memory, where it is this server's.
+        own: the memory, where it is this server's: no image, as updates must not fail for want of a descriptor.
     """
 
     number: int
     version: int = -1
     waiting: int = 0
-    own: Image = field(default_factory=Image)
+    own: Raw = field(default_factory=lambda: np.zeros(0, dtype=np.uint8))
 
 
 @dataclass
@@ -143,15 +146,17 @@ class UpdateRecords:
         """Return whether the follower has made its memory large enough: it may hear of the model later."""
         image, needed = self._shared[0], (place.number + 1) * self._store.model.slab_bytes
         if image.array.nbytes < needed:
-            image.follow()
+            with suppress(OSError):  # no descriptor is left to map it by: records travel
+                image.follow()
         return image.array.nbytes >= needed
 
     def _whole(self, place: VersionMemory) -> Raw:
         size = self._store.model.slab_bytes
         if place.number >= 0:
             return self._shared[0].array[place.number * size : (place.number + 1) * size]
-        place.own.grow(size)
-        return place.own.array
+        if place.own.nbytes < size:
+            place.own = np.zeros(size, dtype=np.uint8)  # of which only what is written to takes room
+        return place.own
 
     def _done(self, place: VersionMemory) -> None:
         with self._counting:

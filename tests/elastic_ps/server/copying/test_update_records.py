@@ -1,5 +1,6 @@
 """Memory of records: used again when they have been sent or applied, and never before."""
 
+import errno
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -52,6 +53,19 @@ def test_a_followers_memory_has_room_for_some_versions_and_others_travel(store: 
     memory, slot, _ = take(records, (0, 2), RECORDED_VERSIONS + 2)
     assert slot is None
     assert np.shares_memory(memory, taken[-1][0])
+
+
+def test_a_record_needs_no_descriptor(store: ServerBlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made in the middle of an update, which cannot be undone."""
+
+    def scarce(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    small = Image(MODEL.slab_bytes - 1)
+    monkeypatch.setattr(Image, "__init__", scarce)
+    monkeypatch.setattr(Image, "follow", scarce)
+    memory, slot, _ = take(UpdateRecords(store, [small]), (0, 2), 0)
+    assert (slot, memory.nbytes, memory.any()) == (None, MODEL.slab_bytes, False)
 
 
 def test_memory_that_the_follower_has_not_made_large_enough_is_not_used(store: ServerBlockStore) -> None:
