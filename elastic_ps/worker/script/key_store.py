@@ -61,9 +61,10 @@ class WorkerKeyStore:
 
     def init(self, keys: Sequence[str], arrays: Sequence[Array]) -> None:
         """See `KeyStore.init`."""
-        for key, array in zip(keys, arrays, strict=True):
-            if key in self._keys:
+        for key in keys:
+            if key in self._keys:  # of the others none counts: the script may go on, and init them again
                 raise ConfigurationError(f"key {key[2:]}: initialized twice; init each key once")
+        for key, array in zip(keys, arrays, strict=True):
             self._first[key] = np.array(array.read())
             self._keys[key] = self._first[key].shape, self._first[key].dtype.name
         if keys and not self._job.staging.rehearsing:
