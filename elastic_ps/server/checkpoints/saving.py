@@ -45,7 +45,7 @@ class Saver:
             if self._last is not None and self._last[0] == url:
                 state.control.acknowledge(pb.SAVED, state.standing.config_id, clock, detail=self._last[1])
                 return
-            if state.snapshot is not None and state.snapshot.clock == clock:
+            if state.snapshot is not None and state.snapshot.url == url:
                 return
             snapshot = state.snapshot = CheckpointSnapshot(state.store, clock, url, at_once=not state.data.is_sync)
             state.changed.notify_all()  # an older one is given up
@@ -55,6 +55,7 @@ class Saver:
         state = self._state
         name = f"{state.node}.bin"
         try:
+            self._await_piece(snapshot)  # whoever gives the order up before that, and gives it again, removes nothing
             storage.make_folder(snapshot.url)
             with storage.writing(f"{snapshot.url}/{name}") as file:
                 writer = BlockFileWriter(file, name)
@@ -80,6 +81,15 @@ class Saver:
 
     def _write_piece(self, snapshot: CheckpointSnapshot, writer: BlockFileWriter) -> bool:
         """Wait for a piece and write it; False when there is nothing more to write."""
+        with self._state.changed:
+            self._await_piece(snapshot)
+            copied = snapshot.next_piece()
+        if copied is not None:
+            writer.write(copied)
+        return copied is not None
+
+    def _await_piece(self, snapshot: CheckpointSnapshot) -> None:
+        """Wait for a piece, or until there is nothing more to write. Raises _GivenUp."""
         state = self._state
 
         def given_up() -> bool:
@@ -97,7 +107,3 @@ class Saver:
                 state.snapshot = None
                 state.control.acknowledge(pb.LATE, state.standing.config_id, state.version)
                 raise _GivenUp("it came too late")
-            copied = snapshot.next_piece()
-        if copied is not None:
-            writer.write(copied)
-        return copied is not None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from elastic_ps.server.phases import BlockStatus
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_reference import SGD, TENSORS
+from tests.elastic_ps.waiting import until
 
 TIMEOUT = 20.0
 
@@ -116,6 +118,22 @@ def test_what_is_given_up_leaves_no_file(jobs: Jobs, tmp_path: Path, monkeypatch
         assert over.acquire(timeout=TIMEOUT)
     assert [path.name for path in tmp_path.rglob("*.bin")] == ["s0.bin"]
     assert (tmp_path / "second" / "s0.bin").exists()
+
+
+@pytest.mark.parametrize("folder", ["first", "second"])
+def test_an_order_that_was_given_up_while_the_job_stood_still_can_be_given_again(
+    jobs: Jobs, tmp_path: Path, folder: str
+) -> None:
+    """By half an hour later no version has come, so the clock is the same. Its coordinator has removed the folder."""
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
+    job.direct("s0", save=pb.Save(clock=2, url=f"file://{tmp_path}/first"))
+    until(lambda: any(thread.name == "checkpoint" for thread in threading.enumerate()))
+    shutil.rmtree(tmp_path / "first", ignore_errors=True)
+    job.direct("s0", save=pb.Save(clock=2, url=f"file://{tmp_path}/{folder}"))
+    job.check_step(1)
+    assert "blocks" in json.loads(job.controls["s0"].await_answer(pb.SAVED).detail)
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.bin")] == [f"{folder}/s0.bin"]
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------
