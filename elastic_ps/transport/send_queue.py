@@ -52,7 +52,8 @@ class Link:
         Args:
             frame: to send.
             payload: its memory must stay as it is until it is sent.
-            sent: called once the transport has taken it, from the sender's thread.
+            sent: called once the transport has taken it, from the sender's thread, or `withdraw` has dropped it: its
+                memory may be written to.
         """
         with self._filled:
             if self.closed:
@@ -124,6 +125,9 @@ class Link:
             kept = [item for item in waiting if item[0].kind in _PROBES]
             self._backlog -= sum(part.nbytes for _, payload, _ in waiting for part in payload)
             self._queue = deque([*islice(self._queue, 1), *kept])
+        for frame, _, sent in waiting:
+            if sent is not None and frame.kind not in _PROBES:
+                sent()
 
     def flush(self, timeout: float) -> bool:
         """Wait until what was queued has been sent; return False where it was not within `timeout` seconds."""

@@ -159,6 +159,18 @@ def test_what_has_not_begun_can_be_withdrawn(owner: Owner) -> None:
     assert owner.gate.begun == [1, 4]
 
 
+def test_memory_of_what_is_withdrawn_is_given_back(owner: Owner) -> None:
+    given: list[None] = []
+    owner.queue(1)
+    owner.gate.await_begun(1)
+    owner.queue(2, 3, sent=lambda: given.append(None))
+    owner.link.withdraw()
+    assert len(given) == 2
+    owner.gate.let(1)
+    assert owner.link.flush(TIMEOUT)
+    assert len(given) == 2
+
+
 def test_a_failure_closes_the_link_and_is_told(owner: Owner) -> None:
     owner.queue(1, 2)
     owner.gate.await_begun(1)
