@@ -131,6 +131,9 @@ class Actions:
         )
         try:
             self._runtime.start(order_of(started, workers, servers), self._writer(record.number))
+        except Unreachable as error:
+            self._records.change(record.number, phase=LiveJobPhase.WAITING, runs=record.runs, reason=str(error))
+            raise
         except Declined as error:
             ended = self._clock.now()
             self._records.change(record.number, phase=LiveJobPhase.FAILED, reason=str(error), process=None, ended=ended)

@@ -238,7 +238,8 @@ def _has_checkpoint(root: str, identity: str) -> bool:
     except FileNotFoundError:
         return False
     except StorageError as error:
-        raise Declined(f"its checkpoints in {root} cannot be read, so it would begin anew: {error}") from error
+        why = f"its checkpoints in {root} cannot be read now, so it would begin anew"
+        raise Unreachable(f"{why}: it waits, and is tried again: {error}") from error
 
 
 def _task(node: pb.NodeStatus) -> RunningTask:

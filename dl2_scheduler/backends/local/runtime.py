@@ -16,7 +16,7 @@ WORKER, SERVER = "worker", "server"
 
 
 class Unreachable(SchedulerError):
-    """`Unreachable` is raised where no coordinator answers for the job (now)."""
+    """`Unreachable` is raised where no coordinator, or no storage, answers for the job (now)."""
 
 
 class Declined(SchedulerError):
@@ -201,6 +201,7 @@ class JobRuntime(Protocol):
 
         Raises:
             Declined: it cannot be started.
+            Unreachable: it cannot be started now, as its checkpoints cannot be read.
         """
 
     def watch(self, process: LauncherProcess) -> None:

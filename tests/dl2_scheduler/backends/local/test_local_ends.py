@@ -2,7 +2,7 @@
 
 import pytest
 
-from dl2_scheduler.backends.local.runtime import LauncherEnding
+from dl2_scheduler.backends.local.runtime import LauncherEnding, Unreachable
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.errors import ClusterRefused, NoSuchJob
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
@@ -108,6 +108,26 @@ def test_a_job_that_cannot_be_started_has_failed(serve):
     cluster.desk.submit(document().replace("digits.py", "gone.py"), HERE)
     assert only(slot(cluster, digits=(1, 1))).note == "its folder is gone"
     assert phases(cluster) == {"digits": LiveJobPhase.FAILED}
+
+
+def test_a_job_whose_checkpoints_cannot_be_read_now_waits_until_they_can(serve, runtime, monkeypatch):
+    cluster = serve()
+    cluster.desk.submit(document(), HERE)
+    slot(cluster, digits=(1, 1))
+    slot(cluster)  # suspended
+    sound = runtime.start
+
+    def away(order, started):
+        raise Unreachable("its checkpoints cannot be read now")
+
+    monkeypatch.setattr(runtime, "start", away)
+    assert only(slot(cluster, digits=(1, 1))).note == "its checkpoints cannot be read now"
+    (waits,) = cluster.desk.jobs()
+    assert (waits.phase, waits.reason) == ("waiting", "its checkpoints cannot be read now")
+    monkeypatch.setattr(runtime, "start", sound)
+    slot(cluster, digits=(1, 1))
+    assert runtime.jobs["digits"].order.run == 2  # the second start, that is from the checkpoint
+    assert cluster.desk.jobs()[0].phase == "running"
 
 
 def test_a_lost_launcher_is_started_again_but_not_for_ever(serve, runtime):
