@@ -3,6 +3,7 @@
 import logging
 import queue
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from dl2_scheduler.backends.clock import Clock
@@ -130,9 +131,11 @@ class Actions:
             wanted_servers=servers,
         )
         try:
-            self._runtime.start(order_of(started, workers, servers), self._writer(record.number))
+            order = replace(order_of(started, workers, servers), was_saved=record.saved and record.epochs_done > 0)
+            self._runtime.start(order, self._writer(record.number))
         except Unreachable as error:
-            self._records.change(record.number, phase=LiveJobPhase.WAITING, runs=record.runs, reason=str(error))
+            before = {"phase": LiveJobPhase.WAITING, "runs": record.runs, "saved": record.saved}
+            self._records.change(record.number, reason=str(error), **before)
             raise
         except Declined as error:
             ended = self._clock.now()

@@ -91,6 +91,11 @@ class ElasticrunRuntime:
             options["--checkpoint-interval"] = str(order.checkpoint_interval)
         if order.run > 1 and _has_checkpoint(root, identity):
             options["--restore"] = root
+        elif order.was_saved:
+            raise Unreachable(
+                f"the checkpoint that it was suspended with is not in {root}: it waits until that is there again (is "
+                f"its file system mounted?); dl2 stop {order.name}, and submit it again, if it is to begin anew"
+            )
         options |= self._options_of_servers(order)
         return [word for option in options.items() for word in option]
 

@@ -75,6 +75,7 @@ class LaunchOrder:
         retry_limit: deaths of tasks that the launcher mends.
         block_replicas: servers that keep a copy of each block.
         mode: whether it has servers.
+        was_saved: what it has trained is in a checkpoint, which has to be there.
     """
 
     shape: TaskShape
@@ -89,6 +90,7 @@ class LaunchOrder:
     retry_limit: int
     block_replicas: int = 0
     mode: JobMode = JobMode.PARAMETER_SERVERS
+    was_saved: bool = False
 
     @property
     def name(self) -> str:

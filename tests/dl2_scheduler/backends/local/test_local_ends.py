@@ -118,12 +118,14 @@ def test_a_job_whose_checkpoints_cannot_be_read_now_waits_until_they_can(serve, 
     sound = runtime.start
 
     def away(order, started):
+        assert order.was_saved
         raise Unreachable("its checkpoints cannot be read now")
 
     monkeypatch.setattr(runtime, "start", away)
     assert only(slot(cluster, digits=(1, 1))).note == "its checkpoints cannot be read now"
     (waits,) = cluster.desk.jobs()
     assert (waits.phase, waits.reason) == ("waiting", "its checkpoints cannot be read now")
+    slot(cluster, digits=(1, 1))  # likewise
     monkeypatch.setattr(runtime, "start", sound)
     slot(cluster, digits=(1, 1))
     assert runtime.jobs["digits"].order.run == 2  # the second start, that is from the checkpoint

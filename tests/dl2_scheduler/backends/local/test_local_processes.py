@@ -181,6 +181,15 @@ def test_checkpoints_go_where_the_document_says_and_a_first_start_begins_anew(op
         options(order(tmp_path, checkpoint_url="nowhere://x", run=2))
 
 
+def test_a_job_does_not_begin_anew_where_the_checkpoint_that_it_was_saved_in_is_gone(options, tmp_path):
+    with pytest.raises(Unreachable, match=r"is not in .*/checkpoints/digits-3: it waits until that is there again"):
+        options(replace(order(tmp_path, run=2), was_saved=True))
+    checkpoint = tmp_path / "checkpoints" / "digits-3" / "version-000007"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").touch()
+    assert "--restore" in options(replace(order(tmp_path, run=2), was_saved=True))
+
+
 def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
     found = options(order(tmp_path))
     assert found["--join-timeout"] == "480"  # of an eighth of a core
