@@ -5,7 +5,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
@@ -38,6 +40,7 @@ from protos import elastic_pb2 as pb
 
 _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
+_STORAGE_SECONDS = 20.0
 _JOIN_CORE_SECONDS = 60.0
 _USAGE_SECONDS = 0.5
 _OVER = {"finished": 0, "failed": 1}  # and the exit status of the launcher
@@ -59,6 +62,7 @@ class ElasticrunRuntime:
         self._folder = folder
         self._ended = ended
         self._tasks, self._umask = tasks, umask
+        self._looks: dict[str, Future[bool]] = {}  # for checkpoints, that have taken too long
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
         (folder / "logs").mkdir(exist_ok=True)
 
@@ -89,7 +93,7 @@ class ElasticrunRuntime:
         }
         if order.checkpoint_interval is not None:
             options["--checkpoint-interval"] = str(order.checkpoint_interval)
-        if order.run > 1 and _has_checkpoint(root, identity):
+        if order.run > 1 and self._has_checkpoint(root, identity):
             options["--restore"] = root
         elif order.was_saved:
             raise Unreachable(
@@ -98,6 +102,19 @@ class ElasticrunRuntime:
             )
         options |= self._options_of_servers(order)
         return [word for option in options.items() for word in option]
+
+    def _has_checkpoint(self, root: str, identity: str) -> bool:
+        """Return what `_has_checkpoint` does; beside the loop, which no storage that hangs may keep from other jobs."""
+        look, seconds = self._looks.pop(root, None), 0.0
+        if look is None:
+            look, seconds = Future(), _STORAGE_SECONDS
+            arguments = (look, partial(_has_checkpoint, root, identity))
+            threading.Thread(target=_answer, args=arguments, name="looks for checkpoints", daemon=True).start()
+        try:
+            return look.result(seconds)
+        except TimeoutError:
+            self._looks[root] = look  # no other is begun as long as this one hangs
+            raise Unreachable(f"its checkpoints in {root} are looked for still: it waits, and is tried again") from None
 
     def _options_of_servers(self, order: LaunchOrder) -> dict[str, str]:
         """Return what is said of the job's servers, or that it has none."""
@@ -232,6 +249,14 @@ class ElasticrunRuntime:
 def _words(reason: str) -> str:
     """Return a launcher's reason for whoever has submitted the job: it names what the document can change."""
     return reason.replace(_RESTARTS, "retryLimit")
+
+
+def _answer(future: Future[bool], call: Callable[[], bool]) -> None:
+    """Let a future have what a call returns, or raises."""
+    try:
+        future.set_result(call())
+    except Exception as error:  # noqa: BLE001  # it is raised where it is waited for
+        future.set_exception(error)
 
 
 def _has_checkpoint(root: str, identity: str) -> bool:

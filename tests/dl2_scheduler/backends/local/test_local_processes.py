@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from dl2_scheduler.backends.clock import SystemClock
-from dl2_scheduler.backends.local import processes
+from dl2_scheduler.backends.local import elasticrun, processes
 from dl2_scheduler.backends.local.decide import reported
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of, why_back_of
 from dl2_scheduler.backends.local.job_records import JobRecords
@@ -107,7 +107,7 @@ def test_output_is_in_the_log_and_input_is_empty(tmp_path):
 def test_nothing_begins_whose_parent_dies_before_it_is_written_down(tmp_path):
     code = f"""
 import os, pathlib
-from dl2_scheduler.backends.local import processes
+from dl2_scheduler.backends.local import elasticrun, processes
 def dies(process):
     pathlib.Path('pid').write_text(f'{{process.pid}} {{process.birth}}')
     os._exit(0)
@@ -188,6 +188,27 @@ def test_a_job_does_not_begin_anew_where_the_checkpoint_that_it_was_saved_in_is_
     checkpoint.mkdir(parents=True)
     (checkpoint / "manifest.json").touch()
     assert "--restore" in options(replace(order(tmp_path, run=2), was_saved=True))
+
+
+def test_storage_that_hangs_is_waited_for_once_and_not_for_long(options, tmp_path, monkeypatch):
+    answers, looks = threading.Event(), []
+
+    def hang(root):
+        looks.append(root)
+        assert answers.wait(SECONDS)
+        return ()
+
+    monkeypatch.setattr(elasticrun.storage, "candidates", hang)
+    monkeypatch.setattr(elasticrun, "_STORAGE_SECONDS", 0.01)
+    for _ in range(2):
+        with pytest.raises(Unreachable, match="are looked for still"):
+            options(order(tmp_path, run=2))
+    answers.set()
+    for thread in threading.enumerate():
+        if thread.name == "looks for checkpoints":
+            thread.join(SECONDS)
+    assert "--restore" not in options(order(tmp_path, run=2))
+    assert len(looks) == 1, "the look that took so long is the answer"
 
 
 def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
