@@ -60,6 +60,16 @@ def test_a_metric_that_json_has_no_number_for_is_left_out_and_the_status_can_be_
     assert status["metrics"] == {"accuracy": 0.5}
 
 
+def test_a_script_that_names_its_metrics_anew_each_time_does_not_fill_the_status():
+    """The API server takes 1.5 MB."""
+    status = ElasticJobStatus()
+    for epoch in range(500):
+        said = {f"loss-{epoch}": 0.5, "accuracy": 0.9, "x" * 10_000: 1.0}
+        status = plan(usual(report={"metrics": said}, status={"metrics": status.metrics}), job(), NOW).status
+    assert len(json.dumps(status.to_dict())) < 10_000
+    assert (len(status.metrics), status.metrics["accuracy"]) == (100, 0.9)
+
+
 def test_later_servers_are_known_to_hold_what_the_largest_holds_now():
     nodes = [
         pb.NodeStatus(member=pb.Member(id=f"n{number}", role=role), rank=rank, bytes=held)

@@ -8,6 +8,8 @@ from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.report import CoordinatorReport
 from k8s.elastic_operator.job.status import MOST_PLANS
 
+_MOST_METRICS, _LONGEST_NAME = 100, 100
+
 PROTECTED = "Protected"
 """The condition that a job with replicas has while it trains: whether it outlives the death of any one server."""
 
@@ -34,7 +36,7 @@ def mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
         epoch=max(report.epoch, 0.0 if report.version else before.epoch),
         samples_per_epoch=report.samples_per_epoch or before.samples_per_epoch,
         samples_per_second=0.0 if report.ended else round(report.samples_per_second, 1),
-        metrics=_finite({**before.metrics, **report.metrics}),
+        metrics=_shown({**before.metrics, **report.metrics}),
         transport=_transport(draft.desired, report) or before.transport,
         plan=report.plan,
         plans=(*before.plans, *fresh)[-MOST_PLANS:],
@@ -44,9 +46,13 @@ def mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     )
 
 
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics that JSON has a number for, as a loss may be nan: a status with that is refused as a whole."""
-    return {name: value for name, value in metrics.items() if isfinite(value)}
+def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that a status has room for, and JSON a number: what is refused is refused as a whole.
+
+    A loss may be nan, and a script may give each epoch's a name of its own.
+    """
+    names = sorted(name for name, value in metrics.items() if isfinite(value) and len(name) <= _LONGEST_NAME)
+    return {name: metrics[name] for name in names[:_MOST_METRICS]}
 
 
 def _say_saved(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
