@@ -33,11 +33,13 @@ class OptimizerTrial:
         optimizer: as declared.
         dtypes: of what it would update.
         answers: by server, why it cannot take it; "": it can.
+        since: when it began, in unix seconds.
     """
 
     optimizer: str
     dtypes: tuple[str, ...]
     answers: Mapping[NodeId, str] = field(default_factory=dict)
+    since: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -215,8 +217,8 @@ class PendingSearch:
 
 @dataclass(frozen=True)
 class RunningCommand:
-    """A running command is a script's, at the servers' handlers; its id is the script's, so an old answer completes no
-    other.
+    """A running command is a script's, at the servers' handlers since `since`; its id is the script's, so an old answer
+    completes no other.
     """
 
     id: int
@@ -225,3 +227,4 @@ class RunningCommand:
     body: str
     waiting: frozenset[NodeId]
     errors: tuple[str, ...] = ()
+    since: float = 0.0

@@ -42,7 +42,10 @@ def hold(context: StepContext) -> bool:
             waiting.append(declaration)
     known = {trial.optimizer: trial for trial in state.trials}
     needed = {declaration.optimizer: declaration for declaration in waiting if _needs_trial(state, declaration)}
-    trials = tuple(known.get(text) or OptimizerTrial(text, tuple(_dtypes(state, needed[text]))) for text in needed)
+    trials = tuple(
+        known.get(text) or OptimizerTrial(text, tuple(_dtypes(state, needed[text])), since=context.now)
+        for text in needed
+    )
     if len(waiting) == len(state.declarations) and trials == state.trials:
         return False
     context.live(declarations=tuple(waiting), trials=trials)

@@ -1,9 +1,10 @@
 """Waits that end nobody: the status and the log name who is waited for, and since when."""
 
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core.plans.plan import MigrationMode, Phase
 from coordinator.server.status_view import status
-from tests.coordinator.played_job import ASYNC, SSP, STATIC, World
+from tests.coordinator.played_job import ASYNC, DATA, OPTIMIZER, SSP, STATIC, TENSORS, World
 
 
 def told(world, pushing=()):
@@ -32,6 +33,21 @@ def test_a_barrier_names_who_has_not_come_to_it():
     assert told(world) == ["w3 has kept w0, w1, w2 waiting (in a barrier) for 42 s"]
     assert any("w3 has kept w0, w1, w2 waiting" in line for line in world.logs)
     world.ask(ev.BarrierAsked, "w3", (0, 0), (), 0)
+    assert told(world) == []
+
+
+def test_a_script_that_waits_for_servers_names_those_that_have_not_answered():
+    """They run what users have written: a rule of an optimizer, a handler of a command."""
+    world = World(2, 2, declare=False)
+    world.settle()
+    world.declare(world.node("w1"), TENSORS, DATA, optimizer=OPTIMIZER)
+    world.post(na.Tried(world.now, "s0", OPTIMIZER))
+    assert told(world) == ["s1 has kept w1 waiting (an optimizer) for 20 s"]
+    world.settle()
+    world.ask(ev.CommandAsked, 4, 3, "body")
+    world.post(na.Commanded(world.now, "s1", 4))
+    assert told(world) == ["s0 has not run a script's command for 20 s"]
+    world.post(na.Commanded(world.now, "s0", 4))
     assert told(world) == []
 
 

@@ -242,7 +242,7 @@ def on_command_asked(context: StepContext, event: CommandAsked) -> None:
         context.refuse(event.to, "the job has no servers yet: elastic_ps.init() returns when it has")
         return
     servers = frozenset(server.id for server in configuration.servers)
-    asked = RunningCommand(event.id, event.to, event.head, event.body, servers)
+    asked = RunningCommand(event.id, event.to, event.head, event.body, servers, since=context.now)
     known = next((run for run in context.state.running if run.id == event.id), asked)
     others = tuple(run for run in context.state.running if run is not known)
     context.live(running=(*others, replace(known, to=event.to)))

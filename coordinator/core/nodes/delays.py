@@ -32,6 +32,7 @@ def delays(state: State, now: float) -> Iterator[Delay]:
     """Yield all that stand at `now`, in unix seconds; a node may be in several."""
     yield from _peers(state, now)
     yield from _growth(state)
+    yield from _requests(state)
     yield from _barriers(state)
     yield from _batch_requests(state)
     yield from _switch(state)
@@ -50,6 +51,20 @@ def _growth(state: State) -> Iterator[Delay]:
     if state.grown_at:
         for name in sorted(unextended(state)):
             yield Delay(name, "has not confirmed what was declared last", state.grown_at)
+
+
+def _requests(state: State) -> Iterator[Delay]:
+    """Yield servers that run what a script has brought: rules of its optimizer, handlers of its commands."""
+    servers = [server.id for server in state.job.configuration.servers] if state.job.configuration is not None else []
+    for trial in state.trials:
+        why = _kept((each.node for each in state.declarations if each.optimizer == trial.optimizer), "an optimizer")
+        for name in servers:
+            if name in state.job.nodes and name not in trial.answers:
+                yield Delay(name, why, trial.since)
+    for run in state.running:
+        for name in servers:
+            if name in state.job.nodes and name in run.waiting:
+                yield Delay(name, "has not run a script's command", run.since)
 
 
 def _barriers(state: State) -> Iterator[Delay]:
