@@ -73,7 +73,8 @@ class WorldDraws:
     def _present_job(self, state: JobState, random: np.random.Generator) -> DrawnJob:
         observed = self._observed.jobs.by_key.get((state.job.id, state.job.arrival))
         factor = self._factor(observed, random)
-        if observed is None or not (observed.job.samples_known or state.job.model in self._observed.samples):
+        has_told = observed is not None and observed.job.samples_known
+        if not (has_told or state.job.model in self._observed.samples):
             factor *= float(np.exp(random.normal(0.0, _GUESSED)))
         return DrawnJob(state.job, factor, self._epochs(state.job.estimate, state.epochs_done, random), state.saves)
 

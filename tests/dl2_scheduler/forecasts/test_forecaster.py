@@ -186,6 +186,15 @@ def test_jobs_that_come_at_once_keep_what_was_drawn_of_each(history):
     assert lanes.epochs[0, later].tolist() == [each.epochs for each in lanes.jobs[0][later]]
 
 
+@pytest.mark.parametrize(("model", "known"), [("a", True), ("stranger", False)])
+def test_a_job_that_is_only_supposed_is_as_long_as_its_type_tells(history, tmp_path, model, known):
+    observed = observed_after(history, tmp_path, 12)
+    supposed = JobState(replace(job(0, 1e6), id="new", model=model))
+    draws = WorldDraws(observed, replace(observed.present, jobs=(*observed.present.jobs, supposed)))
+    factors = [np.log(draws.draw((1, seed)).present[-1].factor) for seed in range(8)]
+    assert all(np.isclose(factor, draws._factors).any() for factor in factors) == known
+
+
 def test_owners_are_as_wrong_as_they_were(history, tmp_path):
     observed = observed_after(history, tmp_path, 3)
     for each in list(observed.jobs.by_key.values())[:2]:

@@ -48,10 +48,10 @@ def test_one_job_more_makes_others_end_later(history):
 
 
 def test_it_costs_others_less_if_it_asks_for_less(history):
-    asked = outlook(history)
+    asked, long = outlook(history), replace(MORE, epochs=80.0)
     before = asked.asked()
     much, little = (
-        later_by(before, asked.asked(Supposition(job=replace(MORE, max_workers=most, max_servers=most))))
+        later_by(before, asked.asked(Supposition(job=replace(long, max_workers=most, max_servers=most))))
         for most in (4, 1)
     )
     assert sum(little.values()) < sum(much.values())
