@@ -90,4 +90,8 @@ def sequence_of(random: np.random.Generator, options: dict[str, Any] | None) -> 
     sequence = given.pop("sequence", None)
     if given:
         raise BadInput(f"unknown options {', '.join(map(repr, given))} of reset: there is 'sequence'")
-    return int(random.integers(SEQUENCES)) if sequence is None else int(sequence)
+    if sequence is None:
+        return int(random.integers(SEQUENCES))
+    if isinstance(sequence, bool) or not isinstance(sequence, int | np.integer):
+        raise BadInput(f"sequence {sequence!r}: give a whole number from 0 on")
+    return int(sequence)

@@ -88,7 +88,8 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[F32, Actions, NDArray[Any]]):
         if not self._episodes:
             raise error.ResetNeeded("call reset() first: no episode has begun")
         actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,) or (actions < 0).any() or (actions >= self.settings.actions).any():
+        whole = actions.shape == (self.num_envs,) and actions.dtype.kind in "iu"
+        if not whole or (actions < 0).any() or (actions >= self.settings.actions).any():
             raise error.InvalidAction(f"give {self.num_envs} whole numbers from 0 to {self.settings.actions - 1}")
         rewards = np.zeros(self.num_envs)
         for lane, action in enumerate(actions.tolist()):

@@ -189,11 +189,16 @@ def test_wrong_calls_are_told():
             fresh.reset(options={"sequenz": 1})
         with pytest.raises(BadInput, match="seed -1"):
             fresh.reset(options={"sequence": -1})
+        for wrong in ("first", 1.5, True, [1]):
+            with pytest.raises(BadInput, match="give a whole number"):
+                fresh.reset(options={"sequence": wrong})
         fresh.reset(seed=0)
         with pytest.raises(error.InvalidAction, match="from 0 to 9"):
             fresh.step(np.array([10, 0]) if fresh is vector else 10)
     with pytest.raises(error.InvalidAction):
         vector.step(np.array([1]))
+    with pytest.raises(error.InvalidAction):
+        vector.step(np.array([0.5, np.nan]))
     with pytest.raises(BadInput, match="num_envs is 0"):
         ours.ClusterVectorEnv(0)
 
