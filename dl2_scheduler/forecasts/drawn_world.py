@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class DrawnWorld:
     """A `DrawnWorld` says what the jobs of a future are.
 
     Attributes:
-        present: of the jobs that are there, in the order of the snapshot.
+        present: of the jobs that are there and fit some node, in the order of the snapshot.
         later: of those that come, by arrival, in seconds from the present on.
     """
 
@@ -53,9 +54,11 @@ class DrawnWorld:
 class WorldDraws:
     """A `WorldDraws` makes random worlds for one present.
 
+    Whatever its nodes are, the same seed draws the same for each job.
+
     Args:
         observed: what the history has told.
-        present: the snapshot, in which each job has its samples; see `only_fitting`.
+        present: the snapshot, in which each job has its samples; jobs that fit no node are not in the worlds.
     """
 
     def __init__(self, observed: ObservedCluster, present: Snapshot):
@@ -63,12 +66,13 @@ class WorldDraws:
         self._factors = observed.jobs.log_factors(observed.fitted)
         self._needed = np.array(observed.jobs.needed())
         self._came = observed.jobs.came(observed.now)
+        self._fits = [fits(state.job, present.nodes) for state in present.jobs]
 
     def draw(self, seed: Sequence[int]) -> DrawnWorld:
         """Draw a world; one job more at the end of the present ones changes nothing else of it."""
         of_present, of_later = np.random.default_rng(seed).spawn(2)
-        present = tuple(self._present_job(state, of_present) for state in self._present.jobs)
-        return DrawnWorld(present, tuple(self._later(of_later)))
+        present = [self._present_job(state, of_present) for state in self._present.jobs]
+        return DrawnWorld(tuple(compress(present, self._fits)), tuple(self._later(of_later)))
 
     def _present_job(self, state: JobState, random: np.random.Generator) -> DrawnJob:
         observed = self._observed.jobs.by_key.get((state.job.id, state.job.arrival))
@@ -105,8 +109,9 @@ class WorldDraws:
             time += gap
             if time > horizon:
                 return
+            drawn = self._later_job(number, time, observed, random)
             if self._usable(observed.job):
-                yield self._later_job(number, time, observed, random)
+                yield drawn
 
     def _later_job(self, number: int, time: float, like: KnownJob, random: np.random.Generator) -> DrawnJob:
         epochs = self._epochs(like.job.estimate, 0.0, random)

@@ -68,10 +68,11 @@ def play_futures(
     """
     if observed.present is None:
         return None
-    present = only_fitting(change(replace(observed.present, slot_seconds=observed.slot_seconds)))
+    whole = change(replace(observed.present, slot_seconds=observed.slot_seconds))
+    present = only_fitting(whole)
     if not present.jobs:
         return None
-    draws, deadline = WorldDraws(observed, present), time.monotonic() + seconds
+    draws, deadline = WorldDraws(observed, whole), time.monotonic() + seconds
     played: list[tuple[_Floats, _Floats]] = []
     for member in range(members):
         future = _future(observed, present, draws.draw((seed, member)), policy)

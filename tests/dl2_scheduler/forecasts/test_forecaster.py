@@ -11,6 +11,7 @@ import pytest
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
+from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.forecasts.calibration import RawForecast
 from dl2_scheduler.forecasts.drawn_world import WorldDraws
@@ -184,6 +185,22 @@ def test_jobs_that_come_at_once_keep_what_was_drawn_of_each(history):
     lanes = _future(observed, observed.present, world, Drf()).cluster.lanes
     later = slice(len(states), None)
     assert lanes.epochs[0, later].tolist() == [each.epochs for each in lanes.jobs[0][later]]
+
+
+def test_what_fits_no_node_moves_nothing_that_is_drawn_of_others(history, tmp_path):
+    """Else what is told of fewer nodes would differ by chance, too."""
+    observed = observed_after(history, tmp_path, 12)
+    for known in list(observed.jobs.by_key.values())[::3]:
+        known.job = replace(known.job, worker={"slots": 9.0})
+    first, *others = observed.present.jobs
+    large = replace(first, job=replace(first.job, worker={"slots": 9.0}))
+    now = replace(observed.present, jobs=(large, *others))
+    many, few = (
+        WorldDraws(observed, replace(now, nodes=(Node("n", {"slots": slots}),))).draw((1, 2)) for slots in (12.0, 8.0)
+    )
+    assert few.present == many.present[1:]
+    assert few.later == tuple(each for each in many.later if each.job.worker["slots"] < 9.0)
+    assert 0 < len(few.later) < len(many.later)
 
 
 @pytest.mark.parametrize(("model", "known"), [("a", True), ("stranger", False)])
