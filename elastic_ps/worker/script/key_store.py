@@ -275,7 +275,8 @@ class WorkerKeyStore:
             log.warning("%s", warning)
 
     def _declare(self, tensors: list[Tensor], spec: OptimizerSpec | None) -> list[str]:
-        first = FirstValues(self._keys.keys(), self._first_bytes)
+        whole = self._auxiliary is not None  # who knows which are auxiliary knows the model
+        first = FirstValues(self._keys.keys(), self._first_bytes, whole)
         warnings = self._job.declare(self._number, tensors, spec.to_json() if spec else "", self._local, first)
         self.declared = True
         return warnings

@@ -76,10 +76,12 @@ class FirstValues:
     Attributes:
         keys: all of them, whatever has been declared before.
         values: of a key, its bytes with padding, as they stand in a slab.
+        whole: the script initializes no others later: these are its whole model.
     """
 
     keys: Set[str]
     values: Callable[[str], Buffer]
+    whole: bool = False
 
 
 def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) -> list[str]:
@@ -94,8 +96,9 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
         Warnings about settings that differ from the job's.
 
     Raises:
-        ConfigurationError: another worker has initialized other keys.
+        ConfigurationError: another worker has initialized other keys, or the job goes on with another model.
     """
+    _check_whole(node, request.store, first)
     reply = node.ask_coordinator(lambda: node.session.declare(request))
     with node.changed:
         node.data = codec.data_from_pb(request.data)
@@ -115,6 +118,17 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
     if takes_part:
         _obtain(node, lambda: not lacking(), request_values, node.version)
     return list(reply.warnings)
+
+
+def _check_whole(node: WorkerNode, store: int, first: FirstValues) -> None:
+    """Refuse a script of another model than the job has, before its tensors are the job's: they would begin anew."""
+    listed = [tensor.key for tensor in node.inbox.model.tensors if tensor.store == store]
+    if node.inherited and first.whole and (lacking := [key[2:] for key in listed if key not in first.keys]):
+        raise ConfigurationError(
+            f"the job has {lacking[0]}, which this script's model lacks: give all workers the same script, and restore "
+            "with the model that was saved. To begin with some of its weights, write them by `elasticctl export`, and "
+            "load those into the model of a new job"
+        )
 
 
 def _check_keys(node: WorkerNode, store: int, keys: Set[str]) -> None:

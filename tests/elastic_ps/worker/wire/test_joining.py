@@ -99,6 +99,17 @@ def test_a_restored_job_takes_a_new_key_that_comes_first(play):
     assert not any(given(server) for server in play.servers.values())
 
 
+def test_a_restored_job_refuses_another_model(play):
+    """Its tensors would begin anew, and those of the checkpoint lie idle. Nothing is declared."""
+    play.begin(("w0", "w1"))
+    play.node.inbox.grow(MODEL)
+    play.node.inherited = True
+    model = FirstValues({*MODEL_KEYS[1:], "s:net.weight"}, first_value, whole=True)
+    running = Aside(declare, play.node, pb.DeclareRequest(), model)
+    with pytest.raises(ConfigurationError, match="the job has 0, which this script's model lacks: give all workers"):
+        running.result()
+
+
 @pytest.mark.parametrize(("kind", "sender"), [(Kind.INIT, "w0"), (Kind.PULL, "w0"), (Kind.VALUE, "s0")])
 def test_a_connection_that_breaks_while_first_values_travel(play, kind, sender):
     s0, s1 = play.servers.values()
