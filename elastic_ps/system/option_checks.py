@@ -28,8 +28,9 @@ _OF_NUMBERS = {
     "float_parsing": "{given!r} is no number",
     "greater_than_equal": "must be at least {ge}, not {given}",
     "less_than_equal": "must be at most {le}, not {given}",
+    "value_error": "{error}",
 }
-"""Our words for what pydantic finds wrong with a number, by the type of its error."""
+"""Our words for what pydantic finds wrong with a value, by the type of its error."""
 
 
 def unusable(value: object, is_path: bool = False) -> str | None:
@@ -79,7 +80,7 @@ def _refuse_if(problem: str | None, context: Any, parameter: Any) -> None:
 
 
 def _in_our_words(error: TyperException) -> str | None:
-    """Return what is wrong with a number, without the words of the library that checks it; None: it is no number."""
+    """Return what is wrong with a value, without the words of the library that checks it; None: as they are."""
     found = getattr(error.__cause__, "errors", None)  # pydantic.ValidationError, not imported for its name alone
     first = found()[0] if callable(found) else {}
     words = _OF_NUMBERS.get(first.get("type", ""))

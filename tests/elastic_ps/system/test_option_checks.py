@@ -1,7 +1,7 @@
 """What no option can have is refused before a command runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 import typer
@@ -24,6 +24,7 @@ def go(
     least: Annotated[int | None, typer.Option(min=1, max=3)] = None,
     file: Annotated[list[Path] | None, typer.Option()] = None,
     text: Annotated[str, typer.Option()] = "",
+    way: Annotated[Literal["left", "right"], typer.Option()] = "left",
 ) -> None:
     """Go."""
     typer.echo(f"{number} {count} {file} {text}")
@@ -42,6 +43,7 @@ def test_what_is_usual() -> None:
         (["go", "--count", "1.5"], "'--count': '1.5' is no integer"),
         (["go", "--least", "0"], "'--least': must be at least 1, not 0"),
         (["go", "--least", "9"], "'--least': must be at most 3, not 9"),
+        (["go", "--way", "lft"], "'--way': 'lft' is not one of 'left', 'right'"),
         (["go", "--number", "nan"], "'--number': nan: give a number of at most 1e+15"),
         (["go", "--number=-inf"], "'--number': -inf: give"),
         (["go", "--number", "1e300"], "'--number': 1e+300: give"),
