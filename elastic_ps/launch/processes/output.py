@@ -160,7 +160,8 @@ class NodeLog:
                 self._file.write(line)
             except OSError as error:
                 self._complain("write", error)
-        self._merged.line(self.label, line.decode(errors="replace").rstrip("\r\n"))
+        # Of a progress bar what a terminal would show in the end: its returns would write over the label.
+        self._merged.line(self.label, line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2])
 
     def close(self) -> None:
         """Close the file."""

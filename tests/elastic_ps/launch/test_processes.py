@@ -161,6 +161,14 @@ def test_the_log_takes_the_nodes_name(log: NodeLog, stream: Shown, tmp_path: Pat
     assert stream.getvalue() == "[worker-1] before\n[w3] after\n"
 
 
+def test_a_progress_bar_is_shown_as_it_stands_in_the_end(log: NodeLog, stream: Shown) -> None:
+    """Its returns would write over the label on a terminal."""
+    log.line(b"  0%\r 50%\r100%\r\n")
+    log.close()
+    assert log.path.read_bytes() == b"  0%\r 50%\r100%\r\n"
+    assert stream.getvalue() == "[worker-1] 100%\n"
+
+
 def test_colour_is_for_terminals(stream: Shown) -> None:
     stream.merged = MergedStream(stream, colour=True)
     stream.merged.line("w0", "text")
