@@ -45,14 +45,14 @@ def greeted(transport: Transport, server: Member, hello: Frame) -> Connection:
 
     patience = threading.Timer(GREETING_SECONDS, give_up)  # a frozen server would hold up its caller for ever
     patience.name, patience.daemon = f"greeting-{server.id}", True
-    patience.start()
     try:
+        patience.start()
         connection.send(hello)
         answer = connection.receive()
         if answer.kind is not Kind.ACCEPTED:
             why = answer.meta.detail if isinstance(answer.meta, RefusedMeta) else answer.kind.name
             raise PeerLost(server.id, f"refused: {why}")
-    except (PeerLost, ProtocolError) as error:
+    except (PeerLost, ProtocolError, RuntimeError) as error:  # the last: no thread can be started
         connection.close()
         if late.is_set():
             raise PeerLost(server.id, f"has not answered the greeting within {GREETING_SECONDS:g} s") from error

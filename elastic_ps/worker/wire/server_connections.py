@@ -78,25 +78,36 @@ class ServerConnections:
                     del self._apart[server]
                     return
             try:
-                connection = greeted(self._transport, member, self._owner.hello())
+                linked = self._linked(server, greeted(self._transport, member, self._owner.hello()))
             except PeerLost as error:
                 self._complain(server, error)
                 time.sleep(pause)
                 continue
-            if (link := self._linked(server, connection)) is not None:
-                receive, name = (lambda link=link: self._receive(link)), f"receive-{server}"
-                threading.Thread(target=link.guard, args=(receive,), name=name, daemon=True).start()
+            if linked:
                 self._owner.connected(server)
             return
 
-    def _linked(self, server: NodeId, connection: Connection) -> Link | None:
+    def _linked(self, server: NodeId, connection: Connection) -> bool:
+        """Take a connection that is open; return False where nobody needs it any more.
+
+        Raises:
+            PeerLost: no threads can be started for it.
+        """
+        link: Link | None = None
         with self._lock:
+            try:
+                if wanted := self._owner.wanted(server) is not None:
+                    link = self._links[server] = Link(server, connection, self._lost)
+                    receive, name = (lambda link=link: self._receive(link)), f"receive-{server}"
+                    threading.Thread(target=link.guard, args=(receive,), name=name, daemon=True).start()
+            except RuntimeError as error:
+                self._links.pop(server, None)
+                (link or connection).close()
+                raise PeerLost(server, str(error)) from error
             del self._apart[server]
-            if self._owner.wanted(server) is not None:
-                link = self._links[server] = Link(server, connection, self._lost)
-                return link
-        connection.close()
-        return None
+        if not wanted:
+            connection.close()
+        return wanted
 
     def _complain(self, server: NodeId, error: ElasticError) -> None:
         """Tell that a try has failed, once for each reason."""
@@ -185,4 +196,7 @@ class ServerConnections:
             del self._links[link.peer]
             self._apart[link.peer] = ""
         self._complain(link.peer, error)
-        self._open_aside(link.peer, MEND_SECONDS)
+        try:
+            self._open_aside(link.peer, MEND_SECONDS)
+        except RuntimeError:  # no thread can be started; this one ends else
+            self._open(link.peer, MEND_SECONDS)

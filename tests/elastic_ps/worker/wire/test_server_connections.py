@@ -101,6 +101,29 @@ def test_a_server_that_accepts_and_says_nothing_does_not_hold_up_its_caller(peer
     assert {name for name, _reason in owner.lost} == {"s0"}
 
 
+@pytest.mark.parametrize("name", ["greeting-s0", "send-s0", "receive-s0", "connect-s0"])
+def test_a_connection_for_which_no_thread_can_be_started_is_opened_later(peers, server, owner, monkeypatch, name):
+    """The script has used them up for the moment. Nobody would try again."""
+    start, refused = threading.Thread.start, []
+
+    def scarce(thread):
+        if thread.name == name and not refused and (name != "connect-s0" or owner.connections):
+            refused.append(name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    peers.ensure(server.member)
+    owner.wait(lambda: owner.connections)
+    assert bool(refused) == (name != "connect-s0")
+    server.connections[-1].close()
+    owner.wait(lambda: owner.connections == 2)
+    assert refused == [name]
+    link = peers.link("s0")
+    link.probe()
+    server.wait(lambda: server.of(Kind.PING))
+
+
 def test_a_server_that_refuses_is_named_with_its_reason(network, peers, owner):
     listener = MemoryTransport(TOKEN, network, "s1").listen("s1")
     member = owner.members["s1"] = Member("s1", Role.SERVER, *listener.address)
