@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from elastic_ps.core.errors import ConfigurationError
@@ -94,6 +95,18 @@ class Hyper:
     def needs_norm(self) -> bool:
         """Return whether servers may apply gradients only when the norm of all of them is known."""
         return self.factor is None and (self.max_norm is not None or self.skip_overflow)
+
+    def checked(self) -> "Hyper":
+        """Return the values, which a frame has to bring.
+
+        Raises:
+            ConfigurationError: one of the plain ones is infinite or no number.
+        """
+        for name in ("lr", "wd", "rescale_grad", "clip_gradient"):
+            value = getattr(self, name)
+            if value is not None and not isfinite(value):
+                raise ConfigurationError(f"the optimizer's {name} is {value}; give a finite number")
+        return self
 
     def to_dict(self) -> dict[str, Any]:
         """Return what stands in a frame's meta."""

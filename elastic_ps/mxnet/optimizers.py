@@ -226,12 +226,13 @@ def hyper(optimizer: Any, num_update: int) -> Hyper:
     if type(optimizer) is mx.optimizer.AdaGrad and bound is not None and bound < 0:
         raise ConfigurationError(f"clip_gradient must be 0 or more for AdaGrad, not {bound}: use None for no clipping")
     scale = optimizer.rescale_grad
+    scale = float(scale.asscalar() if isinstance(scale, mx.nd.NDArray) else scale)
     return Hyper(
         lr=_learning_rate(optimizer, optimizer.begin_num_update + num_update),
         wd=float(optimizer.wd),
-        rescale_grad=float(scale.asscalar() if isinstance(scale, mx.nd.NDArray) else scale),
-        clip_gradient=None if bound is None else float(bound),
-    )
+        rescale_grad=0.0 if type(optimizer) is AdamW and not np.isfinite(scale) else scale,  # leaves it out as well
+        clip_gradient=None if bound in (None, np.inf) else float(bound),
+    ).checked()
 
 
 @dataclass

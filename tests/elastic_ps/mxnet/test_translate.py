@@ -146,6 +146,30 @@ def test_values_of_a_step_follow_the_script() -> None:
     assert hyper(optimizer, 2) == Hyper(0.1, 0.25, 0.75, None)
 
 
+@pytest.mark.parametrize("scale", [np.inf, np.nan])
+def test_a_step_that_loss_scaling_skips_is_left_out_by_the_servers(scale: float) -> None:
+    """A frame brings finite numbers only."""
+    optimizer = AdamW(rescale_grad=mx.nd.array([scale]))
+    values = hyper(optimizer, 1)
+    assert values.rescale_grad == 0
+    rule = make_rule(translate(optimizer, key))
+    value, states = np.ones(2, np.float32), {name: np.ones(2, np.float32) for name in ("mean", "variance")}
+    rule.update(value, np.full(2, 3, np.float32), states, 1, values)
+    assert [array.tolist() for array in (value, *states.values())] == [[1, 1]] * 3
+
+
+@pytest.mark.parametrize("name", ["wd", "rescale_grad", "lr", "clip_gradient"])
+def test_values_that_are_no_numbers_are_named(name: str) -> None:
+    optimizer = mx.optimizer.SGD()
+    setattr(optimizer, name, np.nan)
+    with pytest.raises(ConfigurationError, match=f"the optimizer's {name} is nan; give a finite number"):
+        hyper(optimizer, 1)
+
+
+def test_an_infinite_bound_of_gradients_is_none() -> None:
+    assert hyper(mx.optimizer.SGD(clip_gradient=np.inf), 1).clip_gradient is None
+
+
 def test_a_schedule_may_be_asked_in_any_order(caplog: pytest.LogCaptureFixture) -> None:
     optimizer = mx.optimizer.SGD(lr_scheduler=mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=1.0))
     with caplog.at_level(logging.INFO):
