@@ -79,6 +79,7 @@ class ParameterInbox:
         self._kept = Image()  # blocks of which only changed rows arrive
         self._installed = self._arrivals()
         self._later: dict[int, _Arrivals] = defaultdict(self._arrivals)
+        self._given_up: set[int] = set()  # later versions that will not be whole: some of their blocks were dropped
 
     def _arrivals(self) -> _Arrivals:
         return _Arrivals(len(self.model.blocks), self._spare.pop() if self._spare else Image())
@@ -92,6 +93,8 @@ class ParameterInbox:
 
     def wants(self, version: int, block_runs: Sequence[Run]) -> bool:
         """Return whether some of these blocks of a version are missing."""
+        if version in self._given_up:
+            return False
         arrivals = self._for(version)
         if arrivals is None:
             return False
@@ -181,6 +184,7 @@ class ParameterInbox:
         if self._later[version].receiving:
             return False
         self._use_again(self._later.pop(version))
+        self._given_up.add(version)
         return True
 
     def next_version(self) -> int | None:
@@ -196,6 +200,7 @@ class ParameterInbox:
         self._use_again(self._installed)
         self._installed = new
         self.version = version
+        self._given_up = {known for known in self._given_up if known > version}
         for old in [known for known in self._later if known <= version]:
             self._use_again(self._later.pop(old))
 

@@ -106,6 +106,22 @@ def test_a_shadow_keeps_few_versions_that_lack_blocks_and_those_that_a_slow_serv
     assert max(held) <= 17
 
 
+def test_a_shadow_comes_to_the_last_version_though_one_server_is_far_behind(inbox):
+    """The versions that were dropped meanwhile do not come to be again, in the place of the last."""
+    for version in range(1, 60):
+        for block in (0, 1):
+            receive(inbox, version, block, version)
+    whole = []
+    for version in range(1, 60):
+        if inbox.wants(version, [(2, 1)]):
+            receive(inbox, version, 2, version)
+            whole.append(version)
+    assert len(whole) == 16
+    assert inbox.next_version() == whole[-3]
+    inbox.install(59)
+    assert [float(inbox.tensor(index).max()) for index in range(3)] == [59, 59, 59]
+
+
 def test_a_version_of_which_a_part_is_just_coming_is_not_dropped(inbox):
     (late,) = inbox.buffers(1, [(2, 1)])
     for version in range(1, 60):
