@@ -111,6 +111,8 @@ class PlayedNode:
         if welcome.configuration is not None and not self.is_member and welcome.configuration.id > self.number:
             assert self.prepared is None or self.prepared.id != welcome.configuration.id
             self.current = welcome.configuration
+        elif welcome.configuration is not None and welcome.configuration.id == self.number:
+            self.grow(welcome.configuration.assignment, welcome.configuration.followers)
 
     def on_prepare(self, prepare) -> None:
         table = prepare.configuration
@@ -258,11 +260,15 @@ class PlayedNode:
     def on_extend(self, extend) -> None:
         self.tables = (extend.tensors, extend.optimizers, extend.data)
         if self.current is not None:
-            known = len(self.current.assignment)
-            self.current = self.current.extended(extend.assignment, extend.followers)
-            self.copies |= self.named(self.current)
-            self.owned |= frozenset(block for block in self.own(self.current) if block >= known)
+            self.grow(extend.assignment, extend.followers)
         self.answer(na.Extended)
+
+    def grow(self, assignment, followers) -> None:
+        """Blocks that are new in the configuration in force are here at once, where it gives them to this server."""
+        known = len(self.current.assignment)
+        self.current = self.current.extended(assignment, followers)
+        self.copies |= self.named(self.current)
+        self.owned |= frozenset(block for block in self.own(self.current) if block >= known)
 
     def on_tryoptimizer(self, trial) -> None:
         self.answer(na.Tried, trial.optimizer, self.world.refused_optimizers.get(self.id, ""))

@@ -49,10 +49,17 @@ class PlanSteps:
     # ---- directives ------------------------------------------------------------------------------------------------
 
     def welcome(self, configuration: Configuration) -> None:
-        """Take over the configuration in force: a stream of directives has begun. Called under the lock."""
+        """Take over the configuration in force: a stream of directives has begun. Called under the lock.
+
+        An Extend may have been lost with the stream before, and the next one comes only when no plan is under way.
+        """
         state = self._state
+        current = state.standing.current
         if state.standing.decided(configuration.id):
             self.switch()
+        elif current is not None and current.id == configuration.id:
+            if len(current.assignment) < len(configuration.assignment):
+                self.extend(configuration.assignment, configuration.followers)
         elif state.standing.passes_by(configuration.id):
             state.standing = replace(
                 state.standing, current=configuration

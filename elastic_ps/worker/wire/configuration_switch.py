@@ -89,6 +89,8 @@ class Membership:
                 self._subscribed.clear()
                 if welcome.HasField("configuration"):
                     state.standing = replace(state.standing, current=configuration, prepared=None, clock=None)
+            elif state.standing.config_id == configuration.id:  # an Extend may have been lost with the stream before
+                state.extend(welcome.tensors, configuration.assignment, configuration.followers)
             state.changed.notify_all()
         self.switch(configuration.id)
 

@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.core.model import Tensor
 from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.segments import Array
@@ -16,6 +17,7 @@ from elastic_ps.optimizers.gradient_sum import DType
 from elastic_ps.optimizers.user_rule import OwnRule
 from elastic_ps.server.connections import EXCHANGE
 from elastic_ps.server.optimizer_trials import OptimizerTrials
+from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.service import ServerNode
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta
@@ -174,6 +176,19 @@ def test_tables_that_a_joiner_cannot_run_end_it_with_the_reason(job: Job) -> Non
     job.direct("s1", welcome=pb.Welcome(optimizers=[OptimizerSpec("their_rules:Mine").to_json()]))
     assert "start it with --optimizer-module their_rules" in joiner.await_answer(pb.BROKEN).detail
     assert job.servers["s1"].wait(TIMEOUT) == 1
+
+
+def test_a_welcome_brings_the_extend_that_was_lost_with_the_stream_before(jobs: Jobs) -> None:
+    """Where another server dies then, its plan comes before the next Extend, and counts the new blocks as held."""
+    job = jobs.begin(Job(TENSORS, SGD), servers=2)
+    known = len(job.model.blocks)
+    job.tensors = (*TENSORS, Tensor(0, "s:late", (16,), "float32"))
+    job.configuration = job.configuration.extended([*job.configuration.assignment, 1])
+    for name, status in (("s0", BlockStatus.ABSENT), ("s1", BlockStatus.EMPTY)):
+        job.welcome(name)
+        state = job.servers[name].state
+        assert state.standing.current == job.configuration
+        assert state.store.status[known] == status
 
 
 class Fails(Rule):

@@ -297,6 +297,19 @@ def test_protected_server_may_be_evicted():
     assert "no checkpoint to go back to" in text(lone.ask(ev.EvictAsked, "s1"))
 
 
+@pytest.mark.parametrize("dead", ["s0", "s1", "s2"])
+def test_a_server_dies_while_the_news_of_new_tensors_is_lost_on_its_way_to_the_others(dead):
+    """They hear of these in the Welcome of their next streams; no Extend is said before the death's plan is over."""
+    world = replicated()
+    world.declare(world.node("w0"), [Tensor(0, "s:late", (16 * 6,), "float32")])
+    for server in ("s0", "s1", "s2"):
+        world.node(server).connected = False
+        world.node(server).inbox.clear()
+    world.kill(world.node(dead))
+    world.settle()
+    check_survived(world)
+
+
 def test_new_tensors_are_followed_at_once():
     world = replicated()
     configuration = world.state.job.configuration

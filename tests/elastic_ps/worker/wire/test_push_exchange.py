@@ -141,10 +141,18 @@ def test_who_becomes_the_chief_in_the_middle_of_an_exchange_sends_hyperparameter
     assert asked == [True]
 
 
-def test_the_chief_does_not_wait_for_what_it_should_have_initialized(play):
-    """Another worker has, and died of it perhaps: this one is told before it waits for an exchange without end."""
+@pytest.mark.parametrize("told", ["extend", "welcome"])
+def test_the_chief_does_not_wait_for_what_it_should_have_initialized(play, told):
+    """Another worker has, and died of it perhaps: this one is told before it waits for an exchange without end.
+
+    An Extend that is lost with a stream of directives is in the Welcome that begins the next one.
+    """
     play.start(SPLIT)
-    play.extend([*SPLIT, 0], [*TENSORS, Tensor(0, "i:9", (4,), "float32")])
+    tensors, assignment = [*TENSORS, Tensor(0, "i:9", (4,), "float32")], [*SPLIT, 0]
+    if told == "extend":
+        play.extend(assignment, tensors)
+    else:
+        play.welcome(play.node.configuration.extended(assignment), tensors)
     with pytest.raises(ConfigurationError, match=r"key 9: another worker .* \(rank 0\), whose values count, has not"):
         play.exchange().result()
 
