@@ -80,7 +80,10 @@ def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -
         rule: by which tasks find their node.
     """
     match = _Match(worlds.hopeful, rule)
-    own, other = match.times(proposal), match.times(present)
+    own, slots = match.times(proposal), match.most_slots
+    other = match.times(present)
+    if match.most_slots < slots:  # the present one was cut where the proposal was not
+        own = match.times(proposal)
     decides, times = (proposal, own) if wins(own, other) else (present, other)
     return Verdict(own, other, match.beside_rules(decides, times))
 
@@ -103,10 +106,13 @@ class _Match:
     Args:
         worlds: in which they play.
         rule: by which tasks find their node.
+
+    Attributes:
+        most_slots: at which all that play from now on are cut.
     """
 
     def __init__(self, worlds: Worlds, rule: NodeRule):
-        self._worlds, self._rule, self._most_slots = worlds, rule, _MOST_SLOTS
+        self._worlds, self._rule, self.most_slots = worlds, rule, _MOST_SLOTS
         self._scenes = [(worlds.past(), worlds.future()) for _ in worlds.speeds]
 
     def times(self, weights: Weights) -> list[float]:
@@ -122,7 +128,7 @@ class _Match:
         """
         planner = self._played(weights, Planner(TrueSpeeds(self._worlds.hoped)), _OF_RULES)  # most is cut for it
         drf = self._played(weights, Drf(), _OF_RULES)
-        if self._most_slots < _MOST_SLOTS:  # they may have been cut where the network was not
+        if self.most_slots < _MOST_SLOTS:  # they may have been cut where the network was not
             own = self._played(weights, None, _OF_RULES)
         return {name: sum(own[:_OF_RULES]) / sum(times) - 1 for name, times in ((DRF, drf), (PLANNER, planner))}
 
@@ -130,7 +136,7 @@ class _Match:
         scenes: list[DreamScene] = [scene for of_kind in zip(*self._scenes[:count], strict=True) for scene in of_kind]
         guide = None if policy is None else taught_by(PolicyTeacher(policy, self._rule))
         clusters = played(scenes, self._worlds.first(count), weights.models, self._rule)
-        found = roll_out(clusters, weights, guide, None, self._most_slots, _MOST_SECONDS).completion
+        found = roll_out(clusters, weights, guide, None, self.most_slots, _MOST_SECONDS).completion
         if not clusters.lanes.over.all():
-            self._most_slots = min(self._most_slots, clusters.lanes.slot)
+            self.most_slots = min(self.most_slots, clusters.lanes.slot)
         return [float(mean) for mean in found.reshape(2, count).mean(axis=0)]

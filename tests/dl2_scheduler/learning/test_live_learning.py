@@ -218,6 +218,20 @@ def test_judging_ends_soon_on_a_cluster_however_large_and_contestants_are_cut_al
 
 
 @pytest.mark.slow
+def test_a_proposal_is_not_behind_the_present_policy_for_being_played_longer(history, tmp_path, monkeypatch):
+    live(history, tmp_path)[0].run()
+    weights, whole, played = new_policy(("a", "b"), 3).weights(), judging.roll_out, []
+
+    def cut(clusters, weights, guide, watch, most_slots, seconds):
+        played.append(weights)
+        return whole(clusters, weights, guide, watch, most_slots, 0.0 if len(played) == 2 else seconds)
+
+    monkeypatch.setattr(judging, "roll_out", cut)
+    found = judge(stopping(weights, -1e3), stopping(weights, 1e3), worlds_of(history), NodeRule.SPREAD)
+    assert 0 < max(*found.proposal, *found.present) <= 1, "both have played one slot"
+
+
+@pytest.mark.slow
 def test_a_network_is_not_behind_a_rule_for_being_played_longer(history, tmp_path, monkeypatch):
     live(history, tmp_path)[0].run()
     greedy, whole = stopping(new_policy(("a", "b"), 3).weights(), -1e3), judging.roll_out
