@@ -86,7 +86,7 @@ class ForecastRecords:
         try:
             rows = self._database.execute(query, (kind, MOST_SCORES)).fetchall()
             return Calibration((RawForecast(*raw), score) for score, *raw in reversed(rows))
-        except (sqlite3.Error, TypeError, ValueError) as error:
+        except (sqlite3.Error, TypeError, ValueError, ArithmeticError) as error:
             raise self._unusable(error) from error
 
     def add(self, forecasts: Iterable[MadeForecast]) -> None:

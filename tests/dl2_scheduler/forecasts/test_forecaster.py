@@ -262,13 +262,13 @@ def test_the_forecaster_beside_the_loop(history, tmp_path):
         assert observer.forecasts == {}, "it was made too long ago"
 
 
-@pytest.mark.parametrize("score", ["'no number'", "x'00'"])
-def test_records_that_cannot_be_read_say_what_to_do(tmp_path, score):
+@pytest.mark.parametrize(("length", "score"), [(1, "'no number'"), (1, "x'00'"), (0, 1.0)])
+def test_records_that_cannot_be_read_say_what_to_do(tmp_path, length, score):
     path = tmp_path / FORECASTS_FILE
     with closing(ForecastRecords(path)):
         pass
     with closing(sqlite3.connect(path)) as database, database:
-        values = f"('start', 'a', 0, 0, 1, 1, 1, {score})"
+        values = f"('start', 'a', 0, 0, 1, 1, {length}, {score})"
         names = "(kind, job, arrival, made, seconds, deviation, slot_seconds, score)"
         database.execute(f"INSERT INTO forecasts {names} VALUES {values}")
     with closing(ForecastRecords(path)) as records, pytest.raises(BadInput, match=r"forecasts\.sqlite.*delete it"):
