@@ -20,6 +20,7 @@ from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.placement import answer_checks
 from dl2_scheduler.cluster.placement.answer_checks import UnfitAnswer
+from dl2_scheduler.cluster.policy_words import words
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
 from dl2_scheduler.live.exploration.explorer import Explorer
 from dl2_scheduler.live.history import History
@@ -32,8 +33,6 @@ from dl2_scheduler.live.slot_draft import SlotDraft
 from dl2_scheduler.live.slot_limits import SlotLimits, changed_jobs, last_scalings, limit
 
 log = logging.getLogger(__name__)
-
-_LONGEST_TEXT = 1000
 
 
 def answer(
@@ -88,7 +87,7 @@ def give_reasons(draft: SlotDraft) -> SlotDraft:
     grants = {state.job.id: draft.allocation.of(state.job.id) for state in draft.snapshot.jobs}
     reasons = explain(draft.snapshot, Allocation(grants), draft.room)
     told = {
-        job: Grant(int(grant.workers), int(grant.servers), _text(reasons[str(job)])) for job, grant in grants.items()
+        job: Grant(int(grant.workers), int(grant.servers), words(reasons[str(job)])) for job, grant in grants.items()
     }
     return draft.revised(told, draft.room)
 
@@ -127,10 +126,10 @@ def answer_or_fall_back(
     try:
         return CheckedAnswer(answer(policy, snapshot, rule, waited, start_seconds))
     except UnfitAnswer as error:
-        fault = _text(error)
+        fault = words(error)
     except (Exception, SystemExit) as error:
         log.exception("slot %d: the policy has failed", snapshot.slot)
-        fault = f"it raised {type(error).__name__}: {_text(error)}"
+        fault = f"it raised {type(error).__name__}: {words(error)}"
     return CheckedAnswer(answer(fallback, snapshot, rule, waited, start_seconds), fault)
 
 
@@ -209,9 +208,3 @@ def _with_fault(found: CheckedAnswer, policies: SlotPolicies) -> SlotDraft:
         for job, grant in found.draft.allocation.grants.items()
     }
     return found.draft.revised(grants, found.draft.room)
-
-
-def _text(reason: object) -> str:
-    """Return what can be written down of what a policy says: it is written for each job, and into objects of people."""
-    text = str(reason).encode(errors="replace").decode()
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."

@@ -17,6 +17,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places, check_placement, plain_places
 from dl2_scheduler.cluster.interfaces import PlacementPolicy
 from dl2_scheduler.cluster.placement.task_moves import MoveTerms, TaskMove, check_moves
+from dl2_scheduler.cluster.policy_words import words
 
 log = logging.getLogger(__name__)
 
@@ -174,13 +175,13 @@ class GuardedPlacement:
         try:
             return ask()
         except (BadInput, TimeoutError) as error:
-            return str(error)
+            return words(error)
         except _Raised as error:
             log.exception("placement: %s has failed", self.name)
-            return str(error)
+            return words(error)
         except Exception as error:  # what it answered cannot even be checked
             log.exception("placement: %s has failed", self.name)
-            return f"its answer raised {type(error).__name__}: {error}"
+            return f"its answer raised {type(error).__name__}: {words(error)}"
 
     def _asked_for(self, question: Callable[[], Answer]) -> Answer:
         """Ask the policy in a thread. Raises TimeoutError, BadInput where it says so, else _Raised."""
@@ -216,7 +217,7 @@ class GuardedPlacement:
         if isinstance(found, str):
             log.error("placement: %s cannot explain its choice: %s", self.name, found)
             found = {}
-        return {job: found.get(job, f"placed by {self.name}") for job in places.groups}
+        return {job: words(found.get(job, f"placed by {self.name}")) for job in places.groups}
 
     def _tell_unknown(self, models: Sequence[str]) -> None:
         if new := set(self._policy.unknown(models)) - self._told:

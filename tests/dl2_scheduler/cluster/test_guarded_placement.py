@@ -76,6 +76,20 @@ def wanting():
     return view_of([job(0, "wlm")], nodes=2)
 
 
+def test_what_a_placement_policy_says_at_length_is_cut():
+    class Talks(Slow):
+        def explain(self, view, places, nodes):
+            return {0: "because " + "x" * 1_000_000}
+
+    class Fails(Slow):
+        def place(self, view):
+            raise ValueError("x" * 1_000_000)
+
+    for policy in (Talks(0.0), Fails(0.0)):
+        answer = GuardedPlacement(policy, spread_placement(), SECONDS, now=lambda: 0.0).place(wanting(), NODES)
+        assert len(answer.reasons[0]) < 1300
+
+
 def test_all_questions_of_a_slot_together_have_one_bound():
     policy, placement = asked(takes=0.4 * SECONDS)
     with placement.one_slot():
