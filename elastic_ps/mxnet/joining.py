@@ -5,10 +5,10 @@ A `gluon.Trainer` makes its kvstore at its first step, so a script that names "d
 """
 
 import atexit
-import multiprocessing
 import sys
 
 from elastic_ps.node.settings import is_node
+from elastic_ps.system.helper_processes import is_helper_process
 from elastic_ps.worker.script.worker_job import has_asked_to_join
 
 UNJOINED = (
@@ -20,7 +20,7 @@ UNJOINED = (
 
 def tell_at_exit() -> None:
     """Tell of it on stderr when the process ends, if it is a worker's and its script has not failed."""
-    if is_node() and multiprocessing.parent_process() is None:  # not in a process that loads data for the script
+    if is_node() and not is_helper_process():  # not in a process that loads data for the script
         atexit.register(_tell)
 
 

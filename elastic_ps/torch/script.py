@@ -1,6 +1,5 @@
 """This module has what a training script of PyTorch calls beside the optimizer and the loader."""
 
-import multiprocessing
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +7,7 @@ import torch
 
 from elastic_ps import script
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.helper_processes import is_helper_process
 from elastic_ps.worker.script.worker_job import script_job
 
 
@@ -18,7 +18,7 @@ def epochs(count: int) -> Iterator[int]:
         ConfigurationError: the loop's body does not iterate over an `elastic.DataLoader`, or a process that loads data
             has come here.
     """
-    if multiprocessing.parent_process() is not None:
+    if is_helper_process():
         raise ConfigurationError(
             "a process that loads data has begun to train: processes of num_workers import the script, so put what it "
             'does in a function that is called under `if __name__ == "__main__":`'
