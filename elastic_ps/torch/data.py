@@ -1,7 +1,9 @@
 """A `DataLoader` loads the batches of a data set in the elastic order, ahead of their use, in processes."""
 
 import multiprocessing
+import os
 import random
+import signal
 import threading
 import weakref
 import zlib
@@ -167,6 +169,7 @@ _own: tuple[Any, Collate] | None = None
 
 def _begin(dataset: Any, collate: Collate, init: Callable[[int], None] | None, numbers: Any) -> None:
     global _own  # a process loads for one loader
+    threading.Thread(target=_end_with_worker, name="end-with-worker", daemon=True).start()
     torch.set_num_threads(1)
     _own = dataset, collate
     with numbers.get_lock():
@@ -174,6 +177,14 @@ def _begin(dataset: Any, collate: Collate, init: Callable[[int], None] | None, n
         numbers.value += 1
     if init is not None:
         init(number)
+
+
+def _end_with_worker() -> None:
+    """End this process when its worker is gone: it holds both ends of its queue, and would wait for ever."""
+    worker = multiprocessing.parent_process()
+    assert worker is not None
+    worker.join()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _load(indices: Indices, seed: int) -> Any:

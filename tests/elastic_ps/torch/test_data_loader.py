@@ -2,6 +2,7 @@
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -56,6 +57,15 @@ while not os.path.exists(os.environ["ASKED"]):
     time.sleep(0.01)
 atexit.register(print, "leaves its job")
 sys.exit(3)
+"""
+
+KILLED = """
+import os, signal
+from elastic_ps.torch.data import _Processes
+from tests.elastic_ps.torch.test_data_loader import Numbers, collate
+processes = _Processes(1, Numbers(), collate, None)
+print(processes._pool.submit(os.getpid).result(), flush=True)
+signal.pause()
 """
 
 
@@ -172,3 +182,15 @@ def test_a_worker_leaves_though_what_loads_for_it_hangs(tmp_path: Path) -> None:
     )
     assert found.returncode == 3, found.stderr
     assert found.stdout == "leaves its job\n"
+
+
+@pytest.mark.slow
+def test_processes_end_with_a_worker_that_is_killed() -> None:
+    """They would stay for ever, with PyTorch in memory, where the launcher was killed too."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, env=environment) as worker:
+        assert worker.stdout is not None
+        loading = os.pidfd_open(int(worker.stdout.readline()))
+        worker.kill()
+    assert select.select([loading], [], [], 30)[0]
+    os.close(loading)
