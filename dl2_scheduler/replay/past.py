@@ -67,7 +67,13 @@ def ended_by_itself(state: JobState, done: JobOutcome) -> bool:
 
 
 def trained_all(slot: RecordedSlot, state: JobState, done: JobOutcome) -> bool:
-    """Return whether a job ended by itself, and not before it had trained all its epochs."""
+    """Return whether a job ended by itself, and not before it had trained all its epochs; see `likely_epochs`.
+
+    Args:
+        slot: the last one of the job.
+        state: of the job at its start.
+        done: what became of the job.
+    """
     return ended_by_itself(state, done) and likely_epochs(slot, state, done) == done.epochs
 
 

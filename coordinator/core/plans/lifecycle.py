@@ -52,7 +52,7 @@ def form(context: StepContext) -> bool:
 
 
 def _has_tidied(context: StepContext) -> bool:
-    """Where the job is as wanted, forget requests and end nodes for which there is nothing to do; return if any were.
+    """Forget requests, or end nodes, for which there is nothing to do as the job is as wanted; return if any were.
 
     A node may wait to join that is not needed any more: the goal falls, too, where a script ends before the others.
     """
