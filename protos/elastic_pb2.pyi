@@ -708,7 +708,7 @@ class AttachRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Wanted(_message.Message):
-    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "nodes", "nonces", "expelled", "restarting", "evicted")
+    __slots__ = ("workers", "servers", "leaving", "starting_workers", "starting_servers", "ended", "failed", "reason", "nodes", "nonces", "expelled", "restarting", "evicted", "joining")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
@@ -722,6 +722,7 @@ class Wanted(_message.Message):
     EXPELLED_FIELD_NUMBER: _ClassVar[int]
     RESTARTING_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
+    JOINING_FIELD_NUMBER: _ClassVar[int]
     workers: int
     servers: int
     leaving: _containers.RepeatedScalarFieldContainer[str]
@@ -735,7 +736,8 @@ class Wanted(_message.Message):
     expelled: _containers.RepeatedScalarFieldContainer[str]
     restarting: _containers.RepeatedScalarFieldContainer[str]
     evicted: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nonces: _Optional[_Iterable[str]] = ..., expelled: _Optional[_Iterable[str]] = ..., restarting: _Optional[_Iterable[str]] = ..., evicted: _Optional[_Iterable[str]] = ...) -> None: ...
+    joining: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, workers: _Optional[int] = ..., servers: _Optional[int] = ..., leaving: _Optional[_Iterable[str]] = ..., starting_workers: _Optional[int] = ..., starting_servers: _Optional[int] = ..., ended: _Optional[bool] = ..., failed: _Optional[bool] = ..., reason: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nonces: _Optional[_Iterable[str]] = ..., expelled: _Optional[_Iterable[str]] = ..., restarting: _Optional[_Iterable[str]] = ..., evicted: _Optional[_Iterable[str]] = ..., joining: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class NodeExitedRequest(_message.Message):
     __slots__ = ("node", "status", "nonce")

@@ -25,7 +25,7 @@ from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.records import remembered
 from coordinator.core.state import State
-from elastic_ps.core.configuration import NodeId, Role
+from elastic_ps.core.configuration import Configuration, NodeId, Role
 
 
 def standing(state: State, name: NodeId) -> tuple[Directive, ...]:
@@ -194,7 +194,8 @@ def plan_of(state: State, directive: Directive) -> int:
 def wanted(job: DurableJob) -> WantedProcesses:
     """Return what launchers have to bring about."""
     leavers = job.plan.leavers if job.plan is not None else ()
-    return _wanted(job.phase, job.reason, job.goal, job.nodes, job.finished, leavers, job.expelled, job.evicted)
+    ends = job.finished, leavers, job.expelled, job.evicted
+    return _wanted(job.phase, job.reason, job.goal, job.nodes, job.configuration, *ends)
 
 
 @remembered
@@ -203,6 +204,7 @@ def _wanted(
     reason: str,
     goal: ScaleGoal,
     nodes: Mapping[NodeId, RegisteredNode],
+    in_force: Configuration | None,
     finished: frozenset[NodeId],
     leavers: tuple[NodeId, ...],
     expelled: tuple[str, ...],
@@ -224,6 +226,7 @@ def _wanted(
         leaving=tuple(sorted(leaving)),
         nodes=tuple(nodes),
         nonces=tuple(node.nonce for node in nodes.values()),
+        joining=tuple(node for node in nodes if in_force is None or node not in in_force.members),
         expelled=expelled,
         evicted=evicted,
         restarting=tuple(node.nonce for node in nodes.values() if node.stop is not None and node.stop.restart),

@@ -189,6 +189,7 @@ class WantedProcesses:
     leaving: tuple[NodeId, ...]
     nodes: tuple[NodeId, ...]
     nonces: tuple[str, ...]
+    joining: tuple[NodeId, ...]
     expelled: tuple[str, ...]
     evicted: tuple[str, ...]
     restarting: tuple[str, ...]

@@ -248,6 +248,7 @@ def wanted_to_pb(value: ef.WantedProcesses) -> "pb.Wanted":
         restarting=value.restarting,
         nodes=value.nodes,
         nonces=value.nonces,
+        joining=value.joining,
         expelled=value.expelled,
         evicted=value.evicted,
     )

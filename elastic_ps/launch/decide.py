@@ -26,6 +26,7 @@ class WantedNodes:
         starting: processes to start now, by role, beyond those that have registered.
         leaving: ids of nodes that end by themselves.
         nodes: id by nonce of every node that is registered and alive.
+        joining: ids of those that do not belong to the job's configuration yet.
         expelled: nonces of processes that the job goes on without, though nobody saw them end.
         evicted: those of them that a person wanted to go.
         restarting: nonces of processes that end with `EXIT_RESTART`, as the job goes back to its checkpoint.
@@ -36,6 +37,7 @@ class WantedNodes:
     starting: Mapping[Role, int] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
     nodes: Mapping[str, str] = field(default_factory=dict)
+    joining: frozenset[str] = frozenset()
     expelled: frozenset[str] = frozenset()
     evicted: frozenset[str] = frozenset()
     restarting: frozenset[str] = frozenset()
@@ -51,6 +53,7 @@ class WantedNodes:
             starting={Role.WORKER: message.starting_workers, Role.SERVER: message.starting_servers},
             leaving=frozenset(message.leaving),
             nodes=dict(zip(message.nonces, message.nodes, strict=True)),
+            joining=frozenset(message.joining),
             expelled=frozenset(message.expelled),
             evicted=frozenset(message.evicted),
             restarting=frozenset(message.restarting),
@@ -58,6 +61,11 @@ class WantedNodes:
             failed=message.failed,
             reason=message.reason,
         )
+
+    @property
+    def members(self) -> int:
+        """How many nodes belong to the job's configuration."""
+        return len(self.nodes) - len(self.joining)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ class LocalProcess:
         nonce: the launcher's name for it.
         role: what it does.
         node: its id in the job; "" until it has registered.
+        joined: it belongs to the job's configuration, or has.
         leaving: the coordinator has said that it ends by itself.
         expelled: the job goes on without it, though nobody saw it end: it may be frozen.
         evicted: because a person wanted it to go.
@@ -79,6 +88,7 @@ class LocalProcess:
     nonce: str
     role: Role
     node: str = ""
+    joined: bool = False
     leaving: bool = False
     expelled: bool = False
     evicted: bool = False
@@ -142,6 +152,7 @@ def observe(processes: Iterable[LocalProcess], wanted: WantedNodes) -> tuple[Loc
         replace(
             process,
             node=(node := process.node or wanted.nodes.get(process.nonce, "")),
+            joined=process.joined or (process.nonce in wanted.nodes and node not in wanted.joining),
             leaving=process.leaving or node in wanted.leaving,
             expelled=process.expelled or process.nonce in wanted.expelled,
             evicted=process.evicted or process.nonce in wanted.evicted,

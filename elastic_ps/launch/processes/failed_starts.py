@@ -9,7 +9,8 @@ from elastic_ps.launch.decide import LocalProcess, WantedNodes, pause
 class FailedStarts:
     """`FailedStarts` knows whether a job has had all its nodes, and which processes have ended since without joining.
 
-    Before that, and when all processes start again for a restore, such an end is a death as any other.
+    A node joins when it comes to belong to the job's configuration, not when it registers: it rehearses in between.
+    Before the job was whole, and when all processes start again for a restore, such an end is a death as any other.
     """
 
     def __init__(self) -> None:
@@ -19,9 +20,9 @@ class FailedStarts:
 
     def observe(self, wanted: WantedNodes) -> None:
         """Take the coordinator's latest word."""
-        is_whole = 0 < sum(wanted.counts.values()) <= len(wanted.nodes)
-        self._was_whole = (self._was_whole or is_whole) and not wanted.restarting and len(wanted.nodes) > 0
-        for role in [role for role in self._ends if not wanted.starting.get(role)]:
+        is_whole = 0 < sum(wanted.counts.values()) <= wanted.members
+        self._was_whole = (self._was_whole or is_whole) and not wanted.restarting and wanted.members > 0
+        for role in [role for role in self._ends if not (wanted.starting.get(role) or wanted.joining)]:
             self._ends.pop(role)
             self._due.pop(role, None)
 
@@ -32,7 +33,7 @@ class FailedStarts:
             process: that has died.
             now: monotonic seconds.
         """
-        if process.node or not self._was_whole:
+        if process.joined or not self._was_whole:
             return None
         self._ends[process.role] = self._ends.get(process.role, 0) + 1
         seconds = pause(self._ends[process.role])

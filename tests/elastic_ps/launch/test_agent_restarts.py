@@ -85,6 +85,29 @@ def test_job_that_trains_goes_on_without_what_cannot_start(
     assert over(job, worker, server, late).status == 0
 
 
+def test_job_that_trains_goes_on_without_those_whose_script_fails_before_they_belong_to_it(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that was changed meanwhile registers, and raises when it rehearses."""
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.05)
+    job, (worker,) = running(start_job, max_restarts=0)
+    for when in ("now", "in 0.05 s", "in 0.1 s"):
+        job.fake.want(workers=2, nodes={worker.name: "w0"}, starting_workers=1)
+        late = job.stage.enter("worker")
+        job.fake.want(workers=2, nodes={worker.name: "w0", late.name: f"w{late.pid}"}, joining=[f"w{late.pid}"])
+        job.transcript.wait_for(f"w{late.pid} has joined")
+        late.tell("exit 1")
+        assert job.exit_of(late) == 1
+        job.transcript.wait_for(f"--max-restarts: another one is started {when}\n")
+    job.fake.want(workers=2, nodes={worker.name: "w0"}, starting_workers=1)
+    late = job.stage.enter("worker")
+    registered(job, [worker, late], workers=2)
+    late.tell("exit 1")
+    assert job.fake.stops.get(timeout=PATIENCE).failed, "a death as any other, of which none is allowed"
+    worker.tell("exit 1")
+    assert job.end().status == 1
+
+
 class ScarceProcesses:
     """A system that has no process for a launcher the first times that it asks."""
 

@@ -149,8 +149,17 @@ def test_pauses_of_a_coordinator_double_up_to_a_bound() -> None:
 def test_observe_remembers_ids_and_departures() -> None:
     processes = (LocalProcess("a", Role.WORKER), LocalProcess("b", Role.WORKER))
     seen = observe(processes, WantedNodes(nodes={"a": "w0", "x": "w7"}, leaving=frozenset({"w0"})))
-    assert seen == (LocalProcess("a", Role.WORKER, "w0", leaving=True), LocalProcess("b", Role.WORKER))
+    assert seen == (LocalProcess("a", Role.WORKER, "w0", joined=True, leaving=True), LocalProcess("b", Role.WORKER))
     assert observe(seen, WantedNodes()) == seen
+
+
+def test_who_registers_has_not_joined_yet() -> None:
+    processes = (LocalProcess("a", Role.WORKER),)
+    (seen,) = observe(processes, WantedNodes(nodes={"a": "w0"}, joining=frozenset({"w0"})))
+    assert (seen.node, seen.joined) == ("w0", False)
+    (seen,) = observe((seen,), WantedNodes(nodes={"a": "w0"}))
+    assert seen.joined
+    assert observe((seen,), WantedNodes(nodes={"a": "w0"}, joining=frozenset({"w0"}))) == (seen,)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +201,7 @@ def test_wanted_is_decoded() -> None:
     message = pb.Wanted(
         workers=2, servers=1, starting_workers=1, leaving=["w0"], nodes=["w0", "s0"], nonces=["a", "b"], reason="r"
     )
+    message.joining.append("s0")
     message.expelled.extend(["c", "d"])
     message.evicted.append("d")
     message.restarting.append("a")
@@ -200,6 +210,7 @@ def test_wanted_is_decoded() -> None:
         starting={Role.WORKER: 1, Role.SERVER: 0},
         leaving=frozenset({"w0"}),
         nodes={"a": "w0", "b": "s0"},
+        joining=frozenset({"s0"}),
         expelled=frozenset({"c", "d"}),
         evicted=frozenset({"d"}),
         restarting=frozenset({"a"}),

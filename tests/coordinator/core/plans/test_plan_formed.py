@@ -67,6 +67,17 @@ def test_time_in_which_the_coordinator_did_not_run_is_no_time_to_join_in():
 # ---- scale -----------------------------------------------------------------------------------------------------------
 
 
+def test_launchers_are_told_who_does_not_belong_to_the_configuration_yet():
+    world = World(1, 1)
+    assert world.wanted.joining == ()
+    world.ask(ev.ScaleAsked, 2, 0)
+    node = world.spawn(Role.WORKER)
+    assert world.wanted.joining == (node.id,)
+    world.settle()
+    assert world.counts == (2, 1)
+    assert world.wanted.joining == ()
+
+
 def test_joins_and_leaves_go_in_one_plan():
     world = World(3, 1)
     world.ask(ev.ScaleAsked, 1, 3)
