@@ -341,7 +341,7 @@ def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_js
 def _look(job: LocalJob) -> tuple[str, pb.StatusReply | None]:
     """Return a job's state in one word, and what its coordinator says where one answers."""
     if job.ended is not None:
-        return ("failed" if job.status else "finished"), None
+        return job.how_it_ended, None
     try:
         with CoordinatorClient(job.coordinator, read_token(job.token_file), _JOBS_CALL_SECONDS) as client:
             reply = client.status()

@@ -12,6 +12,7 @@ from typing import Any
 
 _PIDS = 1 << 31
 _TIMES = 1e11  # unix seconds; the year 5138
+_SIGNALLED = 128  # a launcher that a signal has ended has a status above this, as in a shell
 
 
 class JobNotFound(Exception):
@@ -53,6 +54,13 @@ class LocalJob:
     def processes_alive(self) -> bool:
         """Return whether its launcher or its coordinator still runs on this machine."""
         return any(_alive(pid) for pid in (self.pid, self.coordinator_pid) if pid)
+
+    @property
+    def how_it_ended(self) -> str:
+        """Return how a job that has ended did, in a word."""
+        if not self.status:
+            return "finished"
+        return "stopped" if self.status > _SIGNALLED else "failed"
 
 
 def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:

@@ -27,6 +27,7 @@ _STATE_STYLE = {
     "lost": "red",
     "gone": "dim",
     "finished": "dim",
+    "stopped": "dim",
 }
 _NUMBERS = frozenset(
     ["rank", "version", "epoch", "step ms", "samples/s", "lease", "pid", "bytes", "blocks", "moved", "suspend", "ms"]

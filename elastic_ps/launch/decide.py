@@ -64,7 +64,7 @@ class WantedNodes:
 
     @property
     def members(self) -> int:
-        """How many nodes belong to the job's configuration."""
+        """The number of nodes that belong to the job's configuration."""
         return len(self.nodes) - len(self.joining)
 
 

@@ -35,7 +35,8 @@ class LauncherOutcome:
         if status is not None:
             line += f", {_many(status.version // max(status.data.exchanges, 1), 'step')}"
         if counts:
-            line += f"; at the end {_many(counts[Role.WORKER], 'worker')} and {_many(counts[Role.SERVER], 'server')}"
+            servers = f" and {_many(counts[Role.SERVER], 'server')}" if counts[Role.SERVER] else ""
+            line += f"; at the end {_many(counts[Role.WORKER], 'worker')}{servers}"
         return line
 
 
