@@ -1,5 +1,6 @@
 """This module sends frames over stream sockets."""
 
+import errno
 import logging
 import os
 import select
@@ -22,6 +23,13 @@ _IOV_MAX = 512  # buffers a sendmsg may take; Linux allows 1024
 _SOCKET_BYTES = 4 << 20
 _SMALL_BYTES = 64 << 10  # sent by whoever has them: to wake a thread would cost more
 _SCARCE_SECONDS = 0.1  # to wait where descriptors are used up: some may be given back
+_UNHEARD = frozenset(
+    {
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENONET),
+        *(errno.EPROTO, errno.ENOPROTOOPT, errno.EOPNOTSUPP, errno.EPERM),
+    }
+)
+"""What Linux's accept says of the connection that waits, a firewall's refusal included: the next one may be let in."""
 
 Greet = Callable[[socket.socket, str, float], None]
 """A `Greet` greets on a socket, with a peer of that name, in so many seconds."""
@@ -214,11 +222,12 @@ class SocketListener:
         except OSError as error:
             if self._closed:
                 raise PeerLost("listener", "closed") from error
-            if error.errno not in SCARCE:
+            if error.errno not in SCARCE | _UNHEARD:
                 raise
             self._strangers.warning("a connection was turned away: %s", error)
-            self._spare.turn_away(listening)
-            time.sleep(_SCARCE_SECONDS)
+            if error.errno in SCARCE:
+                self._spare.turn_away(listening)
+                time.sleep(_SCARCE_SECONDS)
             return None
         sock.setblocking(True)
         return accepted(sock, f"{address[0]}:{address[1]}" if address else "a process of this host")

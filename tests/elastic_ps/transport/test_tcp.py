@@ -14,25 +14,45 @@ from elastic_ps.transport.tcp import TcpTransport
 from tests.elastic_ps.transport.wiring import Aside, Striped, Tcp, join
 
 
-class Exhausted(socket.socket):
-    """A listening socket of a process that has no file descriptors left."""
+class Strange(socket.socket):
+    """A listening socket that nothing can be accepted from."""
 
     def accept(self):
-        raise OSError(errno.EMFILE, "Too many open files")
+        raise OSError(errno.EINVAL, "Invalid argument")
 
 
-class Strange(Exhausted):
+class Guarded(socket.socket):
+    """A listening socket to which a firewall lets the second connection through."""
+
+    first = True
+
     def accept(self):
-        raise OSError(errno.EPERM, "Operation not permitted")
+        found = super().accept()
+        if self.first:
+            self.first = False
+            found[0].close()
+            raise OSError(errno.EPERM, "Operation not permitted")
+        return found
+
+
+def listening(kind, accepted):
+    sock = kind(socket.AF_INET)
+    sock.bind(("127.0.0.1", 0))
+    sock.listen()
+    return SocketListener({sock: accepted}, sock.getsockname()), sock.getsockname()
 
 
 def test_a_listener_in_trouble_is_not_taken_for_a_closed_one():
-    sock = Strange(socket.AF_INET)
-    sock.bind(("127.0.0.1", 0))
-    sock.listen()
-    listener = SocketListener({sock: lambda _sock, _peer: pytest.fail("nobody came")}, sock.getsockname())
-    with socket.create_connection(sock.getsockname()), pytest.raises(OSError, match="not permitted"):
+    listener, address = listening(Strange, lambda _sock, _peer: pytest.fail("nobody came"))
+    with socket.create_connection(address), pytest.raises(OSError, match="Invalid argument"):
         listener.accept()
+    listener.close()
+
+
+def test_a_connection_that_the_system_refuses_keeps_no_later_one_out():
+    listener, address = listening(Guarded, lambda sock, _peer: sock)
+    with socket.create_connection(address), socket.create_connection(address):
+        listener.accept().close()
     listener.close()
 
 
