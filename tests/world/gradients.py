@@ -11,6 +11,9 @@ from elastic_ps.worker.script.numpy_array import NumpyArray
 DENSE, ROWS, HALF, TWO_BITS, LARGEST = "dense", "rows", "float16", "2bit", "topk"
 KINDS = (DENSE, ROWS, HALF, TWO_BITS, LARGEST)
 
+INFINITE = (DENSE, ROWS, HALF)
+"""Those that stay infinite as they travel: servers see that they overflow."""
+
 _COMPRESSIONS = {
     HALF: {"type": "float16"},
     TWO_BITS: {"type": "2bit", "threshold": 1.0},
@@ -27,16 +30,17 @@ class RowsArray(NumpyArray):
         return Rows(numbers, self.values[numbers].reshape(-1, 1))
 
 
-def gradient(kind: str, samples: int, indices: Sequence[int]) -> NumpyArray:
+def gradient(kind: str, samples: int, indices: Sequence[int], overflows: bool = False) -> NumpyArray:
     """Return the gradient of some samples.
 
     Args:
         kind: of `KINDS`.
         samples: that there are.
         indices: of those that it is of.
+        overflows: it is infinite, so that all skip the step.
     """
     values = np.zeros(samples, np.float32)
-    values[list(indices)] = 1.0
+    values[list(indices)] = np.inf if overflows else 1.0
     return RowsArray(values) if kind == ROWS else NumpyArray(values)
 
 

@@ -194,6 +194,13 @@ def _lands_at_once(real: Any) -> Any:
     return buffers
 
 
+def _skips_untold(real: Any) -> Any:
+    def send(self: Any, hyper: Any, *more: Any) -> None:
+        real(self, hyper and replace(hyper, factor=hyper.factor or None), *more)
+
+    return send
+
+
 MUTATIONS = {
     "told_at_once": Mutation(
         "versions are told before followers have them", acknowledged.AcknowledgedVersions, "_tell", _told_at_once
@@ -271,6 +278,9 @@ MUTATIONS = {
     "nobody_suspected": Mutation("silent nodes are never expelled", failure_detection, "suspicions", _always(())),
     "own_silence": Mutation(
         "a coordinator that did not run blames the others", expulsions, "_excuse_own_silence", _always(None)
+    ),
+    "skips_untold": Mutation(
+        "followers are not told that a step is skipped", follow_source.FollowSource, "send_record", _skips_untold
     ),
     "queue_unbounded": Mutation("a joiner that lags is sent every version", shadows.Subscription, "takes", _takes_all),
 }

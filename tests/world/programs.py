@@ -89,7 +89,7 @@ def train(process: Process, draw: JobDraw, watch: Watch, pace: Callable[[], tupl
     sampler = Sampler(draw.samples, **size, consistency=draw.mode, staleness=draw.staleness)
     store = None
     for _ in epochs(draw.epochs):
-        for _, indices, _ in sampler:
+        for step, indices, _ in sampler:
             if store is None:
                 store = process.job.open_store()
                 if (compression := gradients.compression(draw.gradients)) is not None:
@@ -102,7 +102,7 @@ def train(process: Process, draw: JobDraw, watch: Watch, pace: Callable[[], tupl
             threads.time.sleep(least + (most - least) * threads.here.scheduler.random.random())
             store.pushpull(
                 keys,
-                [[gradients.gradient(draw.gradients, draw.samples, indices)] for _ in keys],
+                [[gradients.gradient(draw.gradients, draw.samples, indices, draw.has_overflow(step))] for _ in keys],
                 [[target] for target in targets],
             )
     watch.finished(process, arrays)

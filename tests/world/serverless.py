@@ -76,7 +76,7 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
     store: ReplicaStore | None = None
     hyper = Hyper(skip_overflow=draw.norm)
     for _ in epochs(draw.epochs):
-        for _, indices, _ in sampler:
+        for step, indices, _ in sampler:
             job = process.job
             if store is None:
                 store = job.open_store(
@@ -87,14 +87,14 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
                 store.broadcast(keys, named, [[each] for each in named])
             elif job.rehearsed:
                 watch.stepped(process, job, arrays)
-                _check_states(process, job.node.version, optimizer, watch)
+                _check_states(process, draw, job.node.version, optimizer, watch)
             least, most = pace()
             random = threads.here.scheduler.random
             threads.time.sleep(least + (most - least) * random.random())
             optimizer.zero_grad()
             for parameter in parameters:
                 parameter.grad = torch.zeros(draw.samples)
-                parameter.grad[torch.from_numpy(indices)] = 1.0
+                parameter.grad[torch.from_numpy(indices)] = torch.inf if draw.has_overflow(step) else 1.0
             if job.rehearsed:
                 _push_early(store, keys, random.randrange(len(keys) + 1))
             store.pushpull(keys, [], [])
@@ -108,11 +108,13 @@ def _push_early(store: ReplicaStore, keys: list[str], others: int) -> None:
         threads.time.sleep(0.01)
 
 
-def _check_states(process: Process, version: int, optimizer: Counting, watch: Any) -> None:
+def _check_states(process: Process, draw: JobDraw, version: int, optimizer: Counting, watch: Any) -> None:
     """Check that the optimizer's state is of the parameters' version."""
+    every, more = draw.counts(version)
+    updates = (every * draw.samples + more) // draw.batch
     for parameter in optimizer.param_groups[0]["params"]:
         state = optimizer.state[parameter]
-        if not state and not version:
+        if not state and not updates:
             continue
-        if not state or state[UPDATES] != version or not torch.equal(state[COUNTED], parameter):
+        if not state or state[UPDATES] != updates or not torch.equal(state[COUNTED], parameter):
             watch.wrong(f"{process}: the optimizer's state is not of version {version}: {state}")

@@ -36,7 +36,8 @@ def scaled(aggregate: GradientSum | Rows, factor: float) -> GradientSum | Rows:
     if factor == 1.0:
         return aggregate
     if isinstance(aggregate, Rows):
-        return Rows(aggregate.numbers, aggregate.values * aggregate.values.dtype.type(factor))
+        with np.errstate(all="ignore"):  # of a step that is skipped they need be no numbers
+            return Rows(aggregate.numbers, aggregate.values * aggregate.values.dtype.type(factor))
     return replace(aggregate, factor=aggregate.factor * factor)
 
 

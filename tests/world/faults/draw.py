@@ -25,7 +25,7 @@ from tests.world.faults.cells import (
     SERVERLESS_PHASES,
     SERVERLESS_ROWS,
 )
-from tests.world.gradients import DENSE, KINDS
+from tests.world.gradients import DENSE, INFINITE, KINDS
 
 FOR_EVER = 1e6
 """Seconds."""
@@ -72,7 +72,8 @@ class JobDraw:
 
     Attributes:
         apart: each fault waits until the job has got over the one before.
-        norm: servers, or members, wait for the factor that the norm of all gradients decides (it is 1).
+        norm: servers, or members, wait for the factor that the norm of all gradients decides: 1, or 0.
+        overflows: epochs in whose steps a gradient overflows, so that all skip them.
         serverless: it has no servers: its workers all-reduce.
         follows: workers that join one without servers follow a member, as its optimizer counts as one of torch.optim.
         saves: it has checkpoints, as all jobs with servers have.
@@ -102,10 +103,20 @@ class JobDraw:
     apart: bool = False
     hosts: int = 0
     norm: bool = False
+    overflows: frozenset[int] = frozenset()
     serverless: bool = False
     follows: bool = False
     saves: bool = True
     faults: tuple[Fault, ...] = field(default=())
+
+    def has_overflow(self, step: int) -> bool:
+        """Return whether gradients overflow in a step, counted from the first epoch's first."""
+        return step * self.batch // self.samples in self.overflows
+
+    def counts(self, version: int) -> tuple[int, int]:
+        """Return how often all samples count in the parameters of a version of a sync job, and how many once more."""
+        whole, rest = divmod(version * self.batch, self.samples)
+        return whole - sum(epoch < whole for epoch in self.overflows), 0 if whole in self.overflows else rest
 
     def without(self, numbers: frozenset[int]) -> "JobDraw":
         """Return it without some of its faults."""
@@ -138,6 +149,9 @@ _SERVERLESS_SEEDS = 40_000
 
 _FOLLOWING_SEEDS = 730_000
 """From this seed on workers that join a job without servers may follow a member, and it may have checkpoints."""
+
+_OVERFLOWING_SEEDS = 750_000
+"""From this seed on gradients overflow in some epochs of half of the jobs that wait for their norm."""
 
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
@@ -181,6 +195,7 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
     )
     if seed >= _NORM_SEEDS and mode == "sync":
         draw = replace(draw, norm=Random(f"norm {seed}").random() < 0.4)
+    draw = _overflowing(draw)
     if seed >= _DEEP_SEEDS:
         draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
@@ -210,12 +225,21 @@ def serverless(seed: int, faults: int = 10) -> JobDraw:
         more = Random(f"follows {seed}")
         draw = replace(draw, follows=more.random() < 0.7, saves=more.random() < 0.5)
         draw = replace(draw, checkpoint_interval=more.choice((0.5, 1.0, 2.0)))
+    draw = _overflowing(draw)
     found = _faults(random, faults, lease, lambda role: SERVERLESS_PHASES, 0, SERVERLESS_ROWS)
     return replace(draw, faults=tuple(replace(fault, servers=0) for fault in found))
 
 
 DRAWS: dict[str, Callable[[int, int], JobDraw]] = {"": drawn, "all-reduce": serverless}
 """By the mode that all jobs are to have; "": the seed draws it."""
+
+
+def _overflowing(draw: JobDraw) -> JobDraw:
+    random = Random(f"overflows {draw.seed}")
+    may = draw.seed >= _OVERFLOWING_SEEDS and draw.norm and draw.gradients in INFINITE
+    if not may or random.random() < 0.5:
+        return draw
+    return replace(draw, overflows=frozenset(random.sample(range(draw.epochs), random.randint(1, 4))))
 
 
 def _deep(draw: JobDraw, random: Random) -> JobDraw:

@@ -2,7 +2,7 @@
 
 Each tensor has an entry for each sample. A sample's gradient is one at its own entry, and the optimizer adds it: the
 parameters count how often each sample was used. Batches divide the samples, so at the end each entry is the number of
-epochs; and under "sync" the parameters of a version are known.
+epochs, but for those whose steps all skip; and under "sync" the parameters of a version are known.
 """
 
 import zlib
@@ -82,7 +82,7 @@ class Oracle(Watch):
         if version < self._versions.get(process, 0):
             self.wrong(f"{process} went back from version {self._versions[process]} to {version}")
         self._versions[process] = version
-        whole, rest = divmod(version * self._draw.batch, self._draw.samples)
+        whole, rest = self._draw.counts(version)
         for number, array in enumerate(arrays):
             counts = np.array([(array == whole).sum(), (array == whole + 1).sum()])
             if list(counts) != [self._draw.samples - rest, rest]:
@@ -95,11 +95,10 @@ class Oracle(Watch):
         """See `Watch`."""
         self.scripts_ended += 1
         self._progress = self.world.scheduler.now
+        applied = self._draw.epochs - len(self._draw.overflows)
         for number, array in enumerate(arrays):
-            if (array != self._draw.epochs).any():
-                self.wrong(
-                    f"{process}: tensor {number} is not {self._draw.epochs} at the end: {array.astype(int).tolist()}"
-                )
+            if (array != applied).any():
+                self.wrong(f"{process}: tensor {number} is not {applied} at the end: {array.astype(int).tolist()}")
 
     def crashed(self, process: Any, error: Exception) -> None:
         """See `Watch`."""
