@@ -196,13 +196,14 @@ def is_failure(process: LocalProcess, status: int) -> bool:
     return worker and not process.signalled and status not in (0, EXIT_RESTART)
 
 
-def describe_death(process: LocalProcess, status: int, log: str) -> str:
+def describe_death(process: LocalProcess, status: int, log: str, said: str = "") -> str:
     """Return a death in words, with where to read about it.
 
     Args:
         process: that has died.
         status: its exit status.
         log: path of its log.
+        said: the last line of that.
     """
     if status == 0:
         hint = "" if process.role is Role.SERVER else f"; {HOW_TO_JOIN}"
@@ -212,7 +213,8 @@ def describe_death(process: LocalProcess, status: int, log: str) -> str:
             f"{process.role} {process.name} was silent or cut off for too long, and its process has ended (log: {log})"
         )
     by_signal = status - 128 in {number.value for number in signal.Signals}
-    how = f"was killed by {signal.Signals(status - 128).name}" if by_signal else f"exited with status {status}"
+    told = f": {said}" if said else ""
+    how = f"was killed by {signal.Signals(status - 128).name}" if by_signal else f"exited with status {status}{told}"
     return f"{process.role} {process.name} {how} (log: {log})"
 
 

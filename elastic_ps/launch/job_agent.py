@@ -185,11 +185,12 @@ class JobAgent:
         if self._link is not None:
             self._link.exited(nonce, local.node, status)
         if decide.is_death(local, status, self._wanted):
-            self._on_death(local, decide.describe_death(local, status, str(log)))
+            self._on_death(local, decide.describe_death(local, status, str(log.path), log.last))
             return
         self._say(f"{local.name} has ended with status {status}")
         if decide.is_failure(local, status):
-            self._fail_late(f"its workers had finished, but {decide.describe_death(local, status, str(log))}")
+            death = decide.describe_death(local, status, str(log.path), log.last)
+            self._fail_late(f"its workers had finished, but {death}")
 
     def _on_death(self, local: LocalProcess, death: str) -> None:
         seconds = self._failed_starts.ended(local, time.monotonic())

@@ -263,6 +263,7 @@ class World:
             line=lambda line: self.story.tell(_short(name), line.decode(errors="replace")),
             rename=lambda node: None,
             close=lambda: None,
+            last="",
         )
 
     def step(self, state: Any, event: Any) -> Any:

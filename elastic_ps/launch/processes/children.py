@@ -90,10 +90,10 @@ class Children:
             child.local = local
         return news
 
-    def remove(self, nonce: str) -> tuple[LocalProcess, Path]:
+    def remove(self, nonce: str) -> tuple[LocalProcess, NodeLog]:
         """Forget a process that has exited; return it and its log."""
         child = self._children.pop(nonce)
-        return child.local, child.log.path
+        return child.local, child.log
 
     def end(self, nonce: str, patience: float, grace: float) -> None:
         """Make a process end: time to end by itself, then SIGTERM, then SIGKILL, unless `kill_in` has said sooner.

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from elastic_ps.system.printable import one_line
+
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 """ANSI foregrounds without red, which means errors, and without the grays."""
 
@@ -17,6 +19,7 @@ ROOM = 1 << 20
 """Most characters of lines that wait for their reader; what comes beyond is in the logs only."""
 
 _PIECE = 1 << 16
+_SAID = 300  # characters of a process's last line that are told of its death
 
 
 class MergedStream:
@@ -128,11 +131,17 @@ class NodeLog:
         folder: of the job's logs.
         name: of the file and the label, until the node's id is known.
         merged: where each line goes too.
+
+    Attributes:
+        path: of the file.
+        label: of its lines on the merged stream.
+        last: the last line that was not empty, cut: of a script that has raised, what it raised.
     """
 
     def __init__(self, folder: Path, name: str, merged: MergedStream):
         self.path = folder / f"{name}.log"
         self.label = name
+        self.last = ""
         self._merged = merged
         self._complained: set[str] = set()
         self._file: BinaryIO | None = None
@@ -161,7 +170,9 @@ class NodeLog:
             except OSError as error:
                 self._complain("write", error)
         # Of a progress bar what a terminal would show in the end: its returns would write over the label.
-        self._merged.line(self.label, line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2])
+        shown = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
+        self.last = one_line(shown.strip())[:_SAID] or self.last
+        self._merged.line(self.label, shown)
 
     def close(self) -> None:
         """Close the file."""

@@ -83,6 +83,16 @@ def test_output_that_is_no_text_and_has_no_lines(log: NodeLog, stream: Shown) ->
     assert max(map(len, stream.getvalue().splitlines())) < 100_000
 
 
+def test_a_log_knows_what_a_process_has_said_last(log: NodeLog) -> None:
+    assert log.last == ""
+    for line in (b"Traceback (most recent call last):\n", b"ValueError: no \x1b[1mfile\n", b"  \r\n"):
+        log.line(line)
+    assert log.last == "ValueError: no \\x1b[1mfile"
+    log.line(b"50%\r100%" + b"x" * 900 + b"\n")
+    assert log.last == "100%" + "x" * 296
+    log.close()
+
+
 def test_a_command_that_does_not_exist(log: NodeLog, stream: Shown) -> None:
     assert run(["/no/such/program"], log) == 127
     assert stream.getvalue() == "[worker-1] cannot start /no/such/program: No such file or directory\n"
