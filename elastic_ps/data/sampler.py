@@ -138,8 +138,10 @@ def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -
 def epochs(count: int) -> Iterator[int]:
     """Yield the epochs from the job's present one to `count` - 1.
 
-    A joiner enters in the job's current epoch, a restored job in its checkpoint's. Who comes when the last one is over
-    gets that one all the same, for its rehearsal alone: by it the script has the job's parameters.
+    A joiner enters in the job's current epoch, a restored job in its checkpoint's. Where the job has come to a later
+    one when the joiner has rehearsed, its first epoch is that from before; the steps that its sampler yields tell the
+    right one. Who comes when the last one is over gets that one all the same, for its rehearsal alone: by it the script
+    has the job's parameters.
 
     Args:
         count: epochs of the whole job.
