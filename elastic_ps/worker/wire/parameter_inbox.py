@@ -172,9 +172,10 @@ class ParameterInbox:
 
     def _make_room(self) -> None:
         """Drop a version that lacks blocks of a server whose path is slow: it has left out those of the smallest powers
-        of two (see `Subscription`).
+        of two (see `Subscription`). The latest stays: it may be that of the clock, which every server sends.
         """
-        lacking = [version for version, arrivals in self._later.items() if not arrivals.complete]
+        latest = max(self._later)
+        lacking = [version for version, arrivals in self._later.items() if not arrivals.complete and version < latest]
         for version in sorted(lacking, key=lambda version: (version & -version, version)):
             if self._drop(version):
                 return

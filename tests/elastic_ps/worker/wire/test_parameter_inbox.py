@@ -122,6 +122,18 @@ def test_a_shadow_comes_to_the_last_version_though_one_server_is_far_behind(inbo
     assert [float(inbox.tensor(index).max()) for index in range(3)] == [59, 59, 59]
 
 
+def test_a_shadow_comes_to_the_last_version_though_the_server_that_is_ahead_sent_fewer(inbox):
+    """What the one behind sends makes versions that lack the other's blocks: the last one makes no room for them."""
+    for version in (*range(2, 42, 2), 41):  # every second one, until the plan was armed
+        for block in (0, 1):
+            receive(inbox, version, block, version)
+    for version in range(1, 42):
+        if inbox.wants(version, [(2, 1)]):
+            receive(inbox, version, 2, version)
+    inbox.install(41)
+    assert [float(inbox.tensor(index).max()) for index in range(3)] == [41, 41, 41]
+
+
 def test_a_version_of_which_a_part_is_just_coming_is_not_dropped(inbox):
     (late,) = inbox.buffers(1, [(2, 1)])
     for version in range(1, 60):
