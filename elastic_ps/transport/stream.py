@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _IOV_MAX = 512  # buffers a sendmsg may take; Linux allows 1024
 _SOCKET_BYTES = 4 << 20
 _SMALL_BYTES = 64 << 10  # sent by whoever has them: to wake a thread would cost more
-_SCARCE_SECONDS = 0.1  # to wait where descriptors are used up: some may be given back
+_REFUSED_SECONDS = 0.1  # to wait where none can be accepted: the next try may well end as this one
 _UNHEARD = frozenset(
     {
         *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENONET),
@@ -227,7 +227,7 @@ class SocketListener:
             self._strangers.warning("a connection was turned away: %s", error)
             if error.errno in SCARCE:
                 self._spare.turn_away(listening)
-                time.sleep(_SCARCE_SECONDS)
+            time.sleep(_REFUSED_SECONDS)
             return None
         sock.setblocking(True)
         return accepted(sock, f"{address[0]}:{address[1]}" if address else "a process of this host")

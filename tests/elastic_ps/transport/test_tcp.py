@@ -4,6 +4,8 @@ import errno
 import socket
 import subprocess
 import sys
+import threading
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -35,6 +37,16 @@ class Guarded(socket.socket):
         return found
 
 
+class Forbidden(socket.socket):
+    """A listening socket of a process that may accept nothing, so that whoever has connected goes on to wait."""
+
+    tries = 0
+
+    def accept(self):
+        self.tries += 1
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
 def listening(kind, accepted):
     sock = kind(socket.AF_INET)
     sock.bind(("127.0.0.1", 0))
@@ -54,6 +66,20 @@ def test_a_connection_that_the_system_refuses_keeps_no_later_one_out():
     with socket.create_connection(address), socket.create_connection(address):
         listener.accept().close()
     listener.close()
+
+
+def test_a_process_that_may_accept_nothing_does_not_try_without_a_pause():
+    sock = Forbidden(socket.AF_INET)
+    sock.bind(("127.0.0.1", 0))
+    sock.listen()
+    listener = SocketListener({sock: lambda _sock, _peer: pytest.fail("nobody came")}, sock.getsockname())
+    accepting = threading.Thread(target=pytest.raises, args=(PeerLost, listener.accept))
+    accepting.start()
+    with socket.create_connection(sock.getsockname()):
+        time.sleep(0.3)
+        listener.close()
+    accepting.join()
+    assert 0 < sock.tries <= 5
 
 
 @pytest.mark.parametrize(
