@@ -133,13 +133,14 @@ class ParameterInbox:
             return
         number = _RECEIVED if image is None else arrivals.number(image, mark)
         arrivals.receiving -= image is None
-        for first, count in block_runs:
-            window = arrivals.where[first : first + count]
-            window[window == _MISSING] = number
+        before = arrivals.where.copy()
+        for first, count in block_runs:  # of which there may be many, of a block each
+            arrivals.where[first : first + count] = number
+        np.copyto(arrivals.where, before, where=before != _MISSING)
         if updates:
             store = self.model.tensors[self.model.blocks[block_runs[0][0]].tensor].store
             arrivals.updates[store] = max(arrivals.updates[store], updates)
-        if arrivals.complete:
+        if len(self._later) > 1 and arrivals.complete:
             whole = sorted(known for known, each in self._later.items() if each.complete)
             for older in [known for known in self._later if known < whole[-_MOST_WHOLE:][0]]:
                 self._drop(older)
