@@ -171,7 +171,7 @@ class NodeLog:
                 self._complain("write", error)
         # Of a progress bar what a terminal would show in the end: its returns would write over the label.
         shown = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
-        self.last = one_line(shown.strip())[:_SAID] or self.last
+        self.last = one_line(shown.strip()[:_SAID]) or self.last
         self._merged.line(self.label, shown)
 
     def close(self) -> None:

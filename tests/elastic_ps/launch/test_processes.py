@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,15 @@ def test_a_log_knows_what_a_process_has_said_last(log: NodeLog) -> None:
     assert log.last == "ValueError: no \\x1b[1mfile"
     log.line(b"50%\r100%" + b"x" * 900 + b"\n")
     assert log.last == "100%" + "x" * 296
+    log.close()
+
+
+def test_what_a_process_has_said_last_is_cut_before_it_is_looked_at(log: NodeLog) -> None:
+    """To search a line that is padded with blanks takes the square of their number: 20 s of all threads."""
+    began = time.process_time()
+    log.line(b"padded" + b" " * 60_000 + b"|\n")
+    assert time.process_time() - began < 2
+    assert log.last.strip() == "padded"
     log.close()
 
 
