@@ -131,7 +131,9 @@ class Actions:
             wanted_servers=servers,
         )
         try:
-            order = replace(order_of(started, workers, servers), was_saved=record.saved and record.epochs_done > 0)
+            # what was cut off by a loss, and suspended before it trained again, is in no checkpoint of its suspension
+            was_saved = record.saved and record.cut_off == decide.SUSPENDED and record.epochs_done > 0
+            order = replace(order_of(started, workers, servers), was_saved=was_saved)
             self._runtime.start(order, self._writer(record.number))
         except Unreachable as error:
             before = {"phase": LiveJobPhase.WAITING, "runs": record.runs, "saved": record.saved}

@@ -154,7 +154,7 @@ def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
     if record.phase is LiveJobPhase.STOPPING:
         return {**over, "phase": LiveJobPhase.STOPPED, "reason": "as asked"}
     if record.phase is LiveJobPhase.SUSPENDING and record.saved:
-        return {**changes, "phase": LiveJobPhase.WAITING, "reason": SUSPENDED, "cut_off": SUSPENDED}
+        return {**changes, "phase": LiveJobPhase.WAITING, "reason": SUSPENDED, "cut_off": record.cut_off or SUSPENDED}
     if ending.status == 0:
         epochs = record.document.spec.epochs or record.epochs_done
         return {**over, "phase": LiveJobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}

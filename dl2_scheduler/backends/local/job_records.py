@@ -43,7 +43,7 @@ class JobRecord:
         held: whether its counts are its owner's, and the policy does not decide about it.
         wanted_workers: the workers that it was last told to have; of a held job: that it is to have.
         wanted_servers: likewise.
-        saved: whether its state is in a checkpoint that the end of its processes waited for.
+        saved: whether its state is in a checkpoint that the end of its processes waited for; or there was none to save.
         process: its launcher; None where it has none.
         runs: the number of its starts so far.
         losses: the number of its launchers that ended without a word, in a row: see `RestartBudget`.

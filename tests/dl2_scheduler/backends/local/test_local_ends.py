@@ -180,3 +180,21 @@ def test_a_job_that_is_being_stopped_wants_nothing_more(serve, runtime, monkeypa
     monkeypatch.setattr(runtime, "stop", lambda name, process: None)  # it takes its time
     assert cluster.snapshot().jobs == ()
     assert phases(cluster) == {"digits": LiveJobPhase.STOPPING}
+
+
+def test_a_job_that_was_lost_unsaved_and_is_suspended_before_it_trains_again_goes_on(serve, runtime, monkeypatch):
+    def silent(name):
+        raise Unreachable("nobody answers")
+
+    cluster = serve()
+    cluster.desk.submit(document(), HERE)
+    slot(cluster, digits=(1, 1))
+    runtime.end("digits", None, "it was killed")
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime, "asked", silent)
+        slot(cluster, digits=(1, 1))
+        assert phases(cluster) == {"digits": LiveJobPhase.STARTING}
+        slot(cluster)
+    slot(cluster, digits=(1, 1))
+    assert runtime.jobs["digits"].order.run == 3
+    assert not runtime.jobs["digits"].order.was_saved, "there is no checkpoint to wait for"
