@@ -33,7 +33,6 @@ class CoordinatorRequests:
         self._refused: tuple[Counts, str, float] | None = None
         self._saving: tuple[CheckpointSaving, float] | None = None
         self._saver: asyncio.Task[None] | None = None
-        self._pool = ThreadPoolExecutor(1, f"save-{name}")  # it takes minutes: no other job waits for a thread
 
     @property
     def refused(self) -> tuple[Counts, str] | None:
@@ -77,11 +76,14 @@ class CoordinatorRequests:
             self._saver = asyncio.create_task(self._write_checkpoint(client), name=f"save-{self._name}")
 
     async def _write_checkpoint(self, client: CoordinatorClient) -> None:
+        pool = ThreadPoolExecutor(1, f"save-{self._name}")  # it takes minutes: no other job waits for a thread
         try:
-            reply = await asyncio.get_running_loop().run_in_executor(self._pool, client.checkpoint)
+            reply = await asyncio.get_running_loop().run_in_executor(pool, client.checkpoint)
             saving = CheckpointSaving(url=reply.url)
         except ClientError as error:
             saving = CheckpointSaving(error=str(error))
+        finally:
+            pool.shutdown(wait=False)  # nor does a thread of each job that was ever saved stay
         self._saving = (saving, time.monotonic())
         self._wake(0.0)
 
@@ -99,4 +101,3 @@ class CoordinatorRequests:
         """Wait for nothing any more."""
         if self._saver is not None:
             self._saver.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)

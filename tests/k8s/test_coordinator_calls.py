@@ -30,6 +30,9 @@ def test_jobs_that_save_checkpoints_keep_no_other_job_waiting():
             while saving.saving.under_way:
                 await asyncio.sleep(0.01)
         assert saving.saving.url == "memory://one"
+        async with asyncio.timeout(SECONDS):
+            while any(thread.name.startswith("save-") for thread in threading.enumerate()):
+                await asyncio.sleep(0.01)  # an operator that has saved a thousand jobs keeps no thousand threads
         saving.close()
 
     asyncio.run(scene())
