@@ -82,7 +82,7 @@ def _job(job: JobInfo, demands: Demands, began: float) -> Job:
         id=job.id,
         arrival=max(0.0, job.created - began),
         model=job.model,
-        epochs=min(job.epochs or 0.0, MOST_EPOCHS),
+        epochs=_epochs(job),
         samples_per_epoch=job.status.samples_per_epoch or UNKNOWN_SAMPLES,
         worker=_bounded(demands.worker),
         server=_bounded(demands.server),
@@ -101,7 +101,12 @@ def _bounded(demand: Requests) -> Requests:
 
 def epochs_done(job: JobInfo) -> float:
     """Return the epochs trained so far; a job that completed has done all, whatever it reported last."""
-    return max(job.status.epoch, job.epochs or 0.0) if job.status.phase == "Completed" else job.status.epoch
+    return max(job.status.epoch, _epochs(job)) if job.status.phase == "Completed" else job.status.epoch
+
+
+def _epochs(job: JobInfo) -> float:
+    """Return the epochs that a job asks for, as histories hold them: earlier definitions of jobs had no most."""
+    return min(job.epochs or 0.0, MOST_EPOCHS)
 
 
 def speeds(jobs: Sequence[JobInfo]) -> list[SpeedReport]:

@@ -21,8 +21,9 @@ from dl2_scheduler.backends.kube.views import (
 )
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
-from dl2_scheduler.live.recorded_slots import of_decision, read_slot
+from dl2_scheduler.live.recorded_slots import of_decision, of_outcome, read_slot
 from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, stamp, template
 
 COORDINATOR = 0.05  # cores that are kept for one
@@ -111,6 +112,16 @@ def test_a_job_that_asks_for_more_than_can_be_does_not_make_the_slot_unreadable(
     found = seen([node("a")], (), [job("one", **asked), job("two")])
     grants = Allocation({state.job.id: Grant(0, 0) for state in found.jobs})
     assert read_slot((NOW, "drf", of_decision(found, grants), None)).snapshot == found
+
+
+def test_a_job_that_asked_for_more_epochs_than_can_be_and_completes_leaves_the_slot_readable():
+    now = {"status": {"phase": "Completed", "epoch": 7.0, "completionTime": stamp(NOW + 5)}}
+    before, after = (job_of({**job("one", epochs=1e12), **status}) for status in ({}, now))
+    found, grant = seen([node("a")], (), [job("one", epochs=1e12)]), Grant(1, 1)
+    done = outcome_of(before, after, grant, "", 0.0, NOW, NOW + 9)
+    row = of_decision(found, Allocation({before.id: grant})), of_outcome(SlotOutcome(3, (done,), ()))
+    (read,) = read_slot((NOW, "drf", *row)).outcome.jobs
+    assert read.epochs == found.jobs[0].job.epochs == 1e9
 
 
 @pytest.mark.parametrize("speed", [1e308, 1e-308, -1.0])
