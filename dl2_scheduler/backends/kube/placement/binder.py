@@ -35,16 +35,19 @@ _THREADS = 8
 class Volumes(Protocol):
     """A `Volumes` tells what is known of volumes."""
 
-    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, ClaimedVolume], bool]:
-        """Return what the claims of pods mean, and whether some could not be read, so that it is to be tried again."""
+    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, ClaimedVolume], float | None]:
+        """Return what the claims of pods mean, and in how many seconds that may be otherwise though nothing tells it.
+
+        None: whatever changes is told.
+        """
 
 
 class NoVolumes:
     """A `NoVolumes` knows of no volume: who claims one waits."""
 
-    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, ClaimedVolume], bool]:
+    def of(self, pods: Sequence[PodInfo]) -> tuple[Mapping[ClaimKey, ClaimedVolume], float | None]:
         """See `Volumes.of`."""
-        return {}, False
+        return {}, None
 
 
 @dataclass(frozen=True)
@@ -126,13 +129,13 @@ class Binder:
         now = self._now()
         kept_until = self._give_up()
         pods = self._known(now)
-        volumes, failed = self._volumes.of(to_bind(pods, self._namespaces))
+        volumes, again = self._volumes.of(to_bind(pods, self._namespaces))
         decided = self._decide(pods, now, volumes)
-        failed |= self._choose(decided.choices, volumes, now)
+        failed = self._choose(decided.choices, volumes, now)
         failed |= self._bind(decided)
         failed |= self._give_back(decided.returns)
         later = self._tell(decided.waits, now)
-        times = [_AFTER_FAILURE] * failed + ([later] if later is not None else [])
+        times = [_AFTER_FAILURE] * failed + [each for each in (later, again) if each is not None]
         times += [max(0.0, at - now) for at in (decided.again_at, kept_until) if at is not None]
         return min(times, default=None)
 

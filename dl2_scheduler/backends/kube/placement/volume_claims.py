@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 CLAIMS_PATH = "/api/v1/persistentvolumeclaims"
 _VOLUMES_PATH = "/api/v1/persistentvolumes"
 _CLASSES_PATH = "/apis/storage.k8s.io/v1/storageclasses"
+_AFTER_FAILURE = 1.0
 _KNOWN_SECONDS = 30.0  # for which a volume or a class is what was read: it may be deleted, and made anew otherwise
 
 
@@ -46,32 +47,31 @@ class VolumeClaimReader:
         """End the watch."""
         self._stopped.set()
 
-    def of(self, pods: Sequence[PodInfo]) -> tuple[dict[ClaimKey, ClaimedVolume], bool]:
-        """Return what the claims of pods mean, and whether some could not be read, so that it is to be tried again.
-
-        So it is where a class makes no volume: nothing tells when that is another.
-        """
+    def of(self, pods: Sequence[PodInfo]) -> tuple[dict[ClaimKey, ClaimedVolume], float | None]:
+        """See `binder.Volumes.of`: nothing tells when a class that makes no volume yet is another."""
         keys = {(pod.namespace, name) for pod in pods for name in pod.claims}
         if not keys:
-            return {}, False
+            return {}, None
         if self._watcher is None:
             self._watcher = Watcher(self._api, CLAIMS_PATH, claim_of, self._changed, stopped=self._stopped)
             self._watcher.start()
         if not self._watcher.synced:
-            return {}, False  # it tells when it has listed them
+            return {}, None  # it tells when it has listed them
         known = {claim.key: claim for claim in self._watcher.all()}
-        now, found, failed = self._clock(), {}, False
+        now, found = self._clock(), {}
+        again: set[float] = set()
         self._read = {path: each for path, each in self._read.items() if now - each[1] < _KNOWN_SECONDS}
         for key in keys:
             claim = known.get(key)
             try:
                 found[key] = self._volume(key, claim)
-                failed |= bool(found[key].refusal) and claim is not None and claim.waits_for_its_class
+                if found[key].refusal and claim is not None and claim.waits_for_its_class:
+                    again.add(_KNOWN_SECONDS)
             except ApiError as error:
                 log.warning("the volume of %s/%s could not be read: %s", *key, error)
                 found[key] = ClaimedVolume(f"the volume of its claim {key[1]} could not be read: {error}")
-                failed = True
-        return found, failed
+                again.add(_AFTER_FAILURE)
+        return found, min(again, default=None)
 
     def _volume(self, key: ClaimKey, claim: ClaimInfo | None) -> ClaimedVolume:
         if claim is None:

@@ -210,7 +210,7 @@ def test_a_class_that_was_mended_is_seen(world):
     world.api.put(late, {"metadata": {"name": "late"}, **LATE, "provisioner": "kubernetes.io/no-provisioner"})
     world.step()
     world.settle()
-    assert world.step() == 1.0  # nothing would wake it
+    assert world.step() == 30.0, "nothing would wake it, and until then it would read nothing anew"
     assert "its class late makes none" in world.sees("c").refusal
     world.api.put(late, {"metadata": {"name": "late"}, **LATE})
     world.now += 30.0
