@@ -41,6 +41,7 @@ from protos import elastic_pb2 as pb
 _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
 _STORAGE_SECONDS = 20.0
+_HANGING_SECONDS = 1.0  # instead, while another look at storage hangs: jobs that have the same wait one after the other
 _JOIN_CORE_SECONDS = 60.0
 _USAGE_SECONDS = 0.5
 _OVER = {"finished": 0, "failed": 1}  # and the exit status of the launcher
@@ -107,7 +108,8 @@ class ElasticrunRuntime:
         """Return what `_has_checkpoint` does; beside the loop, which no storage that hangs may keep from other jobs."""
         look, seconds = self._looks.pop(root, None), 0.0
         if look is None:
-            look, seconds = Future(), _STORAGE_SECONDS
+            hangs = any(not each.done() for each in self._looks.values())
+            look, seconds = Future(), _HANGING_SECONDS if hangs else _STORAGE_SECONDS
             arguments = (look, partial(_has_checkpoint, root, identity))
             threading.Thread(target=_answer, args=arguments, name="looks for checkpoints", daemon=True).start()
         try:

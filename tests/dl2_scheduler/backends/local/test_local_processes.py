@@ -203,12 +203,16 @@ def test_storage_that_hangs_is_waited_for_once_and_not_for_long(options, tmp_pat
     for _ in range(2):
         with pytest.raises(Unreachable, match="are looked for still"):
             options(order(tmp_path, run=2))
+    monkeypatch.setattr(elasticrun, "_STORAGE_SECONDS", SECONDS)
+    monkeypatch.setattr(elasticrun, "_HANGING_SECONDS", 0.01)
+    with pytest.raises(Unreachable, match="are looked for still"):
+        options(order(tmp_path, run=2, checkpoint_url=str(tmp_path / "other")))  # another job's, that is granted, too
     answers.set()
     for thread in threading.enumerate():
         if thread.name == "looks for checkpoints":
             thread.join(SECONDS)
     assert "--restore" not in options(order(tmp_path, run=2))
-    assert len(looks) == 1, "the look that took so long is the answer"
+    assert len(looks) == 2, "the look that took so long is the answer"
 
 
 def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
