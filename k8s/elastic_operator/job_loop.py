@@ -222,8 +222,10 @@ class Keeper:
     async def _refresh(self) -> None:
         with contextlib.suppress(ApiError):
             found = await self._api.job(Desired.of(self.body))
-            if found["metadata"]["uid"] == self.body["metadata"]["uid"]:  # else another of its name has its own keeper
+            if found["metadata"]["uid"] == self.body["metadata"]["uid"]:
                 self._take(found)
+            else:  # another of its name has its own keeper
+                self._gone = True
 
     async def _once(self) -> float | None:
         """Do one reconciliation; return in how many seconds another is due."""
