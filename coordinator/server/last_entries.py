@@ -31,6 +31,11 @@ class LastEntries:
         self._counted[entry.server, entry.sequence] += runs_from_pb(entry.runs)
 
     @property
+    def counts(self) -> int:
+        """The number of entries that count already."""
+        return len(self._counted)
+
+    @property
     def counted(self) -> list[tuple[str, int, list[int]]]:
         """Server, number and runs of blocks of each entry that counts already."""
         return [(server, sequence, runs_to_pb(runs)) for (server, sequence), runs in self._counted.items()]

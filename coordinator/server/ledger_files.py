@@ -129,8 +129,9 @@ class Ledger:
 
     def _write(self, lines: list[dict[str, Any]], kept: dict[str, int]) -> None:
         """Write lines, and now and then a mark, but none that would hide what is kept apart from the next `load`."""
-        counted = self._last.counted if self._unmarked >= MARK_BYTES else []
-        if self._unmarked >= MARK_BYTES and len(counted) <= _MOST_COUNTED and not self._last.untold(kept):
+        is_due = self._unmarked >= MARK_BYTES and self._last.counts <= _MOST_COUNTED
+        if is_due and not self._last.untold(kept):
+            counted = self._last.counted
             lines.append({"kept": kept} | ({"counted": counted} if counted else {}))
             self._unmarked = 0
         self._unmarked += self._book.append(lines, sync=True)
