@@ -37,6 +37,7 @@ from benchmarks.support.report import as_program, finish
 from coordinator.client import CoordinatorClient
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER
 from dl2_scheduler.backends.trial import ScalingResult, age, scaled
+from elastic_ps.system.process_stat import stat_fields
 from k8s.foundation.api_server import KubeApi, Query, job_path
 from tests.kube import kube_cluster
 from tests.kube.kube_jobs import START_SECONDS, KubeJob
@@ -154,7 +155,7 @@ def _words(process: Path) -> set[str]:
 
 def _parent(process: Path) -> int:
     try:
-        return int((process / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+        return int(stat_fields(process.name)[1])
     except OSError:
         return 0
 

@@ -17,6 +17,7 @@ from coordinator.archive import Archive, read_archive
 from coordinator.client import ClientError, CoordinatorClient
 from dl2_scheduler.cluster.errors import TrialFailed
 from elastic_ps.control.token import read_token
+from elastic_ps.system.process_stat import stat_fields
 from protos import elastic_pb2 as pb
 
 _POLL_SECONDS = 0.02
@@ -180,7 +181,7 @@ def _pids(client: CoordinatorClient) -> dict[str, int]:
 def age(pid: int) -> float:
     """Return the seconds since a process was born; 0 where there is none any more. It reads Linux' /proc."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = stat_fields(pid)
         uptime = float(Path("/proc/uptime").read_text().split()[0])
     except OSError:
         return 0.0

@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from elastic_ps.system.process_stat import stat_fields
+
 log = logging.getLogger(__name__)
 
 _NICENESS = 10
@@ -178,7 +180,7 @@ class SideProgram:
 def _seen(pid: int) -> tuple[str, int]:
     """Return a process's state, and the processor time that it has used, in the kernel's ticks; -1: it is gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = stat_fields(pid)
     except OSError:
         return "", -1
     return fields[0], int(fields[_USER_TIME]) + int(fields[_USER_TIME + 1])

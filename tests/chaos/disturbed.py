@@ -12,6 +12,7 @@ from typing import Any
 
 from coordinator.client import ClientError
 from coordinator.core.plans.scale_goal import RESTORE
+from elastic_ps.system.process_stat import stat_fields
 from tests.chaos import disks
 from tests.chaos.draw import ALL_REDUCE, JobDraw
 from tests.chaos.network import NODE, End
@@ -261,7 +262,7 @@ def unregistered(role: str, pid: int) -> Node:
 def is_alive(pid: int) -> bool:
     """Whether a process is there and no zombie."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+        return stat_fields(pid)[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
         return False
 

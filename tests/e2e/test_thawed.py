@@ -6,11 +6,11 @@ Its launcher freezes with it: it would kill a process that is stopped and that t
 import os
 import signal
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 import pytest
 
 from coordinator.ctl.exactly_once_audit import audit
+from elastic_ps.system.process_stat import stat_fields
 from tests.e2e.one_by_one import PATIENCE, Apart
 from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, assert_undisturbed, weights_in
 
@@ -58,7 +58,7 @@ def thaw(pid):
 
 
 def launcher_of(pid):
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return int(stat_fields(pid)[1])
 
 
 def ends_expelled(job, process, started_as):

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from dl2_scheduler.backends.local.runtime import LauncherProcess
+from elastic_ps.system.process_stat import stat_fields
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ def totals() -> Mapping[int, Totals]:
     found: dict[int, Totals] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = _fields(path)
+            fields = stat_fields(path.parent.name)
         except OSError:  # it has ended meanwhile, or is another user's, and hidden
             continue
         group, old = int(fields[_GROUP]), found.get(int(fields[_GROUP]), Totals(0.0, 0))
@@ -161,15 +162,10 @@ def _reap(child: "subprocess.Popen[bytes]", ended: Callable[[], None]) -> None:
 def _birth(pid: int) -> str | None:
     """Return what tells a running process from all others of its number; None where there is none."""
     try:
-        fields = _fields(Path(f"/proc/{pid}/stat"))
+        fields = stat_fields(pid)
     except (FileNotFoundError, ProcessLookupError, PermissionError):  # with hidepid=1 another user's is not shown
         return None
     return None if fields[_STATE] in _ENDED else f"{_boot()}:{fields[_START]}"
-
-
-def _fields(stat: Path) -> list[str]:
-    """Return the fields behind a process's name, which may hold anything: spaces, brackets, half a character."""
-    return stat.read_text(errors="replace").rpartition(")")[2].split()
 
 
 @cache

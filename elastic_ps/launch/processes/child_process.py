@@ -11,6 +11,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Protocol
 
+from elastic_ps.system.process_stat import stat_fields
+
 _GUARD = Path(__file__).with_name("guard.py")
 _LONGEST_PIECE = 64 << 10
 _DRAIN_SECONDS = 5.0
@@ -95,7 +97,7 @@ class ChildProcess:
         """Return whether it stands still by SIGSTOP, and takes no signal but SIGKILL (Linux; elsewhere: False)."""
         with self._reaped:
             try:
-                state = Path(f"/proc/{self.pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                state = stat_fields(self.pid)[0]
             except (OSError, IndexError):
                 return False
             return not self._gone and state in "Tt"

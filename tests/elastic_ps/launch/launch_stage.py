@@ -24,6 +24,7 @@ from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.launch.processes.output import MergedStream
+from elastic_ps.system.process_stat import stat_fields
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -40,7 +41,7 @@ def puppet_command(port: int, name: str) -> list[str]:
 def gone(pid: int) -> bool:
     """Whether a process has ended (a zombie has: only its parent has not asked yet)."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return stat_fields(pid)[0] == "Z"
     except FileNotFoundError:
         return True
 
