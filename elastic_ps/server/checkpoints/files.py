@@ -68,10 +68,11 @@ class BlockFileWriter:
         }
         self._offset += len(data)
 
-    def contents(self) -> str:
-        """Return the JSON of its blocks, for SAVED."""
+    def contents(self, url: str) -> str:
+        """Return the JSON of its blocks and of the checkpoint's folder, for SAVED."""
         applied = {origin: list(_stretches(last)) for origin, last in sorted(self._applied.items())}
-        return json.dumps({"blocks": self._blocks, "bytes": self._offset, "applied": applied}, separators=(",", ":"))
+        told = {"url": url, "blocks": self._blocks, "bytes": self._offset, "applied": applied}
+        return json.dumps(told, separators=(",", ":"))
 
 
 def _stretches(last: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:

@@ -61,12 +61,13 @@ class Saver:
                 writer = BlockFileWriter(file, name)
                 while self._write_piece(snapshot, writer):
                     pass
-            answer, written = writer.contents(), True
+            answer, written = writer.contents(snapshot.url), True
         except _GivenUp:
             return
         except (StorageError, FileNotFoundError) as error:
             log.error("the checkpoint at version %d cannot be written: %s", snapshot.clock, error)  # noqa: TRY400
-            answer, written = json.dumps({"error": f"{state.node} cannot write to {snapshot.url}: {error}"}), False
+            why = f"{state.node} cannot write to {snapshot.url}: {error}"
+            answer, written = json.dumps({"url": snapshot.url, "error": why}), False
         with state.changed:
             # a checkpoint holds updates: were this server to die now, nobody else could tell the ledger of them
             state.ledger.after_kept(lambda: self._saved(snapshot, answer, written))

@@ -91,7 +91,7 @@ class GroupSaver:
         try:
             copied = blocks.copy(blocks.part(rank, size))
         except ConfigurationError as error:
-            self._written(order, json.dumps({"error": str(error)}))
+            self._written(order, json.dumps({"url": order.url, "error": str(error)}))
             return
         log.info(
             "copied %d blocks of version %d in %.1f ms", len(copied), order.clock, (time.monotonic() - started) * 1e3
@@ -119,10 +119,11 @@ class GroupSaver:
                 writer = BlockFileWriter(file, name)
                 for block in copied:
                     writer.write_block(block.block, order.clock, block.count, block.written())
-            contents = writer.contents()
+            contents = writer.contents(order.url)
         except (StorageError, FileNotFoundError) as error:
             log.error("the checkpoint at version %d cannot be written: %s", order.clock, error)  # noqa: TRY400
-            contents = json.dumps({"error": f"{self._state.session.node} cannot write to {order.url}: {error}"})
+            why = f"{self._state.session.node} cannot write to {order.url}: {error}"
+            contents = json.dumps({"url": order.url, "error": why})
         self._written(order, contents)
 
     def _written(self, order: _Order, contents: str) -> None:

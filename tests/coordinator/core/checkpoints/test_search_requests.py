@@ -1,5 +1,6 @@
 """A storage that does not answer, or a server that cannot read it now: asked again, within bounds, with their names."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -210,6 +211,16 @@ def test_a_save_that_fails_is_told_and_cleared_away_and_the_job_goes_on(fault):
     for _ in range(3):
         world.turn()
     assert world.state.version > before
+
+
+def test_an_answer_to_an_order_for_another_folder_is_none_to_this_one():
+    world = World(1, 1, checkpoint="file:///ck")
+    pending = saving(world)
+    blocks = {str(block): {"file": "s0.bin"} for block in range(len(world.state.job.model.blocks))}
+    world.post(na.Saved(world.now, "s0", pending.clock, json.dumps({"url": "file:///other/1", "blocks": blocks})))
+    assert not world.state.saving.writing
+    world.post(na.Saved(world.now, "s0", pending.clock, json.dumps({"url": pending.url, "blocks": blocks})))
+    assert world.state.saving.writing
 
 
 def test_a_save_that_takes_too_long_is_given_up_with_the_name_of_who_holds_it_up():

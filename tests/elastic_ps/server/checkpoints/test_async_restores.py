@@ -75,7 +75,7 @@ def saved(snapshot: CheckpointSnapshot) -> tuple[bytes, str]:
     writer = BlockFileWriter(file, "s.bin")
     while (piece := snapshot.next_piece()) is not None:
         writer.write(piece)
-    return file.getvalue(), writer.contents()
+    return file.getvalue(), writer.contents("/c")
 
 
 def restored(file: tuple[bytes, str], applied: dict) -> Desk:

@@ -124,7 +124,8 @@ def test_what_cannot_be_copied_is_told_and_the_step_goes_on(worker, tmp_path):
     saver.save(5, str(tmp_path))
     saver.stored(5)
     reach(worker, 5)
-    assert json.loads(state.session.answers[0][3]) == {"error": "the optimizer's state has history"}
+    told = {"url": str(tmp_path), "error": "the optimizer's state has history"}
+    assert json.loads(state.session.answers[0][3]) == told
 
 
 def test_a_folder_that_cannot_be_written_is_told(worker, tmp_path):

@@ -69,7 +69,7 @@ def train(model, optimizer, seeds):
 
 def read_back(file, writer):
     """Return what was written, as who restores reads it."""
-    told = json.loads(writer.contents())
+    told = json.loads(writer.contents("/c"))
     manifest = BlockManifest(json.dumps({"version": 3, "blocks": told["blocks"]}).encode())
     read = {}
     for name, found in manifest.entries(map(int, told["blocks"])).items():
