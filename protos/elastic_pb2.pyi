@@ -470,7 +470,7 @@ class AcknowledgeReply(_message.Message):
     def __init__(self, term: _Optional[int] = ...) -> None: ...
 
 class DataSpec(_message.Message):
-    __slots__ = ("elastic", "samples", "global_batch", "last", "loss", "exchanges", "consistency", "staleness")
+    __slots__ = ("elastic", "samples", "global_batch", "last", "loss", "exchanges", "consistency", "staleness", "order")
     ELASTIC_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     GLOBAL_BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -479,6 +479,7 @@ class DataSpec(_message.Message):
     EXCHANGES_FIELD_NUMBER: _ClassVar[int]
     CONSISTENCY_FIELD_NUMBER: _ClassVar[int]
     STALENESS_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
     elastic: bool
     samples: int
     global_batch: int
@@ -487,7 +488,8 @@ class DataSpec(_message.Message):
     exchanges: int
     consistency: str
     staleness: int
-    def __init__(self, elastic: _Optional[bool] = ..., samples: _Optional[int] = ..., global_batch: _Optional[int] = ..., last: _Optional[str] = ..., loss: _Optional[str] = ..., exchanges: _Optional[int] = ..., consistency: _Optional[str] = ..., staleness: _Optional[int] = ...) -> None: ...
+    order: str
+    def __init__(self, elastic: _Optional[bool] = ..., samples: _Optional[int] = ..., global_batch: _Optional[int] = ..., last: _Optional[str] = ..., loss: _Optional[str] = ..., exchanges: _Optional[int] = ..., consistency: _Optional[str] = ..., staleness: _Optional[int] = ..., order: _Optional[str] = ...) -> None: ...
 
 class DeclareRequest(_message.Message):
     __slots__ = ("caller", "tensors", "store", "optimizer", "data", "local_update")

@@ -191,8 +191,10 @@ def _data(known: DataSpec | None, new: DataSpec | None) -> DataSpec | None:
     _check_consistency(known, new)
     if known is None or not known.elastic:
         return new if new.elastic or known is None else known
-    if new.elastic:
-        _check_order(known, new)
+    if not new.elastic:
+        return known
+    known = known if known.order else replace(known, order=new.order)  # an earlier release's checkpoint does not tell
+    _check_order(known, new)
     return known
 
 

@@ -102,6 +102,7 @@ def data_to_pb(spec: DataSpec) -> pb.DataSpec:
         exchanges=spec.exchanges,
         consistency=spec.consistency,
         staleness=spec.staleness,
+        order=spec.order,
     )
 
 
@@ -119,4 +120,5 @@ def data_from_pb(message: pb.DataSpec) -> DataSpec:
         exchanges,
         consistency,
         message.staleness,
+        message.order,
     )

@@ -33,6 +33,8 @@ class DataSpec:
         exchanges: data-plane exchanges per sampler step.
         consistency: "sync", "async" (a server updates on each push) or "ssp" (async, but see staleness).
         staleness: under ssp, steps that a worker may complete more than the slowest.
+        order: of an epoch's samples: "shuffled", "given" (that of the data set), or "" where an earlier release, which
+            did not tell, has written it.
     """
 
     elastic: bool = False
@@ -43,6 +45,7 @@ class DataSpec:
     exchanges: int = 1
     consistency: str = "sync"
     staleness: int = 0
+    order: str = ""
 
     def __post_init__(self) -> None:
         self._check_consistency()

@@ -57,10 +57,10 @@ class Sampler:
         shuffle: bool = True,
     ):
         size = _batch_size(consistency, global_batch, batch)
-        self.spec = DataSpec(True, samples, size, last, loss, consistency=consistency, staleness=staleness)
+        order = "shuffled" if shuffle else "given"
+        self.spec = DataSpec(True, samples, size, last, loss, 1, consistency, staleness, order)
         self._load = load
         self._lookahead = lookahead
-        self._shuffle = shuffle
         self._order: tuple[int, NDArray[np.int64]] | None = None
 
     @property
@@ -115,7 +115,8 @@ class Sampler:
     def _indices(self, job: ScriptJob, epoch: int, positions: range) -> NDArray[np.int64]:
         if self._order is None or self._order[0] != epoch:
             samples = self.spec.samples
-            order = permutation(job.node.seed, epoch, samples) if self._shuffle else np.arange(samples, dtype=np.int64)
+            shuffled = self.spec.order == "shuffled"
+            order = permutation(job.node.seed, epoch, samples) if shuffled else np.arange(samples, dtype=np.int64)
             self._order = (epoch, order)
         return indices(self._order[1], positions)
 

@@ -25,7 +25,7 @@ from tests.coordinator.taken_batches import TakenBatches
 OPTIMIZER = OptimizerSpec("sgd").to_json()
 IDENTITY = "played"
 TENSORS = tuple(Tensor(0, f"i:{number}", (16 * (number + 1),), "float32") for number in range(8))
-DATA = DataSpec(True, 1000, 10)
+DATA = DataSpec(True, 1000, 10, order="shuffled")
 STATIC = DataSpec()
 ASYNC = DataSpec(True, 70, 10, consistency="async")
 SSP = DataSpec(True, 70, 10, consistency="ssp", staleness=2)

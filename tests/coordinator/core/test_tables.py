@@ -99,6 +99,7 @@ def test_other_settings_of_an_optimizer_are_warnings_that_name_them_and_the_firs
         ({"samples": 500, "global_batch": 20}, "data has samples 500, batch size 20, and the job's 1000, 10: give"),
         ({"last": "drop"}, "data has last 'drop', and the job's 'short'"),
         ({"loss": "mean"}, "data has loss 'mean', and the job's 'sum'"),
+        ({"order": "given"}, "data has order 'given', and the job's 'shuffled'"),
         ({"exchanges": 2}, "data has exchanges of a step 2, and the job's 1"),
     ],
 )
@@ -112,6 +113,15 @@ def test_other_data_is_an_error_as_workers_divide_it_by_their_own_scripts(change
     assert reply.why is ef.Why.INVALID
     assert says in reply.text
     assert world.state.job is before
+
+
+def test_an_order_that_an_earlier_release_did_not_tell_is_the_next_scripts():
+    world = started()
+    for data in (replace(DATA, order=""), DATA):
+        world.declare(world.node("w0"), TENSORS, data, optimizer=SGD)
+        world.settle()
+    assert world.state.job.data == DATA
+    assert isinstance(world.declare(world.node("w1"), TENSORS, replace(DATA, order="given"), optimizer=SGD), ef.Refuse)
 
 
 def test_another_rule_is_one_warning():
