@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
@@ -17,6 +18,7 @@ from elastic_ps.torch.arrays import GradientArray, ModelArray
 from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import parameter_keys, statistics, tensors_of
+from elastic_ps.torch.optimizer_arguments import check_arguments, check_place, checked_compression, checked_norm
 from elastic_ps.torch.schedules import Schedules
 from elastic_ps.torch.states import from_torch, to_torch
 from elastic_ps.worker.script.api import Array
@@ -42,6 +44,9 @@ class OptimizerStore(Protocol):
 
     def set_auxiliary(self, keys: Collection[str]) -> None:
         """See `KeyStore.set_auxiliary`."""
+
+    def set_compression(self, compression: Compression) -> None:
+        """See `KeyStore.set_compression`."""
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`."""
@@ -83,6 +88,9 @@ class Optimizer(torch.optim.Optimizer):
             a GPU are sent when all are made, as PyTorch makes them on a thread of its own.
         max_norm: of all gradients together, those of all workers and on all servers: they are made smaller where it is
             larger, as `torch.nn.utils.clip_grad_norm_` does in one process; None: as they are.
+        compression: "bfloat16" or "float16": gradients of float32 are rounded to it, and travel with half the bytes; a
+            float16 above 65,504 is infinite. Give it in all workers. With servers they are sent when all are made then,
+            whatever `overlap` says. None: they travel as they are.
 
     Attributes:
         wrapped: the script's own.
@@ -108,6 +116,7 @@ class Optimizer(torch.optim.Optimizer):
         *,
         overlap: bool = False,
         max_norm: float | None = None,
+        compression: str | None = None,
     ) -> "Optimizer":
         """Make an optimizer of the kind that the job of this process needs."""
         return super().__new__(cls.without_servers or cls)
@@ -119,9 +128,11 @@ class Optimizer(torch.optim.Optimizer):
         *,
         overlap: bool = False,
         max_norm: float | None = None,
+        compression: str | None = None,
     ):
-        _check_arguments(model, optimizer)
+        check_arguments(model, optimizer)
         self.max_norm = max_norm
+        self._compression = checked_compression(compression)
         self._store: OptimizerStore | None = None
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self.wrapped = optimizer
@@ -148,9 +159,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @max_norm.setter
     def max_norm(self, bound: float | None) -> None:
-        if bound is not None and not 0 < bound < float("inf"):
-            raise ConfigurationError(f"elastic.Optimizer: max_norm={bound}: give a number above 0, or None")
-        self._max_norm = bound
+        self._max_norm = checked_norm(bound)
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Send the gradients, wait until those of all workers are in, and take the new parameters.
@@ -195,10 +204,12 @@ class Optimizer(torch.optim.Optimizer):
         if self._store is not None:
             return
         job = script_job()
-        _check_place(job)
+        check_place(job)
         if self._early is not None and len(optimizers()) > 1:
             raise ConfigurationError("overlap=True is for a script with one elastic.Optimizer; leave it out")
         self._store = self._open_store(job)
+        if self._compression is not None:
+            self._store.set_compression(Compression(self._compression))
         for warning in self._store.set_optimizer(self._spec, self._hyper):
             log.warning("%s", warning)
         self._arrays = dict(tensors_of(self._model, self._of_others()))
@@ -330,24 +341,3 @@ class Optimizer(torch.optim.Optimizer):
 
 def _is_parameter(array: ModelArray) -> bool:
     return isinstance(array.tensor, torch.nn.Parameter)
-
-
-def _check_arguments(model: object, optimizer: object) -> None:
-    """Refuse what is no model, or no optimizer of PyTorch's own."""
-    if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigurationError(
-            "elastic.Optimizer(model, optimizer) takes a torch.nn.Module and the optimizer of its parameters"
-        )
-    if isinstance(optimizer, Optimizer):
-        raise ConfigurationError("elastic.Optimizer: its optimizer is an elastic.Optimizer already")
-
-
-def _check_place(job: ScriptJob) -> None:
-    """Refuse an optimizer that comes before or after the rehearsal."""
-    if job.spec is None:
-        raise ConfigurationError(
-            "optimizer.step() outside of a loop over an elastic.DataLoader: give its batches to the model, or "
-            "evaluate without step()"
-        )
-    if not job.staging.rehearsing:
-        raise ConfigurationError("make elastic.Optimizer before the loop over the elastic.DataLoader begins")

@@ -11,7 +11,10 @@ from elastic_ps.worker.script.numpy_array import NumpyArray
 DENSE, ROWS, HALF, TWO_BITS, LARGEST = "dense", "rows", "float16", "2bit", "topk"
 KINDS = (DENSE, ROWS, HALF, TWO_BITS, LARGEST)
 
-INFINITE = (DENSE, ROWS, HALF)
+BRAIN = "bfloat16"
+"""Of jobs without servers alone; theirs are dense, or rounded to this or to `HALF`."""
+
+INFINITE = (DENSE, ROWS, HALF, BRAIN)
 """Those that stay infinite as they travel: servers see that they overflow."""
 
 _COMPRESSIONS = {

@@ -14,6 +14,7 @@ from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.torch.arrays import ModelArray
 from tests.world.faults.draw import JobDraw
+from tests.world.gradients import DENSE
 from tests.world.kernel import threads
 from tests.world.kernel.scheduler import Process
 
@@ -75,12 +76,13 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
     sampler = Sampler(draw.samples, global_batch=draw.batch)
     store: ReplicaStore | None = None
     hyper = Hyper(skip_overflow=draw.norm)
+    wire = None if draw.gradients == DENSE else getattr(torch, draw.gradients)
     for _ in epochs(draw.epochs):
         for step, indices, _ in sampler:
             job = process.job
             if store is None:
                 store = job.open_store(
-                    lambda store: Replica(optimizer, parameters, store.arrays, ()), lambda: optimizer.zero_grad()
+                    lambda store: Replica(optimizer, parameters, store.arrays, (), wire), lambda: optimizer.zero_grad()
                 )
                 store.set_optimizer(OptimizerSpec.scripts_own("Counting"), lambda _: hyper)
                 named = [ModelArray(model, name) for name, _ in model.named_parameters()]

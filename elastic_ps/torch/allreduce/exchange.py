@@ -205,7 +205,9 @@ class GroupExchange:
         found = agree(holdings)
         rank = group.rank
         if holdings[rank].shape != holdings[found.giver].shape:
-            raise ProtocolError("this worker's model or optimizer is not as the others': give all the same script")
+            raise ProtocolError(
+                "this worker's model, optimizer or compression is not as the others': give all the same script"
+            )
         if node.held == BEGINS and rank == found.giver:
             node.ledger.begin(f"workers.{group.number.term}", ())
             node.held = found.version

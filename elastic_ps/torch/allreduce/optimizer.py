@@ -55,7 +55,8 @@ class AllReduceOptimizer(Optimizer):
         return job.open_store(self._replica, self._undo_rehearsal)
 
     def _replica(self, store: ReplicaStore) -> Replica:
-        return Replica(self.wrapped, list(self._keys), store.arrays, store.statistics)
+        wire = getattr(torch, self._compression) if self._compression is not None else None
+        return Replica(self.wrapped, list(self._keys), store.arrays, store.statistics, wire)
 
     @torch.no_grad()
     def _undo_rehearsal(self) -> None:

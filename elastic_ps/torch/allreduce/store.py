@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
@@ -36,6 +37,9 @@ class ReplicaStore:
         self._staging = staging
         self._make_step = make_step
         self._begin_step = begin_step
+
+    def set_compression(self, compression: Compression) -> None:
+        """See `KeyStore.set_compression`: the replica's layout says how gradients travel."""
 
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`: the script's own optimizer makes the updates."""

@@ -64,6 +64,10 @@ class Named(torch.optim.SGD):
         (lambda: elastic.Optimizer(torch.optim.SGD(model().parameters(), 0.1), model()), "takes a torch.nn.Module"),
         (lambda: elastic.Optimizer(model(), torch.optim.SGD(model().parameters(), 0.1)), "none of the model's"),
         (lambda: elastic.Optimizer(model(), wrapped(torch.optim.SGD, lr=0.1)), "is an elastic.Optimizer already"),
+        (
+            lambda: elastic.Optimizer(model(), torch.optim.SGD(model().parameters(), 0.1), compression="2bit"),
+            "compression='2bit': give 'bfloat16' or 'float16', or None",
+        ),
         (lambda: wrapped(torch.optim.SGD, lr=0.1).add_param_group({"params": []}), "all its groups before"),
     ],
 )

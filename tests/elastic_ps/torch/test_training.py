@@ -132,6 +132,26 @@ def test_momentum_and_batch_norm(shuffle: bool) -> None:
     assert len(servers.exchanges) == EPOCHS * STEPS  # each one step
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_gradients_may_be_rounded(kind: str, overlap: bool) -> None:
+    def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
+        images, labels = batch
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        if not isinstance(optimizer, elastic.Optimizer):
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad.copy_(parameter.grad.to(getattr(torch, kind)))
+        optimizer.step()
+
+    expected, model, servers = both(body=body, compression=kind, overlap=overlap)
+    check_same(expected, model)
+    with pytest.raises(AssertionError):
+        check_same(both()[1], model)
+    assert servers.early == []
+
+
 def test_gradients_are_sent_while_the_backward_pass_makes_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("elastic_ps.worker.script.early_sends.PORTION_BYTES", 100)
     schedule, each_step = SCHEDULES[2]  # whose rate of a step is known before the first gradient is sent

@@ -25,7 +25,7 @@ from tests.world.faults.cells import (
     SERVERLESS_PHASES,
     SERVERLESS_ROWS,
 )
-from tests.world.gradients import DENSE, INFINITE, KINDS
+from tests.world.gradients import BRAIN, DENSE, HALF, INFINITE, KINDS
 
 FOR_EVER = 1e6
 """Seconds."""
@@ -153,6 +153,9 @@ _FOLLOWING_SEEDS = 730_000
 _OVERFLOWING_SEEDS = 750_000
 """From this seed on gradients overflow in some epochs of half of the jobs that wait for their norm."""
 
+_ROUNDING_SEEDS = 760_000
+"""From this seed on gradients of half of the jobs without servers travel rounded."""
+
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
 
@@ -225,6 +228,8 @@ def serverless(seed: int, faults: int = 10) -> JobDraw:
         more = Random(f"follows {seed}")
         draw = replace(draw, follows=more.random() < 0.7, saves=more.random() < 0.5)
         draw = replace(draw, checkpoint_interval=more.choice((0.5, 1.0, 2.0)))
+    if seed >= _ROUNDING_SEEDS:
+        draw = replace(draw, gradients=Random(f"gradients {seed}").choice((DENSE, DENSE, HALF, BRAIN)))
     draw = _overflowing(draw)
     found = _faults(random, faults, lease, lambda role: SERVERLESS_PHASES, 0, SERVERLESS_ROWS)
     return replace(draw, faults=tuple(replace(fault, servers=0) for fault in found))

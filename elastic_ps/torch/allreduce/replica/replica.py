@@ -52,6 +52,7 @@ class Replica:
         parameters: those that it updates, in the model's order.
         arrays: all parameters and buffers of the model, by key.
         statistics: keys of the buffers that are averaged in every step.
+        wire: see `Layout`.
 
     Attributes:
         layout: of gradients and statistics in sums.
@@ -64,13 +65,14 @@ class Replica:
         parameters: Sequence[torch.Tensor],
         arrays: Mapping[str, ModelArray],
         statistics: Collection[str],
+        wire: torch.dtype | None = None,
     ):
         self.optimizer = optimizer
         self.parameters = parameters
         self.arrays = arrays
         keys = [key for key in arrays if key in statistics]
         self._statistics = [arrays[key] for key in keys]
-        self.layout = Layout.of(parameters, [array.tensor for array in self._statistics])
+        self.layout = Layout.of(parameters, [array.tensor for array in self._statistics], wire)
         self._statistic_slots = dict(zip(keys, self.layout.statistics, strict=True))
         self._statistic_spans = self.layout.spans_of_statistics()
         numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
@@ -223,10 +225,11 @@ class Replica:
         return found
 
     def shape(self) -> int:
-        """Return a number, of 32 bits, that is the same where parameters, statistics and groups are alike."""
+        """Return a number, of 32 bits, that is the same where parameters, statistics, groups and `wire` are alike."""
         layout = self.layout
         described = [repr(slot) for slot in (*layout.parameters, *layout.statistics)]
-        return zlib.crc32("\n".join([*described, str(len(self.numbers))]).encode())
+        described += [str(len(self.numbers)), *([str(layout.wire)] if layout.wire else [])]
+        return zlib.crc32("\n".join(described).encode())
 
     # ---- for another worker ------------------------------------------------------------------------------------------
 

@@ -49,6 +49,7 @@ class Bucket:
         stop: behind its last one.
         gradients: what lies in it.
         statistics: likewise.
+        wire: in this type of elements it travels, rounded; None: as it is.
     """
 
     dtype: torch.dtype
@@ -56,6 +57,12 @@ class Bucket:
     stop: int
     gradients: tuple[BucketPiece, ...] = ()
     statistics: tuple[BucketPiece, ...] = ()
+    wire: torch.dtype | None = None
+
+    @property
+    def span(self) -> slice:
+        """The bucket's place in the buffer."""
+        return slice(self.start, self.stop)
 
     def share(self, rank: int, size: int) -> slice:
         """Return what the member of a rank adds up, of a group of some size."""
@@ -73,6 +80,7 @@ class Layout:
         lengths: of the buffers, by type of elements.
         gradients: how many elements of each buffer are of gradients.
         pinned: the buffers are in memory that GPUs copy from and to fastest.
+        wire: in this type of elements gradients of float32 travel, rounded; None: as they are.
     """
 
     parameters: list[TensorSlot] = field(default_factory=list)
@@ -80,11 +88,20 @@ class Layout:
     lengths: dict[torch.dtype, int] = field(default_factory=dict)
     gradients: dict[torch.dtype, int] = field(default_factory=dict)
     pinned: bool = False
+    wire: torch.dtype | None = None
 
     @staticmethod
-    def of(parameters: Sequence[torch.Tensor], statistics: Sequence[torch.Tensor]) -> "Layout":
-        """Lay out the gradients of parameters, then statistics."""
-        layout = Layout(pinned=any(parameter.is_cuda for parameter in parameters))
+    def of(
+        parameters: Sequence[torch.Tensor], statistics: Sequence[torch.Tensor], wire: torch.dtype | None = None
+    ) -> "Layout":
+        """Lay out the gradients of parameters, then statistics.
+
+        Args:
+            parameters: that an optimizer updates.
+            statistics: that are averaged.
+            wire: see the class.
+        """
+        layout = Layout(pinned=any(parameter.is_cuda for parameter in parameters), wire=wire)
         for parameter in parameters:
             layout.parameters.append(layout._add(parameter.dtype, parameter.numel()))
         layout.gradients = dict(layout.lengths)
@@ -124,9 +141,11 @@ class Layout:
         found: list[Bucket] = []
         for dtype, end in self.gradients.items():
             size = max(1, limit // dtype.itemsize)
+            wire = self.wire if dtype == torch.float32 else None
             for start in reversed(range(0, end, size)):
                 stop = min(start + size, end)
-                found.append(Bucket(dtype, start, stop, gradients=_pieces(self.parameters, dtype, start, stop)))
+                pieces = _pieces(self.parameters, dtype, start, stop)
+                found.append(Bucket(dtype, start, stop, gradients=pieces, wire=wire))
         for dtype, span in self.spans_of_statistics().items():
             pieces = _pieces(self.statistics, dtype, span.start, span.stop)
             found.append(Bucket(dtype, span.start, span.stop, statistics=pieces))

@@ -3,6 +3,9 @@
 Each member adds up a share of a bucket, in the order of ranks, and gives it to all: it sends and receives 2 (W - 1) / W
 of the bytes, as a ring does. Unlike a ring's, the order of the additions is the same for all elements, and for all
 sizes of buckets. All is sent from, and received into, the memory where the sum lies in the end.
+
+Where gradients travel in a shorter type, each member's part is rounded to it, the sum is made of these in the longer
+type, and is rounded once more; so all have the same sum, to the bit, whoever has added it up.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +20,10 @@ from elastic_ps.torch.allreduce.summing.step_buffers import StepBuffers
 
 BUCKET_BYTES = 4 << 20
 """What a bucket has at most: little enough to be in a core's cache between its copy, its sum and the wire."""
+
+
+_ROUNDED, _BEFORE = -1, -2
+"""Numbers of memory: for what travels of a whole step, and for the sum of what lower ranks have."""
 
 
 class StepSum:
@@ -47,6 +54,11 @@ class StepSum:
         self._group = group
         self._buckets = buckets
         self._received = buffers.received
+        self._rounded: Sums = {}  # by the type that is rounded: what travels instead
+        for bucket in buckets:
+            if bucket.wire is not None and bucket.dtype not in self._rounded and group.size > 1:
+                length = len(self.sums[bucket.dtype])
+                self._rounded[bucket.dtype] = self._received.of(bucket.wire, _ROUNDED, length)
         self._fill = fill
         self._others = [rank for rank in range(group.size) if rank != group.rank]
         self._filled: list[Callable[[], None]] = []  # by bucket: waits until this worker's part is there
@@ -101,6 +113,9 @@ class StepSum:
             self._add(len(self._parts) - 1)
         for work in self._works:
             work.wait()
+        for bucket in self._buckets:
+            if self._is_rounded(bucket):
+                self.sums[bucket.dtype][bucket.span].copy_(self._rounded[bucket.dtype][bucket.span])
         return self._group.gather(told)
 
     def clip(self, hyper: Hyper) -> float:
@@ -121,13 +136,22 @@ class StepSum:
                 self.sums[each.dtype][each.start : each.stop].mul_(factor)
         return factor
 
+    def _is_rounded(self, bucket: Bucket) -> bool:
+        return bucket.wire is not None and bucket.dtype in self._rounded
+
+    def _travelling(self, bucket: Bucket) -> torch.Tensor:
+        """Return the buffer from which a bucket is sent, and into which it is received."""
+        return (self._rounded if self._is_rounded(bucket) else self.sums)[bucket.dtype]
+
     def _give(self, number: int) -> None:
         group, bucket = self._group, self._buckets[number]
-        flat, own = self.sums[bucket.dtype], bucket.share(group.rank, group.size)
+        flat, own = self._travelling(bucket), bucket.share(group.rank, group.size)
+        if self._is_rounded(bucket):
+            flat[bucket.span].copy_(self.sums[bucket.dtype][bucket.span])
         parts: list[tuple[torch.Tensor, Transfer]] = []
         for other in self._others:
             place = 2 * other + number % 2  # two buckets are under way at once
-            part = self._received.of(bucket.dtype, place, own.stop - own.start)
+            part = self._received.of(flat.dtype, place, own.stop - own.start)
             parts.append((part, group.receive(part, other, 2 * number)))
             self._works.append(group.send(flat[bucket.share(other, group.size)], other, 2 * number))
         self._parts.append(parts)
@@ -135,18 +159,24 @@ class StepSum:
     def _add(self, number: int) -> None:
         """Add up this worker's share of a bucket, give it to all, and begin to receive the others' shares."""
         group, bucket = self._group, self._buckets[number]
-        flat = self.sums[bucket.dtype]
-        own = flat[bucket.share(group.rank, group.size)]
+        flat, share = self._travelling(bucket), bucket.share(group.rank, group.size)
+        own = self.sums[bucket.dtype][share]
         for _, work in self._parts[number]:
             work.wait()
         parts = [part for part, _ in self._parts[number]]
+        if self._is_rounded(bucket):
+            own.copy_(flat[share])
         if group.rank:
             before = parts[0]  # and what other ranks before this one have
+            if self._is_rounded(bucket):
+                before = self._received.of(own.dtype, _BEFORE, len(own)).copy_(before)
             for part in parts[1 : group.rank]:
                 before.add_(part)
             own.add_(before)
         for part in parts[group.rank :]:
             own.add_(part)
+        if self._is_rounded(bucket):
+            flat[share].copy_(own)
         for other in self._others:
             self._works.append(group.receive(flat[bucket.share(other, group.size)], other, 2 * number + 1))
-            self._works.append(group.send(own, other, 2 * number + 1))
+            self._works.append(group.send(flat[share], other, 2 * number + 1))

@@ -1,0 +1,46 @@
+"""This module checks what an `elastic.Optimizer` is given, before anything is changed."""
+
+import torch
+
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.worker.script.script_job import ScriptJob
+
+COMPRESSIONS = ("bfloat16", "float16")
+"""Of `elastic.Optimizer`: rounding alone, as it keeps what has overflowed visible to a GradScaler."""
+
+
+def check_arguments(model: object, optimizer: object) -> None:
+    """Refuse what is no model, or no optimizer of PyTorch's own. Raises ConfigurationError."""
+    if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
+        raise ConfigurationError(
+            "elastic.Optimizer(model, optimizer) takes a torch.nn.Module and the optimizer of its parameters"
+        )
+    if hasattr(optimizer, "wrapped"):
+        raise ConfigurationError("elastic.Optimizer: its optimizer is an elastic.Optimizer already")
+
+
+def check_place(job: ScriptJob) -> None:
+    """Refuse an optimizer that comes before or after the rehearsal. Raises ConfigurationError."""
+    if job.spec is None:
+        raise ConfigurationError(
+            "optimizer.step() outside of a loop over an elastic.DataLoader: give its batches to the model, or "
+            "evaluate without step()"
+        )
+    if not job.staging.rehearsing:
+        raise ConfigurationError("make elastic.Optimizer before the loop over the elastic.DataLoader begins")
+
+
+def checked_norm(bound: float | None) -> float | None:
+    """Return a bound of gradients' norm. Raises ConfigurationError where it is none."""
+    if bound is not None and not 0 < bound < float("inf"):
+        raise ConfigurationError(f"elastic.Optimizer: max_norm={bound}: give a number above 0, or None")
+    return bound
+
+
+def checked_compression(kind: str | None) -> str | None:
+    """Return how gradients travel. Raises ConfigurationError where there is no such way."""
+    if kind is not None and kind not in COMPRESSIONS:
+        raise ConfigurationError(
+            f"elastic.Optimizer: compression={kind!r}: give {' or '.join(map(repr, COMPRESSIONS))}, or None"
+        )
+    return kind
