@@ -24,7 +24,7 @@ from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, Elast
 from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.elastic_operator.pod_creation import PEOPLES, PodCreator
 from k8s.foundation.api_server import ApiError, ApiUnavailable, Conflict, NotFound
-from k8s.foundation.names import JOB_LABEL, NODE_LABEL
+from k8s.foundation.names import JOB_LABEL, JOINED_LABEL, NODE_LABEL
 
 log = logging.getLogger(__name__)
 
@@ -334,7 +334,8 @@ class Keeper:
                 if (pod := self.pods.get(action.name)) is not None:
                     await self._api.delete_pod(pod, action.at_once)
             case act.LabelPod():
-                await self._api.label_pod(job.namespace, action.name, {NODE_LABEL: action.member})
+                joined = {JOINED_LABEL: "true"} if action.joined else {}
+                await self._api.label_pod(job.namespace, action.name, {NODE_LABEL: action.member, **joined})
             case act.SetFinalizer():
                 kept = [one for one in self.body["metadata"].get("finalizers", ()) if one != FINALIZER]
                 self.body = await self._api.set_finalizers(self.body, [*kept, FINALIZER] if action.on else kept)

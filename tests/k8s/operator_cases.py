@@ -46,11 +46,11 @@ def wanted(workers, servers, **more):
 
 
 def worker(number, **more):
-    return Pod(f"digits-worker-{number}", Role.WORKER, **{"member": f"w{number - 1}", **more})
+    return Pod(f"digits-worker-{number}", Role.WORKER, **{"member": f"w{number - 1}", "joined": True, **more})
 
 
 def server(number, **more):
-    return Pod(f"digits-server-{number}", Role.SERVER, **{"member": f"s{number - 1}", **more})
+    return Pod(f"digits-server-{number}", Role.SERVER, **{"member": f"s{number - 1}", "joined": True, **more})
 
 
 def members(*pods):

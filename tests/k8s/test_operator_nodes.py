@@ -68,6 +68,13 @@ def test_a_pod_that_joins_is_labelled_with_its_node():
     assert kinds(decide(replace(seen, report=said), wanted(2, 1)), LabelPod) == [LabelPod("digits-worker-2", "w9")]
 
 
+def test_a_pod_is_labelled_anew_when_its_node_belongs_to_the_job():
+    registered = replace(worker(2), joined=False)
+    for joining, labels in ((frozenset({"w1"}), []), (frozenset(), [LabelPod("digits-worker-2", "w1", True)])):
+        seen = running(worker(1), server(1), registered, report={"joining": joining})
+        assert kinds(decide(seen, wanted(2, 1)), LabelPod) == labels
+
+
 def test_an_ended_plan_is_an_event_with_its_cause_and_its_time_once():
     ended = {
         "id": 2, "phase": "COMMITTED", "cause": f"{CAUSE}: replicas", "reason": "", "joined": ["w1"], "left": [],
@@ -188,6 +195,67 @@ def test_what_the_cluster_takes_is_replaced_as_often_as_it_happens(how):
     done = decide(seen, wanted(2, 1))
     assert (done.status.phase, done.status.restarts, done.status.failures) == (RUNNING, 10, 3)
     assert kinds(done, StartNode) == [StartNode(Role.WORKER, 3)]
+
+
+def never_joined(number, status=None, wanted=Counts(2, 1), **more):  # noqa: B008
+    """A job of one worker and a server, which were all that it wanted once, and a pod that has failed beside them."""
+    failed = worker(number, member="", joined=False, phase="Failed", exit_status=1, trouble="ImportError: no data")
+    said = {"wanted": wanted, "starting": Counts(1, 0), "members": members(worker(1), server(1))}
+    given = {"whole": True, "created": Counts(number, 1), **(status or {})}
+    return running(worker(1), failed, server(1), report={**said, **more}, status=given)
+
+
+def test_a_job_that_trains_goes_on_without_pods_that_cannot_start():
+    """However many they are; and each pause is longer."""
+    status = {}
+    for number in range(2, 12):
+        done = decide(never_joined(number, status=status), wanted(2, 1))
+        assert (done.status.phase, done.status.failures, done.status.failed_starts) == (RUNNING, 0, number - 1)
+        assert not kinds(done, StartNode)
+        pause = min(300.0, 10.0 * 2 ** (number - 2))
+        assert done.again == pytest.approx(pause, abs=1)
+        assert f"it had not joined: the job goes on, and another one is tried in {pause:.0f} s" in str(done.actions)
+        again = decide(never_joined(number, status=vars(done.status)), wanted(2, 1), now=NOW + pause + 1)
+        assert kinds(again, StartNode) == [StartNode(Role.WORKER, number + 1)]
+        status = {"failed_starts": again.status.failed_starts, "failed_start_time": again.status.failed_start_time}
+    joined = decide(never_joined(2, status=status, starting=Counts()), wanted(2, 1))
+    assert joined.status.failed_starts == 1, "and counted anew, as none was awaited any more"
+
+
+def test_of_pods_that_could_not_start_the_last_three_stay():
+    gone = [worker(number, member="", joined=False, phase="Failed") for number in range(2, 9)]
+    seen = never_joined(9, status={"failed_starts": 7, "counted": tuple(pod.name for pod in gone)})
+    done = decide(replace(seen, pods=(*seen.pods, *gone)), wanted(2, 1))
+    assert [each.name for each in kinds(done, DeletePod)] == [f"digits-worker-{number}" for number in range(2, 7)]
+
+
+@pytest.mark.parametrize(
+    ("status", "more"),
+    [
+        ({"whole": False}, {}),
+        ({}, {"phase": "restoring"}),
+        ({}, {"phase": "starting", "roster": Counts()}),
+        ({}, {"members": {**members(worker(1), server(1)), "digits-worker-2.1": "w1"}}),
+    ],
+    ids=["never whole", "restoring", "all starts", "joined"],
+)
+def test_else_a_pod_that_fails_is_a_death_as_any_other(status, more):
+    done = decide(never_joined(2, status=status, **more), wanted(2, 1))
+    assert (done.status.failures, done.status.failed_starts) == (1, 0)
+
+
+def test_a_pod_that_has_registered_has_not_joined_yet():
+    said = {"members": {**members(worker(1), server(1)), "digits-worker-2.1": "w9"}, "joining": frozenset({"w9"})}
+    assert decide(never_joined(2, **said), wanted(2, 1)).status.failed_starts == 1
+
+
+def test_a_job_is_whole_from_when_it_has_had_all_until_it_starts_again():
+    assert decide(usual(), wanted(2, 1)).status.whole
+    short = {"wanted": Counts(3, 1), "starting": Counts(1, 0)}
+    assert not decide(usual(report=short), wanted(3, 1)).status.whole
+    assert decide(usual(report=short, status={"whole": True}), wanted(3, 1)).status.whole
+    assert decide(usual(report={"phase": "rebuilding"}, status={"whole": True}), wanted(2, 1)).status.whole
+    assert not decide(usual(report={"phase": "restoring"}, status={"whole": True}), wanted(2, 1)).status.whole
 
 
 def test_a_script_that_never_joins_is_a_death():

@@ -66,10 +66,11 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class LabelPod:
-    """Write on a pod which node of the job it is."""
+    """Write on a pod which node of the job it is, and whether that has belonged to the job's configuration."""
 
     name: str
     member: str
+    joined: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.job_mode import JobMode
 from elastic_ps.system.jsonlog import plain
-from k8s.foundation.names import COORDINATOR, GROUP, NODE_LABEL, ROLE_LABEL
+from k8s.foundation.names import COORDINATOR, GROUP, JOINED_LABEL, NODE_LABEL, ROLE_LABEL
 
 FINALIZER = f"{GROUP}/end-in-order"
 PORT = 7000
@@ -202,7 +202,8 @@ class Pod:
         phase: Kubernetes' word.
         node: that it is bound to; "": none yet.
         address: of the pod; "": none yet.
-        member: id of its node in the job, as its label says; "": it has not been seen to join.
+        member: id of its node in the job, as its label says; "": it has not been seen to register.
+        joined: that has belonged to the job's configuration, as its label says.
         deleting: it is to end.
         deleted: unix seconds, since when.
         lost: and its node cannot be reached, so nobody knows whether it runs.
@@ -218,6 +219,7 @@ class Pod:
     node: str = "node-1"
     address: str = ""
     member: str = ""
+    joined: bool = False
     deleting: bool = False
     deleted: float = 0.0
     lost: bool = False
@@ -258,6 +260,7 @@ class Pod:
             node=node,
             address=status.get("podIP", ""),
             member=meta.get("labels", {}).get(NODE_LABEL, ""),
+            joined=JOINED_LABEL in meta.get("labels", {}),
             deleting=deleting,
             deleted=unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0) if deleting else 0.0,
             lost=deleting and node in unreachable,

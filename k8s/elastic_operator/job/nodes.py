@@ -3,6 +3,7 @@
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.crash_loop import has_worked
 from elastic_ps.core.script_hints import HOW_TO_JOIN
+from k8s.elastic_operator.job import failed_starts
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StopJob, TellExit
 from k8s.elastic_operator.job.ending import fail
 from k8s.elastic_operator.job.model import CAUSE, Counts, Pod, timestamp, unix
@@ -14,7 +15,8 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
     """Count the pods that have died, and tell the coordinator.
 
     Those that the cluster has taken (their node is lost, they were evicted, somebody removed them) are replaced as
-    often as it happens; those that ended by themselves, `retryLimit` times in a row.
+    often as it happens; those that ended by themselves, `retryLimit` times in a row; of these, those that had not
+    joined a job which trains without them, after pauses.
 
     Returns:
         Whether the job may go on.
@@ -39,10 +41,13 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
         restarts=draft.status.restarts + len(fresh),
         counted=(*(name for name in counted if name in present or name in dead), *fresh),
     )
+    failed_starts.observe(draft, report)
+    aside = failed_starts.set_aside(draft, report, [pod for pod in draft.nodes() if pod.name in failed])
+    failed = [name for name in failed if name not in aside]
     if failed:
         _count(draft, len(failed), report.version)
     for name in fresh:
-        draft.write_event("NodeDied", f"{name}: {dead[name]}", warning=True)
+        draft.write_event("NodeDied", f"{name}: {dead[name]}{_tried(draft) if name in aside else ''}", warning=True)
     limit = draft.desired.retry_limit
     if draft.status.failures <= limit:
         return True
@@ -51,6 +56,10 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
         draft.act(StopJob(f"{CAUSE}: {why}"))
         fail(draft, why)
     return not failed
+
+
+def _tried(draft: JobDecisionDraft) -> str:
+    return f"; it had not joined: the job goes on, and another one is tried in {failed_starts.pause(draft):.0f} s"
 
 
 def _count(draft: JobDecisionDraft, failed: int, version: int) -> None:
@@ -97,9 +106,9 @@ def match(draft: JobDecisionDraft, report: CoordinatorReport, want: Counts) -> N
         return
     _scale(draft, report, want)
     for pod in draft.nodes():
-        member = report.member(pod.name)
-        if member and member != pod.member:
-            draft.act(LabelPod(pod.name, member))
+        member, joined = report.member(pod.name), pod.joined or report.has_joined(pod.name)
+        if member and (member, joined) != (pod.member, pod.joined):
+            draft.act(LabelPod(pod.name, member, joined))
     for role in (Role.SERVER, Role.WORKER):
         _match(draft, report, role)
 
@@ -140,6 +149,9 @@ def _start(draft: JobDecisionDraft, role: Role, count: int) -> None:
     denied = draft.seen.denied
     if denied is not None and denied.again > 0:
         draft.look_again(denied.again)
+        return
+    if count > 0 and (rest := failed_starts.pause(draft)) > 0:
+        draft.look_again(rest)
         return
     numbers = denied.numbers(role) if denied is not None else []
     for place in range(count):

@@ -120,6 +120,8 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
         created=Counts(status.created.workers + want.workers, status.created.servers + want.servers),
         start_time=status.start_time or timestamp(draft.now),
         trained=restore,
+        whole=False,
+        failed_starts=0,
     )
     draft.set_condition("Suspended", False, "Starting")
     draft.drop_condition(PROTECTED)

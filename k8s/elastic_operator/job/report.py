@@ -33,6 +33,7 @@ class CoordinatorReport:
         wanted: numbers that it goes for.
         starting: nodes that are to be started, beyond those that have registered.
         members: id of a node by the name of its process, of all that are registered.
+        joining: ids of those of `members` that do not belong to the configuration in force.
         roster: members that are in force.
         version: steps of training.
         epoch: with the part of it that is done.
@@ -59,6 +60,7 @@ class CoordinatorReport:
     wanted: Counts = field(default_factory=Counts)
     starting: Counts = field(default_factory=Counts)
     members: Mapping[str, str] = field(default_factory=dict)
+    joining: frozenset[str] = frozenset()
     roster: Counts = field(default_factory=Counts)
     version: int = 0
     epoch: float = 0.0
@@ -86,6 +88,11 @@ class CoordinatorReport:
     def member(self, pod: str) -> str:
         """Return the id of a pod's node; "": it has not registered, or is gone."""
         return next((node for nonce, node in self.members.items() if nonce.rpartition(".")[0] == pod), "")
+
+    def has_joined(self, pod: str) -> bool:
+        """Return whether a pod's node belongs to the configuration in force."""
+        member = self.member(pod)
+        return bool(member) and member not in self.joining
 
     def has_expelled(self, pod: str) -> bool:
         """Return whether a pod's process was expelled, and no later one of the pod has registered."""
@@ -115,6 +122,7 @@ class CoordinatorReport:
             wanted=Counts(wanted.workers, wanted.servers),
             starting=Counts(wanted.starting_workers, wanted.starting_servers),
             members=dict(zip(wanted.nonces, wanted.nodes, strict=True)),
+            joining=frozenset(wanted.joining),
             expelled=frozenset(wanted.expelled),
             evicted=frozenset(wanted.evicted),
             roster=Counts(*(sum(node.member.role == role for node in inside) for role in (pb.WORKER, pb.SERVER))),

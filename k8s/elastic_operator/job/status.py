@@ -60,6 +60,9 @@ class ElasticJobStatus:
         failures: of these, those that ended by themselves in a row, which `retryLimit` bounds.
         failure_time: of the last of them.
         failure_version: the highest that the job had reached by then.
+        whole: the job has had all that it wanted at once, since it started last.
+        failed_starts: pods in a row that ended by themselves before they belonged to the job, which trained meanwhile.
+        failed_start_time: of the last of them.
         start_time: of the first pods.
         completion_time: of the end.
         selector: of the workers' pods, for /scale.
@@ -90,6 +93,9 @@ class ElasticJobStatus:
     failures: int = 0
     failure_time: str = ""
     failure_version: int = 0
+    whole: bool = False
+    failed_starts: int = 0
+    failed_start_time: str = ""
     start_time: str = ""
     completion_time: str = ""
     selector: str = ""
