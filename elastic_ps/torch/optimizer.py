@@ -89,8 +89,7 @@ class Optimizer(torch.optim.Optimizer):
         max_norm: of all gradients together, those of all workers and on all servers: they are made smaller where it is
             larger, as `torch.nn.utils.clip_grad_norm_` does in one process; None: as they are.
         compression: "bfloat16" or "float16": gradients of float32 are rounded to it, and travel with half the bytes; a
-            float16 above 65,504 is infinite. Give it in all workers. With servers they are sent when all are made then,
-            whatever `overlap` says. None: they travel as they are.
+            float16 above 65,504 is infinite. Give it in all workers. None: they travel as they are.
 
     Attributes:
         wrapped: the script's own.
