@@ -1,17 +1,18 @@
 """Measure jobs of PyTorch without servers: what scaling costs, steps beside DistributedDataParallel, deaths.
 
-    python -m benchmarks.allreduce [--parts scaling steps overlap kills] [--models resnet50 vgg16 lstm] [--plans 114]
-        [--device 0] [--steps 20] [--rounds 2] [--workers 2 4] [--kills 200]
+    python -m benchmarks.allreduce [--parts scaling steps compressed overlap kills] [--models resnet50 vgg16 lstm]
+        [--plans 114] [--device 0] [--steps 20] [--rounds 2] [--workers 2 4] [--kills 200]
 
-    scaling   workers come and go, from 1 to 3, one or two at once. How long a worker's script is suspended by a plan,
-              and what its next five steps take longer than later ones; of the models ResNet-50 and VGG-16. Without
-              --device next to nothing is computed: a joiner comes to the last version in none of its time
-    steps     a step with `overlap=True` beside DDP with gloo, which overlaps; next to nothing is computed, so it
-              is exchange and update
-    overlap   a device is emulated whose backward pass takes 160 ms; 2 workers. How much of the exchange `overlap=True`
-              hides
-    kills     one of three workers is killed at any moment, every third time while a plan is under way; float64. How
-              many steps are made again, and whether samples and weights are those of an undisturbed job
+    scaling     workers come and go, from 1 to 3, one or two at once. How long a worker's script is suspended by a plan,
+                and what its next five steps take longer than later ones; of the models ResNet-50 and VGG-16. Without
+                --device next to nothing is computed: a joiner comes to the last version in none of its time
+    steps       a step with `overlap=True` beside DDP with gloo, which overlaps; next to nothing is computed, so it
+                is exchange and update
+    compressed  the same steps with gradients that travel as bfloat16, beside DDP with bf16_compress_hook
+    overlap     a device is emulated whose backward pass takes 160 ms; 2 workers. How much of the exchange
+                `overlap=True` hides
+    kills       one of three workers is killed at any moment, every third time while a plan is under way; float64. How
+                many steps are made again, and whether samples and weights are those of an undisturbed job
 
 Models have the shapes of ResNet-50 (102 MB), VGG-16 (553 MB) and an LSTM (79 MB), one compute thread to a process.
 """
@@ -32,7 +33,7 @@ from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_mo
 from benchmarks.support.worker_scaling import worker_scaling
 
 FOLDER = RESULTS / "allreduce"
-PARTS = ("scaling", "steps", "overlap", "kills")
+PARTS = ("scaling", "steps", "compressed", "overlap", "kills")
 MODELS = ("resnet50", "vgg16", "lstm")
 SCALED = MODELS[:2]
 KILLS_OF_A_JOB = 12
@@ -71,6 +72,9 @@ def _results(arguments: argparse.Namespace) -> Iterator[Result]:
         for model in arguments.models:
             for workers in arguments.workers:
                 yield _steps(model, workers, arguments.steps, arguments.rounds)
+    if "compressed" in arguments.parts:
+        for model in arguments.models:
+            yield _compressed(model, arguments.steps, arguments.rounds)
     if "overlap" in arguments.parts:
         yield overlap(FOLDER, arguments.models[0], Size(2, 0), arguments.steps, MODE)
     if "kills" in arguments.parts:
@@ -87,6 +91,12 @@ def _steps(model: str, workers: int, steps: int, rounds: int) -> Result:
     row = steps_beside_ddp(FOLDER, "steps", model, Size(workers, 0), steps, rounds, MODE, OVERLAPPING)
     row["ratio"] = row["elastic ms"] / row["ddp ms"]
     return row, [at_most(f"{model}, {workers} workers: step over DDP's", 1.05, row["ratio"], "times")]
+
+
+def _compressed(model: str, steps: int, rounds: int) -> Result:
+    more = ("--compression", "bfloat16")
+    row = steps_beside_ddp(FOLDER, "compressed", model, Size(2, 0), steps, rounds, MODE, OVERLAPPING, more)
+    return row | {"ratio": row["elastic ms"] / row["ddp ms"]}, []
 
 
 def _kills(kills: int) -> Result:

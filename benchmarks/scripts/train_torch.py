@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 
 from benchmarks.support.kvstores import tell, write_result
 from benchmarks.support.models import MODELS, Shape
@@ -21,6 +22,7 @@ from elastic_ps.worker.script.worker_job import script_job
 
 ELASTIC, OVERLAPPING, DDP = "elastic", "elastic-overlap", "ddp"
 BATCH = 64  # nobody looks at the samples
+GRADIENT = 2.0**-10  # of each element; exact in all types
 _EPOCH = 100  # steps
 _FOREVER = 1_000_000
 
@@ -79,7 +81,7 @@ class Shapes(nn.Module):
         sums = [
             (Emulated.apply(weight, self._device, seconds) if seconds else weight).sum() for weight, seconds in parts
         ]
-        return 1e-3 * torch.stack(sums).sum()
+        return GRADIENT * torch.stack(sums).sum()
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -91,7 +93,7 @@ def trained(model: Shapes, updates: int) -> float:
     alone = nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([alone], lr=0.1, momentum=0.9, weight_decay=1e-4)
     for _ in range(updates):
-        alone.grad = torch.full((1,), 1e-3)
+        alone.grad = torch.full((1,), GRADIENT)
         optimizer.step()
     found = model.weights[-1].detach().reshape(-1)[-1].cpu()
     return round((found / alone.detach()).item(), 4) if updates else 1.0
@@ -101,7 +103,8 @@ def train_elastic(model: Shapes, arguments: argparse.Namespace) -> None:
     """Train until somebody has looked at the results; steps count that all workers have made together."""
     import elastic_ps.torch as elastic
 
-    optimizer = elastic.Optimizer(model, sgd(model), overlap=arguments.system == OVERLAPPING)
+    overlap, rounded = arguments.system == OVERLAPPING, arguments.compression or None
+    optimizer = elastic.Optimizer(model, sgd(model), overlap=overlap, compression=rounded)
     sampler = elastic.Sampler(range(BATCH * _EPOCH), BATCH)
     seconds: list[float] = []
     for _ in elastic.epochs(_FOREVER):
@@ -123,6 +126,8 @@ def train_ddp(model: Shapes, arguments: argparse.Namespace) -> None:
     """Train for so many steps, and wait until somebody has looked at the results."""
     torch.distributed.init_process_group("gloo")
     wrapped = nn.parallel.DistributedDataParallel(model)
+    if arguments.compression:
+        wrapped.register_comm_hook(None, bf16_compress_hook)
     optimizer = sgd(model)
     seconds = []
     for _ in range(arguments.steps):
@@ -149,6 +154,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=_FOREVER)
     parser.add_argument("--workers", type=int, default=1, help="with which steps count (default 1)")
     parser.add_argument("--device", type=float, default=0.0, metavar="MS", help="that a backward pass takes")
+    parser.add_argument("--compression", choices=("", "bfloat16"), default="", help="of gradients (default none)")
     parser.add_argument("--cuda", action="store_true", help="put the model on a GPU")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
