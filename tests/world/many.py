@@ -65,7 +65,10 @@ def play(
     print(f"{watched} faults came alone while every block had a follower, and cost no restore where nothing failed")
     rate = len(seeds) / took * 60
     met = sum(map(len, hits.values()))
-    print(f"{len(seeds)} jobs, {steps} steps, {met} faults, {len(failed)} failed; {rate:.0f} jobs a CPU minute")
+    print(
+        f"{len(seeds)} jobs, {steps} steps, {met} faults, {len(failed)} failed; {rate:.0f} jobs a CPU minute, "
+        f"{steps / took * 60 / 100:.0f} times 100 steps"
+    )
     for seed in failed:
         drawn_so = ("" if faults == _FAULTS else f" --faults {faults}") + (f" --mode {mode}" if mode else "")
         why = f" (known: {KNOWN[seed]})" if seed in KNOWN else ""

@@ -101,7 +101,7 @@ def main() -> None:
     print(f"{together.alone} faults came alone while every block had a follower")
     print(
         f"{together.jobs} jobs, {together.steps} steps, {together.faults} faults, {together.failed} failed; "
-        f"{rate:.0f} jobs a CPU minute"
+        f"{rate:.0f} jobs a CPU minute, {together.steps / 100 / (together.minutes or 1):.0f} times 100 steps"
     )
     for line in together.again:
         print(line)
