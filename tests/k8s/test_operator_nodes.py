@@ -244,6 +244,19 @@ def test_else_a_pod_that_fails_is_a_death_as_any_other(status, more):
     assert (done.status.failures, done.status.failed_starts) == (1, 0)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_pod_that_its_node_would_not_take_costs_nothing_and_another_one_is_tried_later(whole):
+    refused = worker(2, member="", joined=False, phase="Failed", unstarted=True, trouble="OutOfcpu: ...")
+    said = {"wanted": Counts(2, 1), "starting": Counts(1, 0), "members": members(worker(1), server(1))}
+    seen = running(worker(1), refused, server(1), report={**said, "roster": Counts(1, 1)}, status={"whole": whole})
+    first = decide(seen, wanted(2, 1))
+    assert (first.status.failures, first.status.failed_starts, kinds(first, StartNode)) == (0, 1, [])
+    soon = decide(replace(seen, status=first.status), wanted(2, 1), now=NOW + 5)
+    assert not kinds(soon, StartNode)
+    later = decide(replace(seen, status=soon.status), wanted(2, 1), now=NOW + 11)
+    assert kinds(later, StartNode) == [StartNode(Role.WORKER, 3)]
+
+
 def test_a_pod_that_has_registered_has_not_joined_yet():
     said = {"members": {**members(worker(1), server(1)), "digits-worker-2.1": "w9"}, "joining": frozenset({"w9"})}
     assert decide(never_joined(2, **said), wanted(2, 1)).status.failed_starts == 1
@@ -292,6 +305,10 @@ def test_pods_are_read_from_the_api_servers_objects():
     found = Pod.of(body)
     assert (found.role, found.member, found.exit_status, found.lost) == (Role.WORKER, "w4", 3, False)
     assert found.trouble == "ValueError: no data"
+    assert not found.unstarted
+    out = {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu"}
+    assert Pod.of({**body, "status": out}).unstarted
+    assert Pod.of({**body, "status": out}).trouble == "OutOfcpu: Node didn't have enough resource: cpu"
     body["metadata"] |= {"deletionTimestamp": timestamp(NOW + 60), "deletionGracePeriodSeconds": 60}
     assert Pod.of(body).deleted == NOW
     assert Pod.of(body, {"node-1"}).lost

@@ -2,7 +2,8 @@
 
 A pod belongs to the job when its node comes to belong to the configuration, not when that registers: it rehearses in
 between. Before the job was whole, and when all start again for a restore, such an end is a death as any other. It is as
-in `elastic_ps.launch.processes.failed_starts`; pauses are those of Kubernetes' own crash loops.
+in `elastic_ps.launch.processes.failed_starts`; pauses are those of Kubernetes' own crash loops. A pod that its node
+would not take (OutOfcpu, UnexpectedAdmissionError) costs nothing at any time: its script never ran.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,12 @@ KEPT = 3
 
 def observe(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Note whether the job has been whole, and forget failures of pods when none is awaited any more."""
-    status, wanted, has = draft.status, report.wanted, report.roster
+    wanted, has, was = report.wanted, report.roster, draft.status.whole
     is_whole = bool(wanted) and has.workers >= wanted.workers and has.servers >= wanted.servers
     goes_on = report.phase == "rebuilding" or (report.phase == "running" and bool(has))
-    draft.note(whole=(status.whole or is_whole) and goes_on)
-    if not draft.status.whole or not (report.starting.workers or report.starting.servers or report.joining):
+    draft.note(whole=(was or is_whole) and goes_on)
+    awaited = report.starting.workers or report.starting.servers or report.joining
+    if not awaited or (was and not draft.status.whole):
         draft.note(failed_starts=0, failed_start_time="")
 
 
@@ -35,9 +37,10 @@ def set_aside(draft: JobDecisionDraft, report: CoordinatorReport, failed: Sequen
         report: of the coordinator.
         failed: pods that have ended by themselves.
     """
-    if not draft.status.whole:
-        return []
-    found = [pod.name for pod in failed if not pod.joined and not report.has_joined(pod.name)]
+    whole = draft.status.whole
+    found = [
+        pod.name for pod in failed if pod.unstarted or (whole and not pod.joined and not report.has_joined(pod.name))
+    ]
     if found:
         draft.note(failed_starts=draft.status.failed_starts + len(found), failed_start_time=timestamp(draft.now))
     if draft.status.failed_starts:

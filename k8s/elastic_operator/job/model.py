@@ -208,6 +208,7 @@ class Pod:
         deleted: unix seconds, since when.
         lost: and its node cannot be reached, so nobody knows whether it runs.
         disrupted: the cluster has ended it: an eviction, a preemption, a node that goes.
+        unstarted: it has failed and its container never ran: its node would not take it.
         exit_status: of its container; None: it has not ended.
         container_restarts: of its container, in place.
         trouble: why it does not run, in words; "": nothing known.
@@ -224,6 +225,7 @@ class Pod:
     deleted: float = 0.0
     lost: bool = False
     disrupted: bool = False
+    unstarted: bool = False
     exit_status: int | None = None
     container_restarts: int = 0
     trouble: str = ""
@@ -265,6 +267,7 @@ class Pod:
             deleted=unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0) if deleting else 0.0,
             lost=deleting and node in unreachable,
             disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
+            unstarted=status.get("phase") == "Failed" and not containers,
             exit_status=ended.get("exitCode") if ended else None,
             container_restarts=main.get("restartCount", 0),
             trouble=_trouble(status, main),
