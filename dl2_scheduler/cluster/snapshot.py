@@ -24,6 +24,7 @@ class JobState:
         servers: the servers of the slot before.
         starting: its processes have been started and do not train yet, so that it has no counts.
         saves: there is a place for its checkpoints, so that it can be suspended and go on later.
+        starting_seconds: for how long it has been `starting`; only `ObservedCluster` knows, of the present.
     """
 
     job: Job
@@ -33,6 +34,7 @@ class JobState:
     servers: int = 0
     starting: bool = False
     saves: bool = True
+    starting_seconds: float = 0.0
 
     @property
     def remaining_epochs(self) -> float:

@@ -114,6 +114,7 @@ def _check(decided: _Decided, outcome: SlotOutcome | None) -> None:
         state.job.check()
         check_range("epochs_done", state.epochs_done, MOST_EPOCHS)
         check_range("slots_run", state.slots_run, MOST_WHOLE)
+        check_range("starting_seconds", state.starting_seconds, LATEST)
     done = outcome.jobs if outcome is not None else ()
     named = {each.id for each in done} | set(decided.allocation.grants)
     if len(jobs) < len(snapshot.jobs) or not named <= jobs:

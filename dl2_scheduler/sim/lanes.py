@@ -180,7 +180,8 @@ class Lanes:
         began = (workers > 0) & (self.workers == 0)
         changed = (self.workers > 0) & ((workers != self.workers) | (servers != self.servers))
         start, change = self._cost.start / self.slot_seconds, self._cost.change / self.slot_seconds
-        owed = np.where(began, start, np.where(workers > 0, self._owed, 0.0) + np.where(changed, change, 0.0))
+        begins = began & ~self.starting  # the others owe what is left of their start
+        owed = np.where(begins, start, np.where(workers > 0, self._owed, 0.0) + np.where(changed, change, 0.0))
         lost = np.minimum(owed, 1.0)
         self._owed = owed - lost
         return lost
@@ -217,6 +218,9 @@ class Lanes:
                 self.workers[lane, number] = min(state.workers, most_workers)
                 self.servers[lane, number] = min(state.servers, most_servers)
                 self.saves[lane, number], self.starting[lane, number] = state.saves, state.starting
+                if state.starting:
+                    left = max(self._cost.start - state.starting_seconds, 0.0)
+                    self._owed[lane, number] = left / self.slot_seconds
 
     def states(self, lane: int) -> tuple[JobState, ...]:
         """Return a lane's jobs, as policies see them."""

@@ -26,12 +26,14 @@ class KnownJob:
         log_speeds: by counts, how many slots measured its speed, and the mean of the logarithms, in samples a second.
         needed: the epochs that it trained until it ended by itself, over its owner's estimate; None: it has not.
         saves: whether it can be suspended and go on later.
+        starting: slots in a row, up to the present one, that began while it was being started.
     """
 
     job: Job
     log_speeds: dict[Counts, tuple[int, float]] = field(default_factory=dict)
     needed: float | None = None
     saves: bool = True
+    starting: int = 0
 
     def log_factor(self, fitted: FittedSpeeds) -> float | None:
         """Return the logarithm of its speed over its type's, weighted by slots; None: its speed is not known."""
@@ -63,6 +65,7 @@ class KnownJobs:
             job = state.job
             observed = self.by_key.setdefault((job.id, job.arrival), KnownJob(job))
             observed.saves = state.saves
+            observed.starting = observed.starting + 1 if state.starting else 0
             if job.samples_known or not observed.job.samples_known:
                 observed.job = job
 

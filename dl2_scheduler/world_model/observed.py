@@ -77,8 +77,18 @@ class ObservedCluster:
 
     @property
     def present(self) -> Snapshot | None:
-        """The last slot's snapshot, in which each job has its samples, if only guessed; None: there is none yet."""
-        return None if self.last is None else with_samples(self.last.snapshot, self.samples, self.fitted)
+        """The last slot's snapshot, in which each job has its samples, if only guessed; None: there is none yet.
+
+        It says for how long jobs have been starting, too.
+        """
+        if self.last is None:
+            return None
+        seen = with_samples(self.last.snapshot, self.samples, self.fitted)
+        jobs = (replace(state, starting_seconds=self._starting_seconds(state.job)) for state in seen.jobs)
+        return replace(seen, jobs=tuple(jobs))
+
+    def _starting_seconds(self, job: Job) -> float:
+        return self.slot_seconds * self.jobs.by_key[job.id, job.arrival].starting
 
     def catch_up(self) -> None:
         """Read what the history has got since the last time."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
+from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.rules.fifo import Fifo
 from dl2_scheduler.sim.lanes import Lanes, ScalingCost
@@ -166,6 +166,17 @@ def trained(cost: ScalingCost, *grants: Grant) -> list[float]:
         cluster.apply(Allocation({1: grant}))
         found.append(cluster.finish_slot().jobs[0].epochs)
     return found
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(0.0, 30.0), (20.0, 10.0), (40.0, 0.0)])
+def test_a_job_that_is_being_started_owes_what_is_left_of_its_start(seconds: float, left: float) -> None:
+    cluster = SimulatedCluster([job(epochs=1000.0)], ONE_NODE, SPEEDS, SLOT, ScalingCost(start=30.0))
+    cluster.lanes.begin(0, [JobState(job(epochs=1000.0), starting=True, starting_seconds=seconds)])
+    found = []
+    for grant in (Grant(1, 1), Grant(0, 0), Grant(1, 1)):
+        cluster.apply(Allocation({1: grant}))
+        found.append(cluster.finish_slot().jobs[0].epochs)
+    assert found == pytest.approx([100.0 - left, 0.0, 70.0]), "and the next start is a whole one"
 
 
 def test_a_start_that_is_longer_than_a_slot_goes_on_in_the_next() -> None:

@@ -8,6 +8,7 @@ from dl2_scheduler.guard.program import Comparing
 from dl2_scheduler.learning.live.exploring_program import ExplorationSearch
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.world_model.observed import ObservedCluster
+from tests.dl2_scheduler.learning.test_live_learning import SLOT
 from tests.dl2_scheduler.recorded_starts import decided, present, started, wide
 
 
@@ -38,6 +39,18 @@ def test_a_slot_after_one_that_was_cut_short_is_counted_once_however_often_one_l
             assert observed.last.snapshot.slot == slot
     assert observed.waited == {"a0": 0, "a2": 1}, "of slot 0"
     assert [report[0] for report in observed.fitted.reports["a"].values()] == [2] * 4
+
+
+def test_the_present_says_for_how_long_a_job_has_been_starting(history):
+    observed, found = ObservedCluster(history), []
+    for slot, starting in enumerate((False, True, True, False, True)):
+        decided(history, slot, JobState(wide(8, 8.0), starting=starting), JobState(wide(9, 8.0)))
+        for _ in range(2):
+            observed.catch_up()
+            found.append([state.starting_seconds for state in observed.present.jobs])
+    assert [first for first, _ in found[::2]] == [0.0, SLOT, 2 * SLOT, 0.0, SLOT]
+    assert found[::2] == found[1::2], "however often one looks"
+    assert {second for _, second in found} == {0.0}
 
 
 def test_guard_and_exploring_begin_with_the_last_slots_of_a_long_history(history, monkeypatch):
