@@ -89,7 +89,9 @@ class GroupExchange:
         node.proven = False
         self._buffers.prepare()
         self._division.stepped(None if current is None or not following.giver else roster(current))
+        gradients = self._replica.spare_gradients()  # what is received meanwhile lies elsewhere
         ShadowFollower(node, node.membership, self._replica).follow(following)
+        gradients.clear()
 
     def begin_agreement(self) -> None:
         """Tell all members what this one holds, and go on: the next step waits for what they hold."""

@@ -94,6 +94,10 @@ class Replica:
         """Return by parameter whether this worker has a gradient of it; none where it `gives` none."""
         return [gives and parameter.grad is not None for parameter in self.parameters]
 
+    def spare_gradients(self) -> list[torch.Tensor]:
+        """Return memory as that of the next step's gradients, which these take when it is free: it has its pages."""
+        return [torch.zeros_like(parameter) for parameter in self.parameters if not parameter.is_cuda]
+
     @torch.no_grad()
     def fill(self, bucket: Bucket, sums: Sums, weights: PartWeights) -> Callable[[], None]:
         """Write this worker's part of a bucket; return what waits until it is there, as a GPU copies by itself.

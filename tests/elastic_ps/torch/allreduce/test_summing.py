@@ -91,6 +91,13 @@ def test_who_joins_makes_its_memory_before_its_first_step():
     assert len(made) == 2
 
 
+def test_memory_as_that_of_the_next_gradients():
+    replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
+    spare = replica.spare_gradients()
+    assert [each.nbytes for each in spare] == [each.nbytes for each in replica.parameters]
+    assert not {each.data_ptr() for each in spare} & {each.data_ptr() for each in replica.parameters}
+
+
 def test_memory_of_records_that_have_waited_for_a_shadow_is_let_go():
     replica = replica_of(model_of(1), OPTIMIZERS["SGD"])
     needed = []
