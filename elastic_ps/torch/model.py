@@ -1,12 +1,18 @@
 """This module lists what a model consists of, by the keys under which the job holds it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.arrays import ModelArray, check_tensor, is_number
+
+GROUPS_FIRST = (
+    "give torch.optim's optimizer all its groups before it is wrapped in an elastic.Optimizer; a frozen parameter may "
+    "be in one, and is updated once it has gradients"
+)
+"""What to write instead of a group that comes later."""
 
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -31,6 +37,23 @@ def parameter_keys(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
     for parameter, key in keys.items():
         check_tensor(key[2:], parameter, "parameter")
     return keys
+
+
+def check_groups(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str]) -> None:
+    """Refuse groups that have other parameters than when the optimizer was wrapped: nobody would sum their gradients.
+
+    Args:
+        optimizer: the script's own.
+        keys: of its parameters, as they were then.
+
+    Raises:
+        ConfigurationError: one has come, or gone.
+    """
+    groups = [group["params"] for group in optimizer.param_groups]
+    if {id(parameter) for group in groups for parameter in group} != set(map(id, keys)):
+        raise ConfigurationError(
+            f"the optimizer's groups have other parameters than when elastic.Optimizer was made: {GROUPS_FIRST}"
+        )
 
 
 def key_of(name: str) -> str:

@@ -17,7 +17,7 @@ from elastic_ps.torch import rules
 from elastic_ps.torch.arrays import GradientArray, ModelArray
 from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
-from elastic_ps.torch.model import parameter_keys, statistics, tensors_of
+from elastic_ps.torch.model import GROUPS_FIRST, check_groups, parameter_keys, statistics, tensors_of
 from elastic_ps.torch.optimizer_arguments import check_arguments, check_place, checked_compression, checked_norm
 from elastic_ps.torch.schedules import Schedules
 from elastic_ps.torch.states import from_torch, to_torch
@@ -175,6 +175,7 @@ class Optimizer(torch.optim.Optimizer):
                 "loss.backward(), then optimizer.step()"
             )
         self._share_groups()
+        check_groups(self.wrapped, self._keys)
         self._watch.check()
         self._unscale()
         self.define()
@@ -260,10 +261,7 @@ class Optimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, as long as the training has not begun."""
         if hasattr(self, "wrapped"):  # else it is the constructor of PyTorch's class that adds
-            raise ConfigurationError(
-                "add_param_group: give torch.optim's optimizer all its groups before it is wrapped in an "
-                "elastic.Optimizer; a frozen parameter may be in one, and is updated once it has gradients"
-            )
+            raise ConfigurationError(f"add_param_group: {GROUPS_FIRST}")
         super().add_param_group(param_group)
 
     # ---- what a job without servers does otherwise (`allreduce.optimizer`) -----------------------------------------

@@ -194,9 +194,24 @@ def gaining_momentum(net: nn.Module, optimizer: Any, batch: Any, number: int) ->
     plain(net, optimizer, batch, number)
 
 
+def adding_a_group(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
+    if number == 1:
+        net.register_parameter("scale", nn.Parameter(torch.ones(2)))
+        optimizer.wrapped.add_param_group({"params": [net.scale]})
+    plain(net, optimizer, batch, number)
+
+
+def taking_a_parameter_out(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
+    if number == 1:
+        optimizer.wrapped.param_groups[0]["params"] = [net[0].weight]
+    plain(net, optimizer, batch, number)
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
+        (adding_a_group, "have other parameters than when .* was made: give torch.optim's optimizer all its groups"),
+        (taking_a_parameter_out, "have other parameters than when"),
         (clipping, "gradient of 0.weight was changed after loss.backward.*clip_grad_norm_"),
         (accumulating, r"no optimizer.step\(\) in this batch: .* larger global_batch"),
         (with_closure, r"optimizer.step\(closure\) is refused"),
