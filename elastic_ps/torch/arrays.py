@@ -70,6 +70,14 @@ def laid_out_as(parameter: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(parameter, dtype=values.dtype).copy_(found, non_blocking=True)
 
 
+def overwrite(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Give a tensor the values of one of the same shape; one that was expanded has some memory for many elements."""
+    for dimension, stride in enumerate(tensor.stride()):
+        if not stride and tensor.shape[dimension] > 1:
+            tensor, values = tensor.narrow(dimension, 0, 1), values.narrow(dimension, 0, 1)
+    tensor.copy_(values, non_blocking=True)
+
+
 def on_host(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's values in this process's memory: its own, or a copy of those that are on a GPU."""
     own = tensor.detach()

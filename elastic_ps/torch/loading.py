@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.torch.arrays import is_number
+from elastic_ps.torch.arrays import is_number, overwrite
 from elastic_ps.torch.model import own_name
 
 
@@ -37,7 +37,7 @@ def load(model: torch.nn.Module, path: str | Path) -> None:
     _check(str(path), own, found)
     with torch.no_grad():
         for name, values in found.items():
-            own[name].copy_(values)
+            overwrite(own[name], values)
 
 
 def _check(path: str, own: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:

@@ -12,6 +12,7 @@ from elastic_ps.torch import rules
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
+from elastic_ps.torch.arrays import overwrite
 from elastic_ps.torch.optimizer import Optimizer
 from elastic_ps.worker.script.script_job import ScriptJob
 
@@ -62,6 +63,6 @@ class AllReduceOptimizer(Optimizer):
     def _undo_rehearsal(self) -> None:
         """Make the buffers what they were before the rehearsal, and forget its gradients."""
         for key, before in self._before.items():
-            self._arrays[key].tensor.copy_(before)
+            overwrite(self._arrays[key].tensor, before)
         for parameter in self._keys:
             parameter.grad = None

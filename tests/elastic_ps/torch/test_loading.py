@@ -24,6 +24,7 @@ class Tied(nn.Module):
         self.norm = nn.BatchNorm1d(3)
         self.register_buffer("mask", torch.ones(3, dtype=torch.bool))
         self.register_buffer("scale", torch.rand(3), persistent=False)
+        self.register_buffer("wide", torch.rand(1).expand(3))
 
 
 def exported(model: nn.Module, path: Path, **changes: Any) -> Path:
