@@ -13,7 +13,7 @@ import torch
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, NodeId
 from elastic_ps.core.data_order import DataSpec, share
-from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.errors import JobEnded, ProtocolError
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch.allreduce.agreement import BEGINS, HeldVersion, agree, checked
@@ -322,7 +322,11 @@ class GroupExchange:
         """Go to the next version by a record; whoever made one more step had all members' contributions to it."""
         node = self._node
         with node.feeds.updating(record):
-            is_whole = self._replica.apply(record)
+            try:
+                is_whole = self._replica.apply(record)
+            except BaseException:  # the others have made the step: nobody could make it once more with this one
+                node.end(JobEnded("the optimizer has failed in a step that the other workers have made", 1))
+                raise
             self._last = record if is_whole else None
             self.skipped = not any(record.present)
             node.ledger.settle(record.version)

@@ -203,6 +203,25 @@ def test_a_worker_whose_optimizer_has_other_groups_ends_and_the_others_go_on():
     finished(coordinator, workers[:1], 1)
 
 
+def test_a_worker_whose_optimizer_has_failed_ends_and_the_others_go_on():
+    """Its script catches that and calls the optimizer again: the others have made the step by then."""
+    failed = []
+
+    def at(worker, where):
+        if where == "computed" and worker.node.held == 4 and worker is workers[1] and not failed:
+            failed.append(worker)
+            hook = worker.optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                worker.store.pushpull([], [], [])
+            hook.remove()
+
+    coordinator, workers = started(2, 2, at=at)
+    workers[1].wait()
+    finished(coordinator, workers[:1], 2)
+    assert workers[1].status == 1
+    assert failed
+
+
 def test_a_job_repeats_itself_to_the_bit():
     weights = []
     for _ in range(2):
