@@ -132,6 +132,7 @@ class _Processes:
         self._pool = ProcessPoolExecutor(
             count, mp_context=context, initializer=_begin, initargs=(dataset, collate, init, context.Value("i", 0))
         )
+        self._worker = os.getpid()
         _running.add(self)
 
     def start(self, indices: Indices) -> "Future[Any]":
@@ -145,7 +146,9 @@ class _Processes:
         return self.start(indices).result()
 
     def stop(self) -> None:
-        """Kill the processes, whatever they load: nobody waits for it any more."""
+        """Kill the processes, whatever they load: nobody waits for it any more. A fork of the worker leaves them."""
+        if os.getpid() != self._worker:
+            return
         processes = list((self._pool._processes or {}).values())
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:

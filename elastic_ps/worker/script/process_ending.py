@@ -1,6 +1,7 @@
 """A worker process ends by its script's end or crash, by a drain, or by the job's end."""
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -58,13 +59,17 @@ def drain_on_sigterm(leave: Callable[[], str], end: Callable[[str], None]) -> No
         leave: asks for it; returns why the worker has to end all the same, "": it need not.
         end: called with that reason, or at a second SIGTERM.
     """
-    asked = threading.Event()
+    asked, worker = threading.Event(), os.getpid()
 
     def ask_to_leave() -> None:
         if why := leave():
             end(why)
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != worker:  # a fork of it, such as those of a `multiprocessing.Pool`, which ends them so
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         work = (lambda: end("a second SIGTERM")) if asked.is_set() else ask_to_leave
         asked.set()
         threading.Thread(target=work, name="drain", daemon=True).start()

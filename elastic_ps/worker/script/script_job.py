@@ -1,6 +1,7 @@
 """A `ScriptJob` is a worker's part in its job, whatever kind of job it is, as the script's loop sees it."""
 
 import atexit
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -47,8 +48,13 @@ class ScriptJob:
 
     def leave_at_exit(self) -> None:
         """Leave the job when the script ends, and let SIGTERM drain this worker."""
-        ending = ScriptEnding()
-        atexit.register(lambda: self.leave(finished=not ending.failed))
+        ending, worker = ScriptEnding(), os.getpid()
+
+        def leave() -> None:
+            if os.getpid() == worker:  # a fork of it that ends has no part in the job
+                self.leave(finished=not ending.failed)
+
+        atexit.register(leave)
         drain_on_sigterm(
             lambda: leave_or_save(self.node.session), lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED))
         )

@@ -69,6 +69,20 @@ signal.pause()
 """
 
 
+FORKS = """
+import multiprocessing
+import os
+from elastic_ps.torch.data import _Processes
+from tests.elastic_ps.torch.test_data_loader import Numbers, collate
+processes = _Processes(1, Numbers(), collate, None)
+before = processes._pool.submit(os.getpid).result()
+fork = multiprocessing.get_context("fork").Process(target=int)
+fork.start()
+fork.join()
+print(processes._pool.submit(os.getpid).result() == before)
+"""
+
+
 class Together(Numbers):
     def __getitems__(self, wanted: list[int]) -> list[int]:
         return [-index for index in wanted]
@@ -182,6 +196,15 @@ def test_a_worker_leaves_though_what_loads_for_it_hangs(tmp_path: Path) -> None:
     )
     assert found.returncode == 3, found.stderr
     assert found.stdout == "leaves its job\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_processes_stay_when_a_fork_of_their_worker_ends() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert found.stdout == "True\n", found.stderr
 
 
 @pytest.mark.slow

@@ -34,3 +34,36 @@ atexit.register(lambda: print("failed" if ending.failed else "finished"))
 def test_a_script_that_ends_with_a_status_has_not_finished(end, told, status):
     ran = subprocess.run([sys.executable, "-c", SCRIPT.format(end=end)], capture_output=True, text=True, check=False)
     assert (ran.stdout.strip(), ran.returncode) == (told, status)
+
+
+FORKED = """
+import os, sys
+from elastic_ps.worker.script.script_job import ScriptJob
+class Job(ScriptJob):
+    def leave(self, finished):
+        print("leaves", finished, flush=True)
+Job(None).leave_at_exit()
+child = os.fork()
+if not child:
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+TERMINATED = """
+import os, signal
+from elastic_ps.worker.script.process_ending import drain_on_sigterm
+drain_on_sigterm(lambda: "", print)
+child = os.fork()
+if not child:
+    os.kill(os.getpid(), signal.SIGTERM)
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("script", "told"), [(FORKED, "0\nleaves True\n"), (TERMINATED, "-15\n")])
+@pytest.mark.timeout(30)
+def test_a_fork_of_a_worker_is_none(script, told):
+    """It does not leave the job when it ends, and SIGTERM ends it."""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.stdout == told, ran.stderr
