@@ -42,7 +42,7 @@ _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
 _STORAGE_SECONDS = 20.0
 _HANGING_SECONDS = 1.0  # instead, while another look at storage hangs: jobs that have the same wait one after the other
-_JOIN_CORE_SECONDS = 60.0
+_JOIN_CORE_SECONDS, _LEAST_CORES = 60.0, 1e-9  # documents of before may ask for parts of a core that are none
 _USAGE_SECONDS = 0.5
 _OVER = {"finished": 0, "failed": 1}  # and the exit status of the launcher
 _UNSAID = "it was killed, or the machine went down"
@@ -131,7 +131,7 @@ class ElasticrunRuntime:
     def _join_seconds(self, order: LaunchOrder) -> float:
         """Return how long a task may take to begin: one that has a part of a core takes so much longer."""
         least = min(self._tasks.share(order.shape, role) for role in order.shape.slots)
-        return _JOIN_CORE_SECONDS / min(1.0, least)
+        return _JOIN_CORE_SECONDS / min(1.0, max(_LEAST_CORES, least))
 
     def watch(self, process: LauncherProcess) -> None:
         """See `JobRuntime.watch`."""

@@ -15,6 +15,8 @@ from dl2_scheduler.cluster.snapshot import Grant
 from elastic_ps.system import storage
 
 _PYTHONS = ("python", "python3")
+LEAST_SLOTS = 0.001
+"""Of a task, as the least that Kubernetes knows of a core: shares of cores are divided by it."""
 
 
 def demands_of(
@@ -45,6 +47,8 @@ def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
     name, counts = document.metadata.name, _first_counts(document)
     largest = max(node.capacity[SLOTS] for node in nodes)
     for claim in demands_of(document, *counts):
+        if claim.demand[SLOTS] < LEAST_SLOTS:
+            raise BadInput(f"{name}: a {claim.role} takes {claim.demand[SLOTS]:g} slots: give {LEAST_SLOTS:g} or more")
         if claim.count and claim.demand[SLOTS] > largest:
             slots = f"{claim.demand[SLOTS]:g} slots, which no node has; the most that a node has is {largest:g}"
             raise BadInput(f"{name}: a {claim.role} takes {slots}")

@@ -15,6 +15,7 @@ from tests.dl2_scheduler.local_cases import HERE
 from tests.dl2_scheduler.played_cluster import document
 
 ONE = {"slots": 1.0}
+TINY = {"spec": {"containers": [{"resources": {"requests": {"slots": 1e-12}}}]}}
 
 
 def slot(cluster, **grants):
@@ -243,6 +244,7 @@ def test_what_tasks_are_like_reaches_who_runs_them(serve, runtime):
     ("spec", "words"),
     [
         ({"servers": {"min": 20, "max": 20}}, "digits: 1 workers and 20 servers, its first, do not fit the nodes"),
+        ({"servers": {"template": TINY}}, "digits: a server takes 1e-12 slots: give 0.001 or more"),
         ({"checkpoint": {"url": "nowhere://x"}}, "digits: spec.checkpoint.url: Protocol not known: nowhere"),
     ],
 )

@@ -223,6 +223,12 @@ def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
     assert (tmp_path / "tasks" / "digits-3.json").exists()
 
 
+def test_a_record_of_tasks_that_take_next_to_nothing_does_not_end_the_cluster(options, tmp_path):
+    given = order(tmp_path)
+    shape = replace(given.shape, slots={"worker": 5e-324, "server": 1.0})
+    assert options(replace(given, shape=shape))["--join-timeout"] == "60000000000"
+
+
 def test_blocks_have_as_many_replicas_as_the_document_says(options, tmp_path):
     assert options(order(tmp_path))["--replicas"] == "0"
     assert options(order(tmp_path, block_replicas=1))["--replicas"] == "1"
