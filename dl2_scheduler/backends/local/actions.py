@@ -127,8 +127,6 @@ class Actions:
             reason="",
             runs=record.runs + 1,
             saved=False,
-            wanted_workers=workers,
-            wanted_servers=servers,
         )
         try:
             # what was cut off by a loss, and suspended before it trained again, is in no checkpoint of its suspension

@@ -92,6 +92,24 @@ def test_one_that_grows_into_what_others_have_waits_for_the_slot(serve, runtime,
         cluster.desk.scale("a", 4, 2)
 
 
+def test_counts_that_its_owner_wants_while_others_make_room_are_kept(serve, runtime, monkeypatch):
+    cluster = serve("1x6")
+    cluster.desk.submit(document("b"), HERE)
+    slot(cluster, b=(3, 3))
+    cluster.desk.submit(document("a") + "  scaling: Manual\n", HERE)
+    shrink = runtime.scale
+
+    def shrunk(name, workers, servers):
+        shrink(name, workers, servers)
+        monkeypatch.undo()
+        cluster.desk.scale("a", 3, 1)  # the loop is about to start it with one of each
+
+    monkeypatch.setattr(runtime, "scale", shrunk)
+    slot(cluster, b=(1, 1))
+    slot(cluster, b=(1, 1))
+    assert (job(cluster, "a").workers, job(cluster, "a").servers) == (3, 1)
+
+
 def test_what_is_refused(two):
     for ask, words in (
         (lambda: two.desk.scale("a", 1, 0), "a is scaled by the policy; dl2 hold a first"),
