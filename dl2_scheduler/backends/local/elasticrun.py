@@ -198,6 +198,8 @@ class ElasticrunRuntime:
                 client.stop()
         except (Unreachable, Declined):
             processes.terminate(process)
+        else:
+            processes.let_go_on(process)  # one that is stopped would not see the end of its job, and keep its name
 
     def usage(self, tasks: Sequence[RunningTask]) -> Mapping[int, Usage]:
         """See `JobRuntime.usage`."""

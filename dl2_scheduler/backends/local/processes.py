@@ -128,12 +128,22 @@ def pin(pid: int, cores: frozenset[int]) -> None:
 
 
 def terminate(process: LauncherProcess) -> None:
-    """Send SIGTERM to this very process; nothing happens where it has ended."""
+    """Send SIGTERM to this very process, and let it go on if it is stopped; nothing happens where it has ended."""
+    _send(process, signal.SIGTERM, signal.SIGCONT)
+
+
+def let_go_on(process: LauncherProcess) -> None:
+    """Let this very process go on if somebody has stopped it (SIGSTOP); nothing happens where it has ended."""
+    _send(process, signal.SIGCONT)
+
+
+def _send(process: LauncherProcess, *signals: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:
             if is_alive(process):  # and the descriptor, opened before, can be of no later one
-                signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+                for each in signals:
+                    signal.pidfd_send_signal(descriptor, each)
         finally:
             os.close(descriptor)
 

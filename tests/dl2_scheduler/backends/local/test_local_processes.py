@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -74,6 +75,30 @@ def test_known_before_it_begins_and_ended_by_its_own_number_alone(tmp_path):
     again = threading.Event()
     processes.watch(process, again.set)
     assert again.wait(SECONDS)
+
+
+@pytest.fixture
+def frozen(tmp_path):
+    """A program that somebody has stopped by SIGSTOP."""
+    started = Started(tmp_path, WAITS)
+    os.kill(started.process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, started.process.pid, os.WSTOPPED | os.WNOWAIT)
+    yield started
+    if not started.over.is_set():
+        os.kill(started.process.pid, signal.SIGKILL)
+        assert started.over.wait(SECONDS)
+
+
+def test_a_launcher_that_is_stopped_ends_when_it_is_told_to(frozen):
+    processes.terminate(frozen.process)
+    assert frozen.over.wait(SECONDS)
+
+
+def test_a_launcher_that_is_stopped_goes_on_to_see_the_end_of_its_job(frozen, runtime, monkeypatch):
+    answers = nullcontext(SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(runtime, "_client", lambda name: answers)
+    runtime.stop("digits", frozen.process)
+    assert os.waitid(os.P_PID, frozen.process.pid, os.WCONTINUED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def test_a_number_that_another_users_process_has_by_now_is_none_of_ours(monkeypatch):
