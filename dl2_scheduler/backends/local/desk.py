@@ -1,6 +1,7 @@
 """This module answers people who ask about jobs of this machine, or want something of them."""
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -50,11 +51,13 @@ class LocalDesk:
         self._rule = rule
         self._notes = notes
         self._coordinators = Coordinators(runtime)
+        self._submitting = threading.Lock()  # of two that come at once with one name, one is refused
 
     def submit(self, document: str, folder: Path) -> str:
         """See `JobDesk.submit`."""
-        read = self._checked(document, folder)
-        record = self._records.add(read, folder, self._clock.now(), **holding.submitted(read))
+        with self._submitting:
+            read = self._checked(document, folder)
+            record = self._records.add(read, folder, self._clock.now(), **holding.submitted(read))
         self._clock.wake()
         return record.name
 

@@ -1,7 +1,11 @@
 """What the local cluster takes and refuses: documents, folders, nodes."""
 
+import threading
+from contextlib import suppress
+
 import pytest
 
+from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
@@ -24,6 +28,32 @@ def test_what_cannot_be_submitted(serve):
     cluster.snapshot()
     assert cluster.desk.submit(document(), HERE) == "digits"
     assert phases(cluster) == {"digits": LiveJobPhase.WAITING}
+
+
+def test_of_two_jobs_that_come_at_once_with_one_name_one_is_refused(serve, monkeypatch):
+    cluster = serve()
+    both, last, refused = threading.Barrier(2), JobRecords.last, []
+
+    def together(records, name):
+        found = last(records, name)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # the other looks too, if it may
+        return found
+
+    def submit():
+        try:
+            cluster.desk.submit(document(), HERE)
+        except ClusterRefused as error:
+            refused.append(str(error))
+
+    monkeypatch.setattr(JobRecords, "last", together)
+    threads = [threading.Thread(target=submit) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refused == ["digits is waiting: give another name, or stop it first: dl2 stop digits"]
+    assert [state.job.id for state in cluster.snapshot().jobs] == ["digits"]
 
 
 def test_a_job_runs_in_any_folder_that_is_there(serve, runtime, tmp_path):
