@@ -7,8 +7,9 @@ import signal
 import threading
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, ElasticError
 from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.torch.sampler import Indices, Sampler
 from elastic_ps.worker.script.worker_job import script_job
@@ -63,6 +64,7 @@ class DataLoader(Sampler):
 
     Raises:
         ConfigurationError: a bad value.
+        ElasticError: while batches are taken: a process that loads has ended.
     """
 
     def __init__(
@@ -91,6 +93,15 @@ class DataLoader(Sampler):
             self._ahead = Prefetch(processes.start, processes.load, num_workers * (prefetch_factor or 2))
         self._pins = pin_memory and torch.cuda.is_available()
         super().__init__(dataset, global_batch, shuffle=shuffle, drop_last=drop_last, loss=loss)
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from super().__iter__()
+        except BrokenProcessPool as error:
+            raise ElasticError(
+                "a process that loads data for this worker (num_workers) has ended: it was killed, perhaps for want of "
+                "memory, or its worker_init_fn has raised"
+            ) from error
 
     def _take(self, indices: Indices) -> Any:
         """See `Sampler`: the batch."""

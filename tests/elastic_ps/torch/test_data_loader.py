@@ -16,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import elastic_ps.torch as elastic  # noqa: E402
+from elastic_ps.core.errors import ElasticError  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
 from tests.paths import ROOT  # noqa: E402
 
@@ -180,6 +181,21 @@ def test_each_process_begins_with_its_number() -> None:
 def test_an_error_in_a_process_reaches_the_script() -> None:
     with lone_job(), pytest.raises(OSError, match="bad file 5"):
         list(epochs(elastic.DataLoader(Broken(), 4, num_workers=1)))
+
+
+class Killing(Numbers):
+    """One that is too large for the memory that is left."""
+
+    def __getitem__(self, index: int) -> tuple[int, float, float, float]:
+        if index == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+@pytest.mark.slow
+def test_a_process_that_was_killed_is_said() -> None:
+    with lone_job(), pytest.raises(ElasticError, match=r"loads data for this worker .* has ended: it was killed"):
+        list(epochs(elastic.DataLoader(Killing(), 4, num_workers=1)))
 
 
 @pytest.mark.slow
