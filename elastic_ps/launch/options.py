@@ -244,6 +244,8 @@ _OF_SERVERS = {
     "migration": "leave it out: no blocks move",
     "wrap_server": "leave it out",
     "optimizer_module": "leave it out: the script's own optimizer runs in each worker",
+    "transport": "leave it out: gloo's own connections carry the sums",
+    "tcp_sockets": "leave it out: gloo's own connections carry the sums",
 }
 """Options that mean nothing to a job without servers, and what to do instead."""
 

@@ -229,6 +229,8 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
             "--servers is for jobs with servers, and one of --mode all-reduce has",
         ),
         ("--mode all-reduce --replicas 1 train.py", "--replicas is for jobs with servers"),
+        ("--mode all-reduce --transport shm train.py", "--transport is for jobs with servers"),
+        ("--mode all-reduce --tcp-sockets 2 train.py", "leave it out: gloo's own connections carry the sums"),
         ("--mode ring train.py", "--mode"),
         ("--mode all-reduce --role server --coordinator h:1 --token-file token", "one of --mode all-reduce has none"),
         ("--role cook --coordinator h:1 --token-file token", "--role"),
