@@ -22,6 +22,7 @@ from protos import cluster_pb2 as pb
 from protos import cluster_pb2_grpc as rpc
 
 _THREADS = 4
+_LONGEST_REFUSAL = 2400  # bytes, each three of a header at most; of whose 8 KiB grpc drops calls
 
 Context = Any
 """grpc's ServicerContext, which has no types."""
@@ -159,7 +160,14 @@ def _refusals(context: Context) -> Iterator[None]:
         yield
     except SchedulerError as error:
         codes = {BadInput: grpc.StatusCode.INVALID_ARGUMENT, NoSuchJob: grpc.StatusCode.NOT_FOUND}
-        context.abort(codes.get(type(error), grpc.StatusCode.FAILED_PRECONDITION), str(error))
+        context.abort(codes.get(type(error), grpc.StatusCode.FAILED_PRECONDITION), _cut(str(error)))
+
+
+def _cut(text: str) -> str:
+    """Return what goes with a refusal: it may name thousands of jobs, or fields, and grpc drops what is too long."""
+    found = text.encode(errors="replace")
+    kept = found[:_LONGEST_REFUSAL].decode(errors="ignore")
+    return kept if len(found) <= _LONGEST_REFUSAL else f"{kept}..."
 
 
 def _status(job: JobStatus, forecast: Forecast | None) -> pb.JobStatus:

@@ -73,6 +73,13 @@ def test_a_job_that_waits_says_why(loop):
     assert "from 3 to 4" in status
 
 
+@pytest.mark.parametrize("letter", ["x", "訓"])
+def test_a_refusal_that_names_very_much_is_told_as_far_as_grpc_takes_it(loop, letter):
+    """It names all jobs where there is none of a name."""
+    status, output = dl2("stop", letter * 20_000)
+    assert (status, output.startswith(f"dl2: no job {letter * 700}"), output.endswith("...\n")) == (1, True, True)
+
+
 def test_a_long_history_is_shown(loop, tmp_path):
     """Of more than the 4 MiB that grpc takes where nobody says how much."""
     reason = "x" * 1_000_000
