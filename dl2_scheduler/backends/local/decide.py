@@ -156,7 +156,7 @@ def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
     if record.phase is LiveJobPhase.SUSPENDING and record.saved:
         return {**changes, "phase": LiveJobPhase.WAITING, "reason": SUSPENDED, "cut_off": record.cut_off or SUSPENDED}
     if ending.status == 0:
-        epochs = record.document.spec.epochs or record.epochs_done
+        epochs = max(record.document.spec.epochs or 0.0, record.epochs_done)  # its owner may have expected fewer
         return {**over, "phase": LiveJobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
     if ending.status is not None:
         return {**over, "phase": LiveJobPhase.FAILED, "reason": ending.reason}

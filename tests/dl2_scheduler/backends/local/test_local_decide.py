@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dl2_scheduler.backends.local import decide
+from dl2_scheduler.backends.local import decide, views
 from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, SuspendJob
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding, LauncherProcess
@@ -152,3 +152,10 @@ def test_the_end_of_a_launcher(phase, losses, status, becomes):
     assert (changed.phase, changed.process, changed.workers) == (becomes, None, 0)
     assert changed.ended == (9.0 if becomes.ended else None)
     assert changed.epochs_done == (40.0 if becomes is LiveJobPhase.FINISHED else 0.0)
+
+
+def test_a_job_that_has_trained_more_epochs_than_expected_has_lost_none_at_its_end():
+    record = replace(RECORD, phase=LiveJobPhase.RUNNING, workers=2, servers=1, epochs_done=58.5, most_epochs=58.5)
+    now = replace(record, **decide.ended(record, LauncherEnding(0, "finished", 9.0), 10.0))
+    outcome = views.outcome_of(record, now, Grant(2, 1), "", 0.0)
+    assert (now.epochs_done, outcome.lost, outcome.note) == (58.5, 0.0, "finished: finished")
