@@ -13,6 +13,7 @@ from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
 from dl2_scheduler.live.slot_decision import answer
 
 _FASTER = 2.0  # times as fast as it said a job may have been in its last slot
+_ROUNDING = 1e-6  # part of the epochs by which sums of them may be off
 
 
 @dataclass(frozen=True)
@@ -58,23 +59,27 @@ def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
 
 
 def ended_by_itself(state: JobState, done: JobOutcome) -> bool:
-    """Return whether a job ended as its script did, not because it failed or was stopped.
+    """Return whether a job ended as its script did, not because it failed or was stopped before.
 
-    It counts as having trained all its epochs then, as nobody hears what it trained last.
+    It counts as having trained all its epochs then, as nobody hears what it trained last; or more, where its owner
+    expected fewer than its script trains.
     """
-    trained = state.epochs_done + done.epochs
-    return done.finished is not None and math.isclose(trained, state.job.epochs, rel_tol=1e-6)
+    least = state.job.epochs * (1 - _ROUNDING)
+    return done.finished is not None and state.epochs_done + done.epochs >= least
 
 
 def trained_all(slot: RecordedSlot, state: JobState, done: JobOutcome) -> bool:
-    """Return whether a job ended by itself, and not before it had trained all its epochs; see `likely_epochs`.
+    """Return whether a job ended by itself when it had trained its epochs, and neither fewer nor more.
+
+    See `likely_epochs`.
 
     Args:
         slot: the last one of the job.
         state: of the job at its start.
         done: what became of the job.
     """
-    return ended_by_itself(state, done) and likely_epochs(slot, state, done) == done.epochs
+    as_told = math.isclose(state.epochs_done + done.epochs, state.job.epochs, rel_tol=_ROUNDING)
+    return as_told and ended_by_itself(state, done) and likely_epochs(slot, state, done) == done.epochs
 
 
 def likely_epochs(slot: RecordedSlot, state: JobState, done: JobOutcome) -> float:

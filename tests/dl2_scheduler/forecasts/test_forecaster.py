@@ -114,6 +114,17 @@ def test_what_comes_true_is_learnt_from_once_also_after_a_restart(history, recor
     assert abs(score) < 3.0
 
 
+def test_a_job_that_trains_more_than_its_owner_expected_teaches_how_wrong_that_was(history, records):
+    forecasting = forecaster(history, records)
+    runs_and_waits(history)
+    forecasting.forecast()
+    done = (JobOutcome("a0", 4, 4, 12.0, 30.0), JobOutcome("a2", 0, 0, 0.0, None))
+    history.happened(SlotOutcome(0, done, (), 0.0, SLOT))
+    forecasting.catch_up()
+    assert len(forecasting.calibrations[EventKind.END].scores) == 1
+    assert forecasting.observed.jobs.needed() == [1.5]
+
+
 def test_jobs_that_were_stopped_teach_nothing(history, records):
     forecasting = forecaster(history, records)
     runs_and_waits(history)
