@@ -1,5 +1,6 @@
 """This module runs jobs by `elasticrun`: their folders lie in the cluster's, their coordinators answer by gRPC."""
 
+import errno
 import os
 import sys
 import threading
@@ -44,6 +45,7 @@ _STORAGE_SECONDS = 20.0
 _HANGING_SECONDS = 1.0  # instead, while another look at storage hangs: jobs that have the same wait one after the other
 _JOIN_CORE_SECONDS, _LEAST_CORES = 60.0, 1e-9  # documents of before may ask for parts of a core that are none
 _USAGE_SECONDS = 0.5
+_MACHINE_LACKS = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
 _OVER = {"finished": 0, "failed": 1}  # and the exit status of the launcher
 _UNSAID = "it was killed, or the machine went down"
 _RESTARTS = "--max-restarts"
@@ -71,12 +73,15 @@ class ElasticrunRuntime:
         """See `JobRuntime.start`."""
         _python, *arguments = order.command
         command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
-        self._tasks.write(order.shape)
         log = self.log(order.name, order.submission, order.run)
         try:
+            self._tasks.write(order.shape)
             processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)
         except OSError as error:
-            raise Declined(f"it cannot be started in {order.folder}: {error.strerror}") from error
+            why = f"it cannot be started in {order.folder}: {error.strerror}"
+            if error.errno in _MACHINE_LACKS:  # which may be another job's doing
+                raise Unreachable(f"{why}: it waits, and is tried again") from error
+            raise Declined(why) from error
         except ValueError as error:  # \0 or half a character: documents have none, but records of before may
             raise Declined(f"its command cannot be given to a program: {error}") from error
 

@@ -3,6 +3,7 @@
 It works on Linux only, as elasticrun does.
 """
 
+import errno
 import logging
 import os
 import select
@@ -53,9 +54,14 @@ def start(
         OSError: it cannot be started.
     """
     child = _wait_at_gate(command, environment, folder, log, umask)
-    threading.Thread(target=_reap, args=(child, ended), name=f"reap-{child.pid}", daemon=True).start()
     assert child.stdin is not None, "asked for above"
     with child.stdin as gate:
+        try:
+            threading.Thread(target=_reap, args=(child, ended), name=f"reap-{child.pid}", daemon=True).start()
+        except RuntimeError as error:
+            gate.close()  # at which the child ends
+            child.wait()
+            raise OSError(errno.EAGAIN, "no thread can be started") from error
         if (birth := _birth(child.pid)) is not None:  # a program that somebody killed at once has none
             started(LauncherProcess(child.pid, birth))
             with suppress(BrokenPipeError):

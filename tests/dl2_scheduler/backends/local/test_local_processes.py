@@ -1,5 +1,6 @@
 """Launchers' processes: written down before they begin, recognised, signalled, watched. Real ones, but small."""
 
+import errno
 import json
 import math
 import os
@@ -163,6 +164,22 @@ def test_commands_that_cannot_be_run_here(runtime, tmp_path):
     for text in ("\0", "\ud800"):
         with pytest.raises(Declined, match="its command cannot be given to a program"):
             runtime.start(order(tmp_path, command=("python", text)), lambda process: None)
+
+
+@pytest.mark.parametrize("lacks", ["process", "thread", "space"])
+def test_what_the_machine_lacks_now_is_waited_for(runtime, tmp_path, lacks, monkeypatch):
+    def fail(*_given, **_more):
+        if lacks == "thread":
+            raise RuntimeError("can't start new thread")
+        raise OSError(errno.EAGAIN if lacks == "process" else errno.ENOSPC, "it has none")
+
+    where = {"process": "subprocess.Popen", "thread": "threading.Thread.start", "space": "pathlib.Path.open"}[lacks]
+    begun = []
+    with monkeypatch.context() as patched:
+        patched.setattr(where, fail)
+        with pytest.raises(Unreachable, match=r"cannot be started in .*: it waits, and is tried again"):
+            runtime.start(order(tmp_path), begun.append)
+    assert not begun
 
 
 @pytest.mark.slow
