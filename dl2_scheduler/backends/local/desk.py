@@ -55,8 +55,9 @@ class LocalDesk:
 
     def submit(self, document: str, folder: Path) -> str:
         """See `JobDesk.submit`."""
+        read = self._checked(document, folder)  # with no lock: it looks at folders, and the file system may hang
         with self._submitting:
-            read = self._checked(document, folder)
+            self._check_name(read.metadata.name)
             record = self._records.add(read, folder, self._clock.now(), **holding.submitted(read))
         self._clock.wake()
         return record.name
@@ -69,12 +70,13 @@ class LocalDesk:
         read = read_document(document)
         holding.check_submitted(read, self._nodes)
         _check_working_folder(read, folder)
-        last = self._records.last(read.metadata.name)
-        if last is not None and not last.phase.ended:
-            raise ClusterRefused(
-                f"{last.name} is {last.phase}: give another name, or stop it first: dl2 stop {last.name}"
-            )
+        self._check_name(read.metadata.name)
         return read
+
+    def _check_name(self, name: str) -> None:
+        last = self._records.last(name)
+        if last is not None and not last.phase.ended:
+            raise ClusterRefused(f"{name} is {last.phase}: give another name, or stop it first: dl2 stop {name}")
 
     def stop(self, name: str) -> None:
         """See `JobDesk.stop`."""

@@ -56,6 +56,30 @@ def test_of_two_jobs_that_come_at_once_with_one_name_one_is_refused(serve, monke
     assert [state.job.id for state in cluster.snapshot().jobs] == ["digits"]
 
 
+def test_a_job_whose_folder_hangs_keeps_no_other_one_out(serve, monkeypatch):
+    cluster, hangs, goes_on, taken = serve(), threading.Event(), threading.Event(), threading.Event()
+
+    def is_folder(path):
+        hangs.set()
+        return goes_on.wait(10.0)
+
+    def submit():
+        cluster.desk.submit(document("b"), HERE)
+        taken.set()
+
+    monkeypatch.setattr("dl2_scheduler.backends.local.desk.os.path.isdir", is_folder)
+    away = document("a").replace("- command:", "- workingDir: /away\n            command:")
+    threads = [threading.Thread(target=cluster.desk.submit, args=(away, HERE)), threading.Thread(target=submit)]
+    threads[0].start()
+    assert hangs.wait(10.0)
+    threads[1].start()
+    was_taken = taken.wait(2.0)
+    goes_on.set()
+    for thread in threads:
+        thread.join()
+    assert was_taken
+
+
 def test_a_job_runs_in_any_folder_that_is_there(serve, runtime, tmp_path):
     cluster = serve()
     here = tmp_path / "here"
