@@ -123,8 +123,8 @@ class LocalCluster:
         for record, _ in grants if self._settling else ():
             self._seat(record, self._reports.get(record.number), self._places.get(record.number, NOWHERE))
         for record, grant in sorted(grants, key=lambda each: _growth(*each)):
-            if not record.left_alone:
-                self._records.change(record.number, wanted_workers=grant.workers, wanted_servers=grant.servers)
+            if not record.left_alone and not self._records.tell(record.number, grant.workers, grant.servers):
+                continue
             report, silence = self._reports.get(record.number), self._coordinators.silence(record)
             self._actions.give(record, report, grant, silence)
 

@@ -26,6 +26,9 @@ NodePlaces = tuple[tuple[str, ...], tuple[str, ...]]
 Seats = tuple[tuple[str, str], ...]
 """Ids of a job's tasks, each with the name of its node."""
 
+Changes = Mapping[str, Any]
+"""Fields of a `JobRecord` and their new values."""
+
 
 @dataclass(frozen=True)
 class JobRecord:
@@ -200,13 +203,23 @@ class JobRecords:
     def change(self, number: int, **changes: Any) -> JobRecord:
         """Change some fields of a record, and return it."""
         with self._lock:
+            return self._changed(self._records[number], changes)
+
+    def tell(self, number: int, workers: int, servers: int) -> bool:
+        """Note what the policy lets a job have; return False, and note nothing, where its owner decides by now."""
+        with self._lock:
             record = self._records[number]
-            changed = replace(record, **changes)
-            return changed if changed == record else self._write(changed)
+            if not record.left_alone:
+                self._changed(record, {"wanted_workers": workers, "wanted_servers": servers})
+            return not record.left_alone
 
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+    def _changed(self, record: JobRecord, changes: Changes) -> JobRecord:
+        changed = replace(record, **changes)
+        return changed if changed == record else self._write(changed)
 
     def _write(self, record: JobRecord) -> JobRecord:
         text = _RECORD.dump_json(record, by_alias=True, exclude_none=True).decode()
@@ -241,7 +254,3 @@ def _check_not_emptied(path: Path) -> None:
             f"{path} is empty, and no longer knows the jobs {', '.join(lost)}, which have not ended: bring it back, or "
             f"end them (XDG_STATE_HOME={folder} elasticctl stop {lost[0]}) and delete {path.name}"
         )
-
-
-Changes = Mapping[str, Any]
-"""Fields of a `JobRecord` and their new values."""

@@ -110,6 +110,26 @@ def test_counts_that_its_owner_wants_while_others_make_room_are_kept(serve, runt
     assert (job(cluster, "a").workers, job(cluster, "a").servers) == (3, 1)
 
 
+def test_one_that_is_held_while_others_make_room_is_its_owners(serve, runtime, monkeypatch):
+    cluster = serve("1x8")
+    for name in ("a", "b"):
+        cluster.desk.submit(document(name), HERE)
+    slot(cluster, a=(1, 1), b=(3, 3))
+    shrink = runtime.scale
+
+    def shrunk(name, workers, servers):
+        shrink(name, workers, servers)
+        monkeypatch.undo()
+        cluster.desk.hold("a")
+        cluster.desk.scale("a", 3, 1)
+
+    monkeypatch.setattr(runtime, "scale", shrunk)
+    slot(cluster, a=(2, 2), b=(1, 1))
+    slot(cluster, b=(1, 1))
+    assert (job(cluster, "a").workers, job(cluster, "a").servers) == (3, 1)
+    assert ("scale", "a", 2, 2) not in runtime.calls
+
+
 def test_what_is_refused(two):
     for ask, words in (
         (lambda: two.desk.scale("a", 1, 0), "a is scaled by the policy; dl2 hold a first"),
