@@ -185,7 +185,7 @@ class TorchArray:
             return
         pinned = _pinned_like(tensor)
         np.copyto(pinned.numpy(), values)
-        tensor.copy_(pinned, non_blocking=True)  # PyTorch gives the memory to nobody else until the copy is made
+        overwrite(tensor, pinned)  # PyTorch gives the memory to nobody else until the copy is made
 
 
 class GradientArray(TorchArray):

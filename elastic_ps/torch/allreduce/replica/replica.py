@@ -11,7 +11,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers
 from elastic_ps.torch.allreduce.replica.record import StepRecord
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums, TensorSlot
-from elastic_ps.torch.arrays import ModelArray, bytes_of_each, copies_made, is_number, laid_out_as
+from elastic_ps.torch.arrays import ModelArray, bytes_of_each, copies_made, is_number, laid_out_as, overwrite
 from elastic_ps.torch.states import placed
 
 _SAMPLED = 64
@@ -192,7 +192,7 @@ class Replica:
     def _write_statistics(self, values: Sums) -> None:
         for slot, array in zip(self.layout.statistics, self._statistics, strict=True):
             target = array.tensor
-            target.copy_(self._statistic(slot, target, values).to(target.device, non_blocking=True))
+            overwrite(target, self._statistic(slot, target, values))
 
     def _statistic(self, slot: TensorSlot, like: torch.Tensor, values: Sums) -> torch.Tensor:
         start = slot.start - self._statistic_spans[slot.dtype].start

@@ -56,6 +56,22 @@ def test_a_buffer_of_fewer_numbers_than_elements_is_taken_and_the_rehearsals_is_
 
 
 @ON_EACH
+def test_statistics_of_fewer_numbers_than_elements_are_averaged_and_restored(device):
+    """A script may give a buffer an expanded tensor in each batch."""
+    model = model_of(1, device)
+    model[0].register_buffer("running_wide", torch.full((2, 1), 5.0, device=device).expand(2, 3))
+    replica = replica_of(model, OPTIMIZERS["SGD"])
+    model[0].running_wide = torch.full((2, 1), 7.0, device=device).expand(2, 3)
+    sums = filled(replica, PartWeights(1.0, 0.5))
+    replica.undo_batch()
+    assert model[0].running_wide.tolist() == [[5.0] * 3] * 2
+    replica.apply(StepRecord(0, sums, (False,) * 4, replica.numbers, pb.LedgerEntry()))
+    assert model[0].running_wide.tolist() == [[3.5] * 3] * 2
+    replica.arrays["0.running_wide"].write(torch.ones(2, 3).numpy())
+    assert model[0].running_wide.tolist() == [[1.0] * 3] * 2
+
+
+@ON_EACH
 def test_a_batch_that_is_computed_again_changes_statistics_once(device):
     """They begin as the script's, as another worker's, or as a record's."""
     model, other = model_of(1, device), model_of(2, device)
