@@ -3,12 +3,14 @@
 A pod belongs to the job when its node comes to belong to the configuration, not when that registers: it rehearses in
 between. Before the job was whole, and when all start again for a restore, such an end is a death as any other. It is as
 in `elastic_ps.launch.processes.failed_starts`; pauses are those of Kubernetes' own crash loops. A pod that its node
-would not take (OutOfcpu, UnexpectedAdmissionError) costs nothing at any time: its script never ran.
+would not take (OutOfcpu, UnexpectedAdmissionError) costs nothing at any time: its script never ran. Servers do not wait
+for workers that cannot start, nor workers for servers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from k8s.elastic_operator.job.model import Pod, timestamp, unix
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator.job.model import Counts, Pod, timestamp, unix
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.report import CoordinatorReport
 
@@ -19,40 +21,44 @@ KEPT = 3
 
 
 def observe(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
-    """Note whether the job has been whole, and forget failures of pods when none is awaited any more."""
+    """Note whether the job has been whole, and forget failures of pods when none of their role is awaited any more."""
     wanted, has, was = report.wanted, report.roster, draft.status.whole
     is_whole = bool(wanted) and has.workers >= wanted.workers and has.servers >= wanted.servers
     goes_on = report.phase == "rebuilding" or (report.phase == "running" and bool(has))
     draft.note(whole=(was or is_whole) and goes_on)
-    awaited = report.starting.workers or report.starting.servers or report.joining
-    if not awaited or (was and not draft.status.whole):
-        draft.note(failed_starts=0, failed_start_time="")
+    all_start = was and not draft.status.whole
+
+    def still(role: Role) -> int:
+        awaited = not all_start and (report.starting.of(role) or report.joining)
+        return draft.status.failed_starts.of(role) if awaited else 0
+
+    failed = Counts(still(Role.WORKER), still(Role.SERVER))
+    draft.note(failed_starts=failed, failed_start_time=draft.status.failed_start_time if failed != Counts() else "")
 
 
-def set_aside(draft: JobDecisionDraft, report: CoordinatorReport, failed: Sequence[Pod]) -> list[str]:
-    """Note pods that cost the job nothing; return their names.
+def set_aside(draft: JobDecisionDraft, report: CoordinatorReport, failed: Sequence[Pod]) -> Mapping[str, float]:
+    """Note pods that cost the job nothing; return their names, with the seconds until others are tried.
 
     Args:
         draft: of the decision about the job.
         report: of the coordinator.
         failed: pods that have ended by themselves.
     """
-    whole = draft.status.whole
-    found = [
-        pod.name for pod in failed if pod.unstarted or (whole and not pod.joined and not report.has_joined(pod.name))
-    ]
+    whole, before = draft.status.whole, draft.status.failed_starts
+    found = [pod for pod in failed if pod.unstarted or (whole and not pod.joined and not report.has_joined(pod.name))]
     if found:
-        draft.note(failed_starts=draft.status.failed_starts + len(found), failed_start_time=timestamp(draft.now))
-    if draft.status.failed_starts:
+        counts = [before.of(role) + sum(pod.role is role for pod in found) for role in (Role.WORKER, Role.SERVER)]
+        draft.note(failed_starts=Counts(*counts), failed_start_time=timestamp(draft.now))
+    if draft.status.failed_starts != Counts():
         ended = [pod for pod in draft.nodes() if pod.phase == "Failed" and not pod.joined]
         draft.delete(sorted(ended, key=lambda pod: int(pod.name.rpartition("-")[2]))[:-KEPT])
-    return found
+    return {pod.name: pause(draft, pod.role) for pod in found if pod.role is not None}
 
 
-def pause(draft: JobDecisionDraft) -> float:
-    """Return the seconds until another pod is started; 0: now."""
-    status = draft.status
-    if not status.failed_starts:
+def pause(draft: JobDecisionDraft, role: Role) -> float:
+    """Return the seconds until another pod of a role is started; 0: now."""
+    count, last = draft.status.failed_starts.of(role), draft.status.failed_start_time
+    if not count:
         return 0.0
-    seconds = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(status.failed_starts - 1, 30))
-    return max(0.0, unix(status.failed_start_time) + seconds - draft.now)
+    seconds = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(count - 1, 30))
+    return max(0.0, unix(last) + seconds - draft.now)

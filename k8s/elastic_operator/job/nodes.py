@@ -1,5 +1,7 @@
 """This module keeps as many workers and servers as the coordinator wants, and replaces the dead. Pure."""
 
+from collections.abc import Mapping
+
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.crash_loop import has_worked
 from elastic_ps.core.script_hints import HOW_TO_JOIN
@@ -47,7 +49,7 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
     if failed:
         _count(draft, len(failed), report.version)
     for name in fresh:
-        draft.write_event("NodeDied", f"{name}: {dead[name]}{_tried(draft) if name in aside else ''}", warning=True)
+        draft.write_event("NodeDied", f"{name}: {dead[name]}{_tried(aside, name)}", warning=True)
     limit = draft.desired.retry_limit
     if draft.status.failures <= limit:
         return True
@@ -58,8 +60,10 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
     return not failed
 
 
-def _tried(draft: JobDecisionDraft) -> str:
-    return f"; it had not joined: the job goes on, and another one is tried in {failed_starts.pause(draft):.0f} s"
+def _tried(aside: Mapping[str, float], name: str) -> str:
+    if name not in aside:
+        return ""
+    return f"; it had not joined: the job goes on, and another one is tried in {aside[name]:.0f} s"
 
 
 def _count(draft: JobDecisionDraft, failed: int, version: int) -> None:
@@ -150,7 +154,7 @@ def _start(draft: JobDecisionDraft, role: Role, count: int) -> None:
     if denied is not None and denied.again > 0:
         draft.look_again(denied.again)
         return
-    if count > 0 and (rest := failed_starts.pause(draft)) > 0:
+    if count > 0 and (rest := failed_starts.pause(draft, role)) > 0:
         draft.look_again(rest)
         return
     numbers = denied.numbers(role) if denied is not None else []

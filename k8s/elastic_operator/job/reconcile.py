@@ -121,7 +121,7 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
         start_time=status.start_time or timestamp(draft.now),
         trained=restore,
         whole=False,
-        failed_starts=0,
+        failed_starts=Counts(),
     )
     draft.set_condition("Suspended", False, "Starting")
     draft.drop_condition(PROTECTED)

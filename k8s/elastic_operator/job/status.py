@@ -61,7 +61,7 @@ class ElasticJobStatus:
         failure_time: of the last of them.
         failure_version: the highest that the job had reached by then.
         whole: the job has had all that it wanted at once, since it started last.
-        failed_starts: pods in a row that ended by themselves before they belonged to the job, which trained meanwhile.
+        failed_starts: pods in a row, by role, that ended by themselves before they belonged to the job, which trained.
         failed_start_time: of the last of them.
         start_time: of the first pods.
         completion_time: of the end.
@@ -94,7 +94,7 @@ class ElasticJobStatus:
     failure_time: str = ""
     failure_version: int = 0
     whole: bool = False
-    failed_starts: int = 0
+    failed_starts: Counts = field(default_factory=Counts)
     failed_start_time: str = ""
     start_time: str = ""
     completion_time: str = ""
@@ -123,8 +123,8 @@ class ElasticJobStatus:
                 )
                 for one in given["conditions"]
             }
-        if "created" in given:
-            given["created"] = Counts(given["created"].get("workers", 0), given["created"].get("servers", 0))
+        for name in {"created", "failed_starts"} & given.keys():
+            given[name] = Counts(given[name].get("workers", 0), given[name].get("servers", 0))
         for name in ("plans", "counted"):
             given[name] = tuple(given.get(name, ()))
         return ElasticJobStatus(**given)
@@ -134,7 +134,8 @@ class ElasticJobStatus:
         kept = {"workers", "servers", "restarts", "phase"}
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         values["conditions"] = [one.to_dict() for one in self.conditions.values()]
-        values["created"] = {"workers": self.created.workers, "servers": self.created.servers} if self.term else {}
+        values["created"] = _by_role(self.created) if self.term else {}
+        values["failed_starts"] = _by_role(self.failed_starts) if self.failed_starts != Counts() else {}
         values["plans"], values["counted"] = list(self.plans), list(self.counted)
         values["metrics"], values["forecast"] = dict(self.metrics), dict(self.forecast)
         return {_camel(name): value for name, value in values.items() if value or name in kept}
@@ -166,6 +167,10 @@ _PROGRESS = ("epoch", "samples_per_second", "metrics")
 def is_progress(old: ElasticJobStatus, new: ElasticJobStatus) -> bool:
     """Return whether the only difference is how far training has come, which may be told less often."""
     return replace(new, **{name: getattr(old, name) for name in _PROGRESS}) == old
+
+
+def _by_role(counts: Counts) -> dict[str, int]:
+    return {"workers": counts.workers, "servers": counts.servers}
 
 
 def _camel(name: str) -> str:
