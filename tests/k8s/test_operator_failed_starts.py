@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.job.actions import DeletePod, StartNode
+from elastic_ps.core.script_hints import HOW_TO_JOIN
+from k8s.elastic_operator.job.actions import DeletePod, StartNode, WriteEvent
 from k8s.elastic_operator.job.model import Counts, timestamp
 from k8s.elastic_operator.job.status import RUNNING, ElasticJobStatus
 from tests.k8s.operator_cases import NOW, decide, kinds, members, running, server, usual, wanted, worker
@@ -41,6 +42,21 @@ def test_of_pods_that_could_not_start_the_last_three_stay():
     seen = never_joined(9, status={"failed_starts": Counts(7), "counted": tuple(pod.name for pod in gone)})
     done = decide(replace(seen, pods=(*seen.pods, *gone)), wanted(2, 1))
     assert [each.name for each in kinds(done, DeletePod)] == [f"digits-worker-{number}" for number in range(2, 7)]
+
+
+def test_a_pod_that_ends_well_without_having_registered_could_not_start_either():
+    """There would be one after the other: a script that finds no data here may end with status 0."""
+    gone = [worker(number, member="", joined=False, phase="Succeeded") for number in range(2, 7)]
+    said = {"wanted": Counts(2, 1), "starting": Counts(1), "members": members(worker(1), server(1))}
+    seen = running(worker(1), *gone[:1], server(1), report={**said, "roster": Counts(1, 1)}, status={"whole": True})
+    first = decide(seen, wanted(2, 1))
+    assert (first.status.failures, first.status.failed_starts, first.again) == (0, Counts(1), pytest.approx(10, abs=1))
+    assert not kinds(first, StartNode)
+    assert HOW_TO_JOIN in str(kinds(first, WriteEvent))
+    more = decide(replace(seen, pods=(*seen.pods, *gone[1:])), wanted(2, 1))
+    assert kinds(more, DeletePod) == [DeletePod("digits-worker-2"), DeletePod("digits-worker-3")]
+    unwanted = replace(seen, report=replace(seen.report, starting=Counts(), wanted=Counts(1, 1)))
+    assert not decide(unwanted, wanted(1, 1)).actions
 
 
 def test_servers_do_not_wait_for_workers_that_cannot_start():

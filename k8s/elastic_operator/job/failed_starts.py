@@ -50,7 +50,7 @@ def set_aside(draft: JobDecisionDraft, report: CoordinatorReport, failed: Sequen
         counts = [before.of(role) + sum(pod.role is role for pod in found) for role in (Role.WORKER, Role.SERVER)]
         draft.note(failed_starts=Counts(*counts), failed_start_time=timestamp(draft.now))
     if draft.status.failed_starts != Counts():
-        ended = [pod for pod in draft.nodes() if pod.phase == "Failed" and not pod.joined]
+        ended = [pod for pod in draft.nodes() if _never_joined(pod)]
         draft.delete(sorted(ended, key=lambda pod: int(pod.name.rpartition("-")[2]))[:-KEPT])
     return {pod.name: pause(draft, pod.role) for pod in found if pod.role is not None}
 
@@ -62,3 +62,7 @@ def pause(draft: JobDecisionDraft, role: Role) -> float:
         return 0.0
     seconds = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(count - 1, 30))
     return max(0.0, unix(last) + seconds - draft.now)
+
+
+def _never_joined(pod: Pod) -> bool:
+    return not pod.joined and (pod.phase == "Failed" or (pod.phase == "Succeeded" and not pod.member))

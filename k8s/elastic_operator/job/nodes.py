@@ -23,8 +23,9 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
     Returns:
         Whether the job may go on.
     """
+    failed_starts.observe(draft, report)
     present = {pod.name for pod in draft.nodes()}
-    dead = {pod.name: _how(pod) for pod in draft.nodes() if _has_died(draft, pod)}
+    dead = {pod.name: _how(pod) for pod in draft.nodes() if _has_died(draft, report, pod)}
     frozen = [pod.name for pod in draft.nodes() if pod.staying and report.has_expelled(pod.name)]
     dead |= {
         name: "it was evicted" if report.has_evicted(name) else "it was silent or cut off for too long"
@@ -43,7 +44,6 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
         restarts=draft.status.restarts + len(fresh),
         counted=(*(name for name in counted if name in present or name in dead), *fresh),
     )
-    failed_starts.observe(draft, report)
     aside = failed_starts.set_aside(draft, report, [pod for pod in draft.nodes() if pod.name in failed])
     failed = [name for name in failed if name not in aside]
     if failed:
@@ -80,10 +80,13 @@ def _count(draft: JobDecisionDraft, failed: int, version: int) -> None:
     )
 
 
-def _has_died(draft: JobDecisionDraft, pod: Pod) -> bool:
+def _has_died(draft: JobDecisionDraft, report: CoordinatorReport, pod: Pod) -> bool:
     if pod.lost or (pod.phase == "Failed" and not pod.deleting):
         return True
-    return pod.phase == "Succeeded" and not pod.member and not draft.status.trained
+    if pod.phase != "Succeeded" or pod.member:
+        return False
+    awaited = pod.role is not None and report.starting.of(pod.role) > 0 and not pod.deleting
+    return not draft.status.trained or (draft.status.whole and awaited)
 
 
 def _how(pod: Pod) -> str:
