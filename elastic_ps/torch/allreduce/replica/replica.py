@@ -96,7 +96,8 @@ class Replica:
 
     def spare_gradients(self) -> list[torch.Tensor]:
         """Return memory as that of the next step's gradients, which these take when it is free: it has its pages."""
-        return [torch.zeros_like(parameter) for parameter in self.parameters if not parameter.is_cuda]
+        trained = [parameter for parameter in self.parameters if parameter.requires_grad and not parameter.is_cuda]
+        return [torch.zeros_like(parameter) for parameter in trained]
 
     @torch.no_grad()
     def fill(self, bucket: Bucket, sums: Sums, weights: PartWeights) -> Callable[[], None]:

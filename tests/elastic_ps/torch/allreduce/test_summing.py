@@ -96,6 +96,10 @@ def test_memory_as_that_of_the_next_gradients():
     spare = replica.spare_gradients()
     assert [each.nbytes for each in spare] == [each.nbytes for each in replica.parameters]
     assert not {each.data_ptr() for each in spare} & {each.data_ptr() for each in replica.parameters}
+    replica.parameters[0].requires_grad_(False)
+    assert [each.nbytes for each in replica.spare_gradients()] == [each.nbytes for each in replica.parameters[1:]], (
+        "one that is frozen gets none, and may be most of the model"
+    )
 
 
 def test_memory_of_records_that_have_waited_for_a_shadow_is_let_go():
