@@ -13,8 +13,11 @@ from collections.abc import Mapping
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Numbers of mallopt's parameters, mallopt(3)."""
 
-_KEPT, _LARGEST = (1 << 31) - 1, 1 << 30
-"""Bytes: so much free memory stays, in blocks of up to this size; mallopt takes no more."""
+_KEPT = (1 << 31) - 1
+"""Bytes: so much free memory stays; mallopt takes no more."""
+
+_LARGEST = 1 << 30, 1 << 25
+"""Bytes of a block that stays; older versions of glibc (2.31) refuse more than the second."""
 
 _CHOICES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
@@ -30,4 +33,6 @@ def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:
     if any(name in environment for name in _CHOICES):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and bool(mallopt(_MMAP_THRESHOLD, _LARGEST) and mallopt(_TRIM_THRESHOLD, _KEPT))
+    if mallopt is None or not any(mallopt(_MMAP_THRESHOLD, size) for size in _LARGEST):
+        return False
+    return bool(mallopt(_TRIM_THRESHOLD, _KEPT))

@@ -43,6 +43,21 @@ def test_somebodys_own_choice_stands(name, monkeypatch):
     assert [parameter for parameter, _ in asked] == [-3, -1]
 
 
+def test_an_older_glibc_keeps_blocks_of_32_mib(monkeypatch):
+    """It refuses a larger bound, and keeps the one that it has."""
+    taken = []
+
+    def mallopt(parameter, value):
+        if parameter == -3 and value > 1 << 25:
+            return 0
+        taken.append((parameter, value))
+        return 1
+
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    assert keep_freed_memory({})
+    assert taken == [(-3, 1 << 25), (-1, (1 << 31) - 1)]
+
+
 def test_where_there_is_no_glibc_nothing_is_changed(monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace())
     assert not keep_freed_memory({})
