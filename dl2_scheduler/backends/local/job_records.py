@@ -206,7 +206,13 @@ class JobRecords:
             return self._changed(self._records[number], changes)
 
     def tell(self, number: int, workers: int, servers: int) -> bool:
-        """Note what the policy lets a job have; return False, and note nothing, where its owner decides by now."""
+        """Note what the policy lets a job have; return False, and note nothing, where its owner decides by now.
+
+        Args:
+            number: of the job.
+            workers: that it may have.
+            servers: likewise.
+        """
         with self._lock:
             record = self._records[number]
             if not record.left_alone:
