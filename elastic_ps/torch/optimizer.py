@@ -129,7 +129,7 @@ class Optimizer(torch.optim.Optimizer):
         max_norm: float | None = None,
         compression: str | None = None,
     ):
-        check_arguments(model, optimizer)
+        check_arguments(model, optimizer, Optimizer)
         self.max_norm = max_norm
         self._compression = checked_compression(compression)
         self._store: OptimizerStore | None = None

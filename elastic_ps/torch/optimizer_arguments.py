@@ -9,13 +9,13 @@ COMPRESSIONS = ("bfloat16", "float16")
 """Of `elastic.Optimizer`: rounding alone, as it keeps what has overflowed visible to a GradScaler."""
 
 
-def check_arguments(model: object, optimizer: object) -> None:
-    """Refuse what is no model, or no optimizer of PyTorch's own. Raises ConfigurationError."""
+def check_arguments(model: object, optimizer: object, wrapper: type[torch.optim.Optimizer]) -> None:
+    """Refuse what is no model, no optimizer, or one of the class `wrapper`. Raises ConfigurationError."""
     if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigurationError(
             "elastic.Optimizer(model, optimizer) takes a torch.nn.Module and the optimizer of its parameters"
         )
-    if hasattr(optimizer, "wrapped"):
+    if isinstance(optimizer, wrapper):
         raise ConfigurationError("elastic.Optimizer: its optimizer is an elastic.Optimizer already")
 
 

@@ -76,6 +76,13 @@ def test_optimizers(make: Any, words: str) -> None:
         make()
 
 
+def test_an_optimizer_may_have_an_attribute_of_any_name() -> None:
+    net = model()
+    own = torch.optim.SGD(net.parameters(), 0.1)
+    own.wrapped = True
+    assert elastic.Optimizer(net, own).wrapped is own
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
