@@ -61,7 +61,7 @@ def test_a_job_whose_folder_hangs_keeps_no_other_one_out(serve, monkeypatch):
 
     def is_folder(path):
         hangs.set()
-        return goes_on.wait(10.0)
+        return goes_on.wait(60.0)
 
     def submit():
         cluster.desk.submit(document("b"), HERE)
@@ -73,7 +73,7 @@ def test_a_job_whose_folder_hangs_keeps_no_other_one_out(serve, monkeypatch):
     threads[0].start()
     assert hangs.wait(10.0)
     threads[1].start()
-    was_taken = taken.wait(2.0)
+    was_taken = taken.wait(20.0)
     goes_on.set()
     for thread in threads:
         thread.join()
