@@ -218,7 +218,7 @@ class Lanes:
                 self.workers[lane, number] = min(state.workers, most_workers)
                 self.servers[lane, number] = min(state.servers, most_servers)
                 self.saves[lane, number], self.starting[lane, number] = state.saves, state.starting
-                if state.starting:
+                if state.starting and not state.workers:  # else its coordinator comes back, and workers train on
                     left = max(self._cost.start - state.starting_seconds, 0.0)
                     self._owed[lane, number] = left / self.slot_seconds
 

@@ -120,6 +120,8 @@ def on_saved(context: StepContext, event: Saved) -> None:
         return
     try:
         told = json.loads(event.detail)
+        if not isinstance(told, dict):
+            raise TypeError(f"it is a {type(told).__name__}")
         if "error" not in told and not isinstance(told["blocks"], dict):
             raise TypeError(f"blocks is a {type(told['blocks']).__name__}")
     except (ValueError, KeyError, TypeError) as error:

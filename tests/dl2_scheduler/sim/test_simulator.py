@@ -179,6 +179,13 @@ def test_a_job_that_is_being_started_owes_what_is_left_of_its_start(seconds: flo
     assert found == pytest.approx([100.0 - left, 0.0, 70.0]), "and the next start is a whole one"
 
 
+def test_a_job_whose_coordinator_comes_back_trains_on() -> None:
+    cluster = SimulatedCluster([job(epochs=1000.0)], ONE_NODE, SPEEDS, SLOT, ScalingCost(start=30.0))
+    cluster.lanes.begin(0, [JobState(job(epochs=1000.0), 0.0, 3, 1, 1, starting=True)])
+    cluster.apply(Allocation({1: Grant(1, 1)}))
+    assert cluster.finish_slot().jobs[0].epochs == pytest.approx(100.0)
+
+
 def test_a_start_that_is_longer_than_a_slot_goes_on_in_the_next() -> None:
     cost, one = ScalingCost(start=150.0), Grant(1, 1)
     assert trained(cost, one, one, one) == pytest.approx([0.0, 50.0, 100.0])

@@ -213,6 +213,13 @@ def test_a_save_that_fails_is_told_and_cleared_away_and_the_job_goes_on(fault):
     assert world.state.version > before
 
 
+@pytest.mark.parametrize("detail", ["", "[]", '"error"', '{"blocks": []}'])
+def test_an_answer_that_is_none_fails_the_checkpoint_with_the_nodes_name(detail):
+    world = World(1, 1, checkpoint="file:///ck")
+    world.post(na.Saved(world.now, "s0", saving(world).clock, detail))
+    assert "s0 could not save its blocks" in world.replies[world.asked].text
+
+
 def test_an_answer_to_an_order_for_another_folder_is_none_to_this_one():
     world = World(1, 1, checkpoint="file:///ck")
     pending = saving(world)
