@@ -10,7 +10,16 @@ COMPRESSIONS = ("bfloat16", "float16")
 
 
 def check_arguments(model: object, optimizer: object, wrapper: type[torch.optim.Optimizer]) -> None:
-    """Refuse what is no model, no optimizer, or one of the class `wrapper`. Raises ConfigurationError."""
+    """Refuse what is no model, no optimizer, or wrapped already.
+
+    Args:
+        model: that is to be trained.
+        optimizer: the script's own.
+        wrapper: the class of those that are wrapped.
+
+    Raises:
+        ConfigurationError: it is one of these.
+    """
     if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigurationError(
             "elastic.Optimizer(model, optimizer) takes a torch.nn.Module and the optimizer of its parameters"
