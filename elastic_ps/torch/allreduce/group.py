@@ -4,6 +4,7 @@ import datetime
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -201,6 +202,8 @@ class Rendezvous:
         self._token = token
         self._own = _store(host, 0, is_master=True)
         self.port = int(self._own.port)
+        self._lock = threading.Lock()
+        self._waiting: set[threading.Thread] = set()  # for members, within PyTorch's own code
 
     def build(
         self, configuration: Configuration, node: NodeId, changed: threading.Condition, attempt: int = 0
@@ -252,9 +255,29 @@ class Rendezvous:
         options = _untyped.ProcessGroupGloo._Options()
         options._timeout = datetime.timedelta(seconds=BUILD_SECONDS)
         options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._host)]
-        backend = _untyped.ProcessGroupGloo(meeting, rank, size, options)
+        thread = threading.current_thread()
+        with self._lock:
+            self._waiting.add(thread)
+        try:
+            backend = _untyped.ProcessGroupGloo(meeting, rank, size, options)
+        finally:
+            with self._lock:
+                self._waiting.discard(thread)
         backend._set_default_timeout(_COLLECTIVE_TIMEOUT)
         return WorkerGroup(number, rank, size, backend, changed, attempt)
+
+    def close(self) -> None:
+        """Meet nobody any more: who waits for members at this worker's store waits in vain, and is told so.
+
+        A thread that came back from PyTorch's code while the interpreter ends would end the process by SIGABRT, and a
+        job that has finished would have failed. So it is waited for, a moment.
+        """
+        with self._lock:
+            waiting = list(self._waiting)
+        self._own = None  # which ends the store, and its connections
+        deadline = time.monotonic() + _END_SECONDS
+        for thread in waiting:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def tell_epoch(self, epoch: int) -> None:
         """Let those who join know the job's epoch."""

@@ -83,6 +83,7 @@ class GroupNode(GroupState):
         self.session.close()
         self.feeds.close()
         self.close_groups()
+        self.rendezvous.close()
 
     def preparation_advanced(self) -> None:
         """See `GroupState.preparation_advanced`."""

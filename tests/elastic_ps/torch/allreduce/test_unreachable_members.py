@@ -12,6 +12,7 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role 
 from elastic_ps.torch.allreduce import group  # noqa: E402
 from elastic_ps.torch.allreduce.group import Rendezvous  # noqa: E402
 from elastic_ps.torch.allreduce.peer_probe import PeerProbe  # noqa: E402
+from tests.elastic_ps.waiting import until  # noqa: E402
 
 HOST = "127.0.0.1"
 TOKEN = b"t" * 16
@@ -62,6 +63,25 @@ def test_a_group_is_given_up_where_a_member_does_not_come(monkeypatch):
     configuration = Configuration(ConfigId(1, 1), members, ())
     with pytest.raises(RuntimeError):
         rendezvous.build(configuration, "w0", threading.Condition())
+
+
+def test_who_waits_for_members_is_let_go_when_this_worker_ends():
+    """Else it came back while the interpreter ends, which ends the process by SIGABRT."""
+    rendezvous, failed = Rendezvous(HOST, TOKEN), []
+    configuration = Configuration(ConfigId(1, 1), (member("w0", rendezvous.port), member("w1", 1)), ())
+
+    def build():
+        with pytest.raises(RuntimeError) as raised:
+            rendezvous.build(configuration, "w0", threading.Condition())
+        failed.append(raised.value)
+
+    thread = threading.Thread(target=build, daemon=True)
+    thread.start()
+    until(lambda: rendezvous._waiting)
+    rendezvous.close()
+    assert not thread.is_alive()
+    assert len(failed) == 1
+    assert not rendezvous._waiting
 
 
 def gathered(group):
