@@ -60,6 +60,8 @@ class DataSpec:
             raise ConfigurationError(f'last must be "short", "drop" or "wrap", not {self.last!r}')
         if self.loss not in ("sum", "mean"):
             raise ConfigurationError(f'loss must be "sum" or "mean", not {self.loss!r}')
+        if self.order not in ("", "shuffled", "given"):
+            raise ConfigurationError(f'order must be "shuffled" or "given", not {self.order!r}')
         if self.last == "drop" and self.samples < self.global_batch:
             raise ConfigurationError(
                 f'last="drop" with {self.samples} samples and a {size} of {self.global_batch} leaves no step: '

@@ -87,3 +87,8 @@ def test_places_of_a_job_with_two_trainers():
 def test_bad_values_are_refused(change, message):
     with pytest.raises(ConfigurationError, match=message):
         DataSpec(**{"elastic": True, "samples": 10, "global_batch": 4, **change})
+
+
+def test_an_order_that_is_none():
+    with pytest.raises(ConfigurationError, match='order must be "shuffled" or "given", not \'sorted\''):
+        DataSpec(True, 10, 2, order="sorted")
