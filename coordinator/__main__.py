@@ -25,7 +25,7 @@ from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import State
 from coordinator.server import checkpoint_choice, metrics
 from coordinator.server.addresses import reachable
-from coordinator.server.admission import make_server
+from coordinator.server.admission import make_server, stop_server
 from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import Runtime
@@ -169,7 +169,7 @@ async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, ledg
         ledger.give_up()
         await loading
         await runtime.close()
-        await server.stop(_GRACE_SECONDS)
+        await stop_server(server, _GRACE_SECONDS)
 
 
 async def _load_ledger(runtime: Runtime, ledger: Ledger) -> None:

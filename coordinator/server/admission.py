@@ -1,5 +1,6 @@
 """A call that does not show the job's token is refused before any of its message is read."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
@@ -116,3 +117,15 @@ def make_server(token: bytes) -> "grpc.aio.Server":
     )
     server.add_generic_rpc_handlers((health.handler(),))
     return server
+
+
+async def stop_server(server: "grpc.aio.Server", grace: float) -> None:
+    """End the server, and wait for its methods, too: gRPC does not, and a loop that ends them logs a traceback of each.
+
+    Args:
+        server: the only thing that still runs in this loop, but for the caller.
+        grace: seconds for calls to end by themselves, and again for methods whose callers were told.
+    """
+    await server.stop(grace)
+    if methods := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(methods, timeout=grace)

@@ -6,7 +6,7 @@ import threading
 import grpc
 import pytest
 
-from coordinator.server.admission import make_server
+from coordinator.server.admission import make_server, stop_server
 from elastic_ps.control.token import Door
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -36,7 +36,7 @@ class Watched:
         await server.start()
         self._ready.set()
         await self._stop.wait()
-        await server.stop(0.2)
+        await stop_server(server, 0.2)
 
     def _handler(self, name):
         def read(data):
@@ -167,3 +167,33 @@ def test_stubs_of_the_tests_show_it(watched, channel):
 def test_a_probe_is_answered_unread(channel):
     """Eight calls of 60 MB took 814 MB; more than a message may have is not even looked at."""
     assert channel.unary_unary("/grpc.health.v1.Health/Check")(bytes(80 << 20), timeout=20) == b"\x08\x01"
+
+
+@pytest.mark.parametrize(("turns", "left"), [(50, False), (None, True)], ids=["slow", "never"])
+def test_a_server_that_ends_waits_a_bounded_while_for_its_methods(turns, left):
+    """A loop that ends before them cancels them, and gRPC logs a traceback of each: of a job that ended well."""
+
+    async def told(_request, _context):
+        try:
+            while True:
+                yield b""
+                await asyncio.sleep(0)
+        finally:
+            await (asyncio.Event().wait() if turns is None else turning(turns))
+
+    async def turning(turns):
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    async def serve():
+        server = grpc.aio.server()
+        method = grpc.unary_stream_rpc_method_handler(told)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a.Job", {"Tell": method}),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            await asyncio.to_thread(next, channel.unary_stream("/a.Job/Tell")(b""))
+            await stop_server(server, 0.2)
+        return len(asyncio.all_tasks()) > 1
+
+    assert asyncio.run(serve()) is left

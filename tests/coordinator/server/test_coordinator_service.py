@@ -13,7 +13,7 @@ from coordinator.core.job import DurableJob
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import CoordinatorSettings, State
 from coordinator.server import runtime
-from coordinator.server.admission import make_server
+from coordinator.server.admission import make_server, stop_server
 from coordinator.server.journal import Journal
 from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import Runtime
@@ -60,7 +60,7 @@ class Served:
         await self._stop.wait()
         await loading
         await self.runtime.close()
-        await server.stop(0.2)
+        await stop_server(server, 0.2)
         for file in (journal, ledger, steps):
             file.close()
 
