@@ -235,7 +235,9 @@ def test_pods_are_read_from_the_api_servers_objects():
     out = {"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu"}
     assert Pod.of({**body, "status": out}).unstarted
     assert Pod.of({**body, "status": out}).trouble == "OutOfcpu: Node didn't have enough resource: cpu"
-    body["metadata"] |= {"deletionTimestamp": timestamp(NOW + 60), "deletionGracePeriodSeconds": 60}
+    body["metadata"] |= {"creationTimestamp": timestamp(NOW - 5), "deletionGracePeriodSeconds": 60}
+    assert Pod.of(body).created == NOW - 5
+    body["metadata"] |= {"deletionTimestamp": timestamp(NOW + 60)}
     assert Pod.of(body).deleted == NOW
     assert Pod.of(body, {"node-1"}).lost
     assert not Pod.of(body, {"node-2"}).lost

@@ -127,6 +127,19 @@ def test_the_object_of_a_coordinator_on_a_lost_node_makes_way():
     assert kinds(done, *PODS) == [DeletePod("digits-coordinator", at_once=True)]
 
 
+def test_one_that_its_node_would_not_take_is_tried_again_after_a_while():
+    known = ElasticJobStatus(phase=RUNNING, term=1, trained=True)
+    refused = replace(COORDINATOR, phase="Failed", unstarted=True, created=NOW - 4, trouble="OutOfcpu: too much")
+    seen = ObservedJob(known, (refused, worker(1), server(1)))
+    done = decide(seen, job())
+    assert not kinds(done, *PODS)
+    assert done.again == 6.0
+    assert done.status.reason == (
+        "digits-coordinator was not taken by node-1: OutOfcpu: too much; another one is tried in 6 s"
+    )
+    assert kinds(decide(seen, job(), NOW + 6), *PODS) == [DeletePod("digits-coordinator", at_once=True)]
+
+
 def test_one_that_somebody_deletes_is_waited_for():
     going = replace(COORDINATOR, deleting=True, phase="Failed")
     done = decide(

@@ -209,6 +209,7 @@ class Pod:
         lost: and its node cannot be reached, so nobody knows whether it runs.
         disrupted: the cluster has ended it: an eviction, a preemption, a node that goes.
         unstarted: it has failed and its container never ran: its node would not take it.
+        created: unix seconds, by the API server's clock.
         exit_status: of its container; None: it has not ended.
         container_restarts: of its container, in place.
         trouble: why it does not run, in words; "": nothing known.
@@ -226,6 +227,7 @@ class Pod:
     lost: bool = False
     disrupted: bool = False
     unstarted: bool = False
+    created: float = 0.0
     exit_status: int | None = None
     container_restarts: int = 0
     trouble: str = ""
@@ -268,6 +270,7 @@ class Pod:
             lost=deleting and node in unreachable,
             disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
             unstarted=status.get("phase") == "Failed" and not containers,
+            created=unix(made) if (made := meta.get("creationTimestamp")) else 0.0,
             exit_status=ended.get("exitCode") if ended else None,
             container_restarts=main.get("restartCount", 0),
             trouble=_trouble(status, main),

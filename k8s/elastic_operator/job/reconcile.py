@@ -26,6 +26,8 @@ from k8s.foundation.names import JOB_LABEL, ROLE_LABEL
 
 _GOING_SECONDS = 5.0
 """Between two tries to make a claim anew, as long as the old one is not gone."""
+_REFUSED_SECONDS = 10.0
+"""From a coordinator's pod that its node would not take to the next one: the node refuses at once, again and again."""
 LOST = "Lost"
 KEPT = "Kept"
 """The condition that the operator breaks on a job, or has. Others are not concerned."""
@@ -139,6 +141,11 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
 def _revive(draft: JobDecisionDraft) -> None:
     """Bring the coordinator back, whose pod is gone or is going, or end the job where nothing is left of it."""
     pod = draft.coordinator
+    if pod is not None and pod.unstarted and (rest := pod.created + _REFUSED_SECONDS - draft.now) > 0:
+        refused = f"{pod.name} was not taken by {pod.node}: {pod.trouble}"
+        draft.note(reason=f"{refused}; another one is tried in {rest:.0f} s")
+        draft.look_again(rest)
+        return
     if pod is not None:
         draft.note(reason="its coordinator is lost" if pod.lost else "its coordinator's pod ends")
         if pod.lost or not pod.deleting:
