@@ -289,7 +289,7 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
     run = new_run(tmp_path / "run")
     name = f"dl2:{run.path}"
     loop, policies, cluster = live(history, tmp_path, policy=name)
-    with closing(Learner(policies, tmp_path, NodeRule.SPREAD)) as learner:
+    with closing(Learner(policies, tmp_path, NodeRule.SPREAD, cores=1)) as learner:
         for _ in range(6):
             loop.slot()
         learner._follow(name)

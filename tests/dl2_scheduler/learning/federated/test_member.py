@@ -200,7 +200,7 @@ def test_the_program_shares_beside_the_loop_which_shows_it(clusters, tmp_path):
     late.policies.use(name)
     for _ in range(4):
         late.loop.slot()
-    with closing(Learner(late.policies, late.path, NodeRule.SPREAD, shared=tmp_path / "shared")) as learner:
+    with closing(Learner(late.policies, late.path, NodeRule.SPREAD, cores=1, shared=tmp_path / "shared")) as learner:
         learner._follow(name)
         late.loop._observers, heard = (learner,), listen(learner._side)
         late.loop.slot()
