@@ -18,6 +18,8 @@ from elastic_ps.mxnet.joining import tell_at_exit
 from elastic_ps.mxnet.kvstore import ElasticKVStore, register
 from elastic_ps.mxnet.module import track_auxiliary
 from elastic_ps.mxnet.trainer_loops import combine_loops
+from elastic_ps.node.settings import is_node
+from elastic_ps.system.frozen_imports import freeze_imports
 
 __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost", "track_auxiliary"]
 
@@ -34,3 +36,5 @@ give_hints(
         NAME_NO_CONSISTENCY: 'In MXNet: kvstore="dist_elastic" names none, "dist_elastic_async" names async',
     }
 )
+if is_node():
+    freeze_imports()

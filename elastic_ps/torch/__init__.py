@@ -15,7 +15,9 @@ from elastic_ps.core.script_hints import (
     PUSH_SAME_KEYS,
     give_hints,
 )
+from elastic_ps.node.settings import is_node
 from elastic_ps.script import is_chief, num_workers, rank
+from elastic_ps.system.frozen_imports import freeze_imports
 from elastic_ps.torch.allreduce import mode
 from elastic_ps.torch.data import DataLoader
 from elastic_ps.torch.loading import load
@@ -36,3 +38,5 @@ give_hints(
 )
 
 mode.offer()
+if is_node():
+    freeze_imports()
