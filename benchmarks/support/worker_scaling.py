@@ -73,14 +73,17 @@ def worker_scaling(
 
 
 def _excess(archive: Archive, plans: Sequence[pb.Plan]) -> Iterator[list[float]]:
-    """Yield, by plan and worker, what each of five steps behind the clock took longer than later ones, in ms."""
+    """Yield, by plan and worker that trained before it, what each of five steps behind the clock took longer, in ms.
+
+    Longer than later ones, that is. Who joins has made no step before: its first one begins with the switch.
+    """
     seconds: dict[str, dict[int, float]] = defaultdict(dict)
     for row in archive.steps:
         seconds[row.worker][row.step.version] = row.step.seconds
     for plan in plans:
         following = range(plan.clock + 1, plan.clock + 1 + NEXT)
         later = range(following.stop, following.stop + USUAL)
-        for steps in seconds.values():
+        for steps in (steps for worker, steps in seconds.items() if worker not in plan.joined):
             if all(version in steps for version in (*following, *later)):
                 usual = statistics.median(steps[version] for version in later)
                 yield [1000 * (steps[version] - usual) for version in following]

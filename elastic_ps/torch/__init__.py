@@ -39,4 +39,4 @@ give_hints(
 
 mode.offer()
 if is_node():
-    freeze_imports()
+    freeze_imports("torch._dynamo")  # which the first optimizer imports in any case: as many objects once more
