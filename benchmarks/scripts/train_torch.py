@@ -158,6 +158,8 @@ def main() -> None:
     parser.add_argument("--cuda", action="store_true", help="put the model on a GPU")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.system != DDP:
+        import elastic_ps.torch  # noqa: F401  # before the model is made, as in users' scripts
     model = Shapes(MODELS[arguments.model](), arguments.device / 1000).to("cuda" if arguments.cuda else "cpu")
     (train_ddp if arguments.system == DDP else train_elastic)(model, arguments)
 

@@ -5,6 +5,11 @@ trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvs
 """
 
 import elastic_ps.mxnet.shim  # noqa: F401  # before anything that imports mxnet
+
+# isort: split
+from mxnet.gluon import Block
+from mxnet.module import BaseModule
+
 from elastic_ps.core.script_hints import (
     NAME_NO_CONSISTENCY,
     OPTIMIZER_ON_SERVERS,
@@ -37,4 +42,4 @@ give_hints(
     }
 )
 if is_node():
-    freeze_imports()
+    freeze_imports((Block, BaseModule))

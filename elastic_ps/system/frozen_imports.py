@@ -9,15 +9,20 @@ from contextlib import suppress
 from importlib import import_module
 
 
-def freeze_imports(*more: str) -> None:
-    """Take all that there is out of garbage collections for good; what nothing refers to is freed as before.
+def freeze_imports(unless: tuple[type, ...], *more: str) -> bool:
+    """Take all that there is out of garbage collections for good; return whether that was done.
 
-    For the end of an import: an object of now that comes to be in a cycle of garbage later is never freed.
+    What nothing refers to is freed as before. But an object of now that comes to be in a cycle of garbage later is
+    never freed, and `gc.get_objects` does not find it; so nothing is done where the script has begun already.
 
     Args:
+        unless: types of which a script that only imports yet has made no object.
         more: modules that will be imported anyhow, and are now, where they exist.
     """
     for name in more:
         with suppress(ImportError):
             import_module(name)
+    if any(issubclass(kind, unless) for kind in {type(each) for each in gc.get_objects()}):
+        return False
     gc.freeze()
+    return True

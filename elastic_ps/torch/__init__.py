@@ -8,6 +8,10 @@ for epoch in elastic.epochs(10):
         ...
 """
 
+from torch.nn import Module
+from torch.optim import Optimizer as TorchOptimizer
+from torch.optim.lr_scheduler import LRScheduler
+
 from elastic_ps.core.script_hints import (
     NAME_NO_CONSISTENCY,
     OPTIMIZER_ON_SERVERS,
@@ -39,4 +43,5 @@ give_hints(
 
 mode.offer()
 if is_node():
-    freeze_imports("torch._dynamo")  # which the first optimizer imports in any case: as many objects once more
+    # The first optimizer imports it in any case: as many objects once more.
+    freeze_imports((Module, TorchOptimizer, LRScheduler), "torch._dynamo")
