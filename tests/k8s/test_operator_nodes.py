@@ -65,7 +65,9 @@ def test_a_node_that_has_drained_loses_its_pod_and_one_that_has_finished_keeps_i
 def test_a_pod_that_joins_is_labelled_with_its_node():
     seen = running(worker(1), server(1), replace(worker(2), member=""), report={"members": {"digits-worker-2.1": "w9"}})
     said = replace(seen.report, members={**members(worker(1), server(1)), "digits-worker-2.1": "w9"})
-    assert kinds(decide(replace(seen, report=said), wanted(2, 1)), LabelPod) == [LabelPod("digits-worker-2", "w9")]
+    assert kinds(decide(replace(seen, report=said), wanted(2, 1)), LabelPod) == [
+        LabelPod("digits-worker-2", "w9", True)
+    ]
 
 
 def test_a_pod_is_labelled_anew_when_its_node_belongs_to_the_job():

@@ -70,7 +70,7 @@ class LabelPod:
 
     name: str
     member: str
-    joined: bool = True
+    joined: bool
 
 
 @dataclass(frozen=True, slots=True)
