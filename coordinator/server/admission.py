@@ -127,5 +127,9 @@ async def stop_server(server: "grpc.aio.Server", grace: float) -> None:
         grace: seconds for calls to end by themselves, and again for methods whose callers were told.
     """
     await server.stop(grace)
-    if methods := asyncio.all_tasks() - {asyncio.current_task()}:
-        await asyncio.wait(methods, timeout=grace)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + grace
+    # A stream that was cancelled while it wrote is closed by a task that asyncio makes later.
+    while (methods := asyncio.all_tasks() - {asyncio.current_task()}) and loop.time() < deadline:
+        await asyncio.wait(methods, timeout=deadline - loop.time())
+        await asyncio.sleep(0)

@@ -140,6 +140,20 @@ def test_one_that_its_node_would_not_take_is_tried_again_after_a_while():
     assert kinds(decide(seen, job(), NOW + 6), *PODS) == [DeletePod("digits-coordinator", at_once=True)]
 
 
+@pytest.mark.parametrize("change", [{"created": NOW + 300}, {"lost": True, "deleting": True}], ids=["clock", "lost"])
+def test_it_is_tried_again_at_once_where_the_clock_is_behind_or_it_is_lost(change):
+    known = ElasticJobStatus(phase=RUNNING, term=1, trained=True)
+    refused = replace(COORDINATOR, phase="Failed", unstarted=True, **{"created": NOW - 4, **change})
+    done = decide(ObservedJob(known, (refused, worker(1), server(1))), job())
+    assert kinds(done, *PODS) == [DeletePod("digits-coordinator", at_once=True)]
+
+
+def test_a_refused_one_makes_way_at_once_where_no_node_waits_for_it():
+    known = ElasticJobStatus(phase=RUNNING, term=1, trained=True)
+    refused = replace(COORDINATOR, phase="Failed", unstarted=True, created=NOW - 4)
+    assert kinds(decide(ObservedJob(known, (refused,)), job()), DeletePod)
+
+
 def test_one_that_somebody_deletes_is_waited_for():
     going = replace(COORDINATOR, deleting=True, phase="Failed")
     done = decide(

@@ -141,8 +141,8 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
 def _revive(draft: JobDecisionDraft) -> None:
     """Bring the coordinator back, whose pod is gone or is going, or end the job where nothing is left of it."""
     pod = draft.coordinator
-    if pod is not None and pod.unstarted and (rest := pod.created + _REFUSED_SECONDS - draft.now) > 0:
-        refused = f"{pod.name} was not taken by {pod.node}: {pod.trouble}"
+    if pod is not None and (rest := _pause(draft, pod)):
+        refused = ": ".join(filter(None, (f"{pod.name} was not taken by {pod.node}", pod.trouble)))
         draft.note(reason=f"{refused}; another one is tried in {rest:.0f} s")
         draft.look_again(rest)
         return
@@ -171,6 +171,18 @@ def _revive(draft: JobDecisionDraft) -> None:
         draft.look_again(0.0)
     else:
         fail(draft, "all its pods were lost, and it has no checkpoint: give spec.checkpoint to survive this")
+
+
+def _pause(draft: JobDecisionDraft, pod: Pod) -> float:
+    """Return the seconds until a coordinator's pod that its node would not take makes way; 0.0: now, or it is another.
+
+    By two clocks: where the API server's is ahead of the operator's there is none.
+    """
+    if not pod.unstarted or pod.deleting or pod.lost or pod.created > draft.now:
+        return 0.0
+    if draft.status.trained and not any(node.staying for node in draft.nodes()):
+        return 0.0
+    return max(0.0, pod.created + _REFUSED_SECONDS - draft.now)
 
 
 def _all_ended_well(workers: Sequence[Pod]) -> bool:

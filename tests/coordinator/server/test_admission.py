@@ -192,8 +192,10 @@ def test_a_server_that_ends_waits_a_bounded_while_for_its_methods(turns, left):
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-            await asyncio.to_thread(next, channel.unary_stream("/a.Job/Tell")(b""))
+            call = channel.unary_stream("/a.Job/Tell")(b"")
+            await asyncio.to_thread(next, call)
             await stop_server(server, 0.2)
+            call.cancel()
         return len(asyncio.all_tasks()) > 1
 
     assert asyncio.run(serve()) is left

@@ -9,12 +9,19 @@ import pytest
 from tests.paths import ROOT
 
 COUNTS = "import gc; {before}; import {adapter}; print(gc.get_freeze_count() > len(gc.get_objects()))"
+HELPED = """
+import multiprocessing
+helper = multiprocessing.get_context("spawn").Process(target=exec, args=({counts!r},))
+helper.start()
+helper.join()
+"""
 TORCH, MXNET = "elastic_ps.torch", pytest.param("elastic_ps.mxnet", marks=pytest.mark.mxnet)
 
 
-def is_frozen(adapter, before="", **environment):
+def is_frozen(adapter, before="pass", within="{counts}", **environment):
+    counts = COUNTS.format(adapter=adapter, before=before)
     ran = subprocess.run(
-        [sys.executable, "-c", COUNTS.format(adapter=adapter, before=before or "pass")],
+        [sys.executable, "-c", within.format(counts=counts)],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,
@@ -29,6 +36,11 @@ def is_frozen(adapter, before="", **environment):
 def test_a_worker_collects_nothing_of_what_its_adapter_imports(adapter, environment):
     """A script that only imports the adapter is not told how to collect its garbage."""
     assert is_frozen(adapter, **environment) is bool(environment)
+
+
+@pytest.mark.parametrize("adapter", [TORCH, MXNET])
+def test_a_process_that_loads_data_for_a_worker_is_left_alone(adapter):
+    assert not is_frozen(adapter, within=HELPED, ELASTIC_COORDINATOR="127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
