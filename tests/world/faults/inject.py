@@ -241,6 +241,8 @@ class Injector:
         """
         if self.journal_lost or self.state.job.finished or self.state.job.phase is not JobPhase.RUNNING:
             return ""
+        if self._world.draw.serverless and not self._world.survivors.holders():  # the last one has just vanished
+            return ""
         whom = self._kill(fault)
         if whom:
             self.journal_lost = self._rebuilding = True
