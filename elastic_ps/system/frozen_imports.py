@@ -5,18 +5,35 @@ second of one core, beside the workers that train on when one is drained.
 """
 
 import gc
+import io
+from typing import Any
+
+_BUFFERS = (io.BufferedWriter, io.BufferedRandom)
+_LAST_STANDARD = 2
+"""File descriptor of stderr: standard streams are flushed anyway."""
 
 
 def freeze_imports(unless: tuple[type, ...]) -> bool:
     """Take all that there is out of garbage collections for good; return whether that was done.
 
     What nothing refers to is freed as before. But an object of now that is in a cycle, or comes to be, is not finalised
-    when the process ends, nor found by `gc.get_objects`; so nothing is done where the script has begun already.
+    when the process ends, nor found by `gc.get_objects`. So nothing is done where the script has begun already, or has
+    a file open that it writes.
 
     Args:
         unless: types of which a script that only imports yet has made no object.
     """
-    if any(issubclass(type(each), unless) for each in gc.get_objects()):
+    if any(issubclass(type(each), unless) or _may_lose(each) for each in gc.get_objects()):
         return False
     gc.freeze()
     return True
+
+
+def _may_lose(each: Any) -> bool:
+    """Return whether an object has data of a file that it may write when it is finalised."""
+    if not issubclass(type(each), _BUFFERS):
+        return False
+    try:
+        return not each.closed and each.fileno() > _LAST_STANDARD
+    except (OSError, ValueError):  # it has no descriptor, or was detached
+        return True

@@ -47,6 +47,8 @@ def test_a_process_that_loads_data_for_a_worker_is_left_alone(adapter):
     ("adapter", "before"),
     [
         (TORCH, "import torch; model = torch.nn.Linear(1, 1)"),
+        (TORCH, "Run = type('Run', (), {'log': open('/dev/null', 'w')})"),
+        (TORCH, "import io; held = io.BufferedWriter(io.BytesIO())"),
         (TORCH, "import torch; from torch import optim; made = optim.SGD([torch.ones(1)], lr=1)"),
         pytest.param(
             "elastic_ps.mxnet",
@@ -56,5 +58,5 @@ def test_a_process_that_loads_data_for_a_worker_is_left_alone(adapter):
     ],
 )
 def test_a_script_that_has_begun_may_give_up_what_it_has_made(adapter, before):
-    """And the adapter finds its schedulers, which it would not among what is frozen."""
+    """And the adapter finds its schedulers, which it would not among what is frozen; files of a class are flushed."""
     assert not is_frozen(adapter, before, ELASTIC_COORDINATOR="127.0.0.1:1")
