@@ -39,12 +39,17 @@ class Survivors:
     def holders(self) -> list[Process]:
         """Return the workers that run, are to stay and have parameters; in a job that begins each member has its own.
 
-        Those that a plan lets go do not count: if all others die the job ends (docs/reference/all-reduce.md).
+        Those that a plan lets go do not count: if all others die the job ends (docs/reference/all-reduce.md). A joiner
+        that has only followed a member does not either: by itself it does not go on.
         """
         workers = [process for process in self._world.processes if process.role == WORKER and process.state == RUNS]
         nodes = [(process, process.job.node) for process in workers if process.job is not None]
         found = [(process, node) for process, node in nodes if node.session.node in self._wanted]
-        return [process for process, node in found if node.held >= 0 or (node.held == BEGINS and node.is_member)]
+        return [
+            process
+            for process, node in found
+            if (node.held >= 0 and node.proven) or (node.held == BEGINS and node.is_member)
+        ]
 
     def is_last(self, process: Process) -> bool:
         """Return whether the job would be over without a worker: no other one can tell of what it has.
