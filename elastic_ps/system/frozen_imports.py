@@ -13,8 +13,8 @@ _LAST_STANDARD = 2
 """File descriptor of stderr: standard streams are flushed anyway."""
 
 
-def freeze_imports(unless: tuple[type, ...]) -> bool:
-    """Take all that there is out of garbage collections for good; return whether that was done.
+def freeze_imports(unless: tuple[type, ...]) -> None:
+    """Take all that there is out of garbage collections for good.
 
     What nothing refers to is freed as before. But an object of now that is in a cycle, or comes to be, is not finalised
     when the process ends, nor found by `gc.get_objects`. So nothing is done where the script has begun already, or has
@@ -23,10 +23,8 @@ def freeze_imports(unless: tuple[type, ...]) -> bool:
     Args:
         unless: types of which a script that only imports yet has made no object.
     """
-    if any(issubclass(type(each), unless) or _may_lose(each) for each in gc.get_objects()):
-        return False
-    gc.freeze()
-    return True
+    if not any(issubclass(type(each), unless) or _may_lose(each) for each in gc.get_objects()):
+        gc.freeze()
 
 
 def _may_lose(each: Any) -> bool:

@@ -169,8 +169,8 @@ def test_a_probe_is_answered_unread(channel):
     assert channel.unary_unary("/grpc.health.v1.Health/Check")(bytes(80 << 20), timeout=20) == b"\x08\x01"
 
 
-@pytest.mark.parametrize(("turns", "left"), [(50, False), (None, True)], ids=["slow", "never"])
-def test_a_server_that_ends_waits_a_bounded_while_for_its_methods(turns, left):
+@pytest.mark.parametrize(("turns", "grace", "left"), [(50, 2.0, False), (None, 0.2, True)], ids=["slow", "never"])
+def test_a_server_that_ends_waits_a_bounded_while_for_its_methods(turns, grace, left):
     """A loop that ends before them cancels them, and gRPC logs a traceback of each: of a job that ended well."""
 
     async def told(_request, _context):
@@ -194,7 +194,7 @@ def test_a_server_that_ends_waits_a_bounded_while_for_its_methods(turns, left):
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             call = channel.unary_stream("/a.Job/Tell")(b"")
             await asyncio.to_thread(next, call)
-            await stop_server(server, 0.2)
+            await stop_server(server, grace)
             call.cancel()
         return len(asyncio.all_tasks()) > 1
 
