@@ -25,7 +25,6 @@ from elastic_ps.mxnet.module import track_auxiliary
 from elastic_ps.mxnet.trainer_loops import combine_loops
 from elastic_ps.node.settings import is_node
 from elastic_ps.system.frozen_imports import freeze_imports
-from elastic_ps.system.helper_processes import is_helper_process
 
 __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost", "track_auxiliary"]
 
@@ -42,5 +41,5 @@ give_hints(
         NAME_NO_CONSISTENCY: 'In MXNet: kvstore="dist_elastic" names none, "dist_elastic_async" names async',
     }
 )
-if is_node() and not is_helper_process():
+if is_node():
     freeze_imports((Block, BaseModule))

@@ -8,7 +8,6 @@ import atexit
 import sys
 
 from elastic_ps.node.settings import is_node
-from elastic_ps.system.helper_processes import is_helper_process
 from elastic_ps.worker.script.worker_job import has_asked_to_join
 
 UNJOINED = (
@@ -20,7 +19,7 @@ UNJOINED = (
 
 def tell_at_exit() -> None:
     """Tell of it on stderr when the process ends, if it is a worker's and its script has not failed."""
-    if is_node() and not is_helper_process():  # not in a process that loads data for the script
+    if is_node():
         atexit.register(_tell)
 
 

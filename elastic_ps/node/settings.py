@@ -10,6 +10,7 @@ from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.job_mode import JobMode
 from elastic_ps.core.module_file import ModuleFile
+from elastic_ps.system.helper_processes import is_helper_process
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 
@@ -71,8 +72,8 @@ class NodeSettings:
 
 
 def is_node(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether this process was started as a node of a job."""
-    return "ELASTIC_COORDINATOR" in environment
+    """Return whether this process was started as a node of a job, and not by one, to load its data, say."""
+    return "ELASTIC_COORDINATOR" in environment and not is_helper_process()
 
 
 def mode_of(environment: Mapping[str, str] = os.environ) -> JobMode:

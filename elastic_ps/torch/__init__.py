@@ -22,7 +22,6 @@ from elastic_ps.core.script_hints import (
 from elastic_ps.node.settings import is_node
 from elastic_ps.script import is_chief, num_workers, rank
 from elastic_ps.system.frozen_imports import freeze_imports
-from elastic_ps.system.helper_processes import is_helper_process
 from elastic_ps.torch.allreduce import mode
 from elastic_ps.torch.data import DataLoader
 from elastic_ps.torch.loading import load
@@ -43,5 +42,5 @@ give_hints(
 )
 
 mode.offer()
-if is_node() and not is_helper_process():
+if is_node():
     freeze_imports((Module, TorchOptimizer, LRScheduler))
