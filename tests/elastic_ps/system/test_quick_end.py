@@ -1,6 +1,7 @@
-"""What workers had imported when they began, which garbage collections pass over."""
+"""What a worker had when it began, and leaves as it is when it ends."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -60,3 +61,52 @@ def test_a_process_that_loads_data_for_a_worker_is_left_alone(adapter):
 def test_a_script_that_has_begun_may_give_up_what_it_has_made(adapter, before):
     """And the adapter finds its schedulers, which it would not among what is frozen; files of a class are flushed."""
     assert not is_frozen(adapter, before, ELASTIC_COORDINATOR="127.0.0.1:1")
+
+
+ENDS = """
+import atexit, ctypes, sys
+from elastic_ps.system.quick_end import skip_exit_handlers
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+libc.fputs(b"C's", ctypes.c_void_p(libc.fopen({file!r}, b"w")))
+atexit.register(print, "Python's")
+abort = ctypes.cast(libc.abort, ctypes.c_void_p)
+if not {later}:
+    libc.on_exit(abort, None)
+print(skip_exit_handlers({environment}))
+if {later}:
+    libc.on_exit(abort, None)
+sys.exit(3)
+"""
+
+
+def ends(file, later=False, **environment):
+    """Run a script with a handler that aborts; return its status, what it prints, and what C has written."""
+    script = ENDS.format(file=bytes(file), later=later, environment=environment)
+    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    return ran.returncode, ran.stdout.split(), file.read_text()
+
+
+def test_a_librarys_handler_of_before_is_skipped_and_nothing_else(tmp_path):
+    """The status is the script's, Python's handlers run, and what C holds back of a file is written."""
+    assert ends(tmp_path / "file") == (3, ["True", "Python's"], "C's")
+
+
+def test_a_librarys_handler_of_later_runs(tmp_path):
+    assert ends(tmp_path / "file", later=True) == (-signal.SIGABRT, ["True", "Python's"], "")
+
+
+def test_who_has_preloaded_a_library_has_its_handlers_run(tmp_path):
+    assert ends(tmp_path / "file", LD_PRELOAD="libprofiler.so") == (-signal.SIGABRT, ["False", "Python's"], "")
+
+
+def test_a_worker_of_pytorch_skips_them():
+    script = "import ctypes; libc = ctypes.CDLL(None); libc.on_exit(ctypes.cast(libc.abort, ctypes.c_void_p), None); "
+    script += "import elastic_ps.torch"
+    statuses = [
+        subprocess.run(
+            [sys.executable, "-c", script], cwd=ROOT, env=os.environ | worker, capture_output=True
+        ).returncode
+        for worker in ({}, {"ELASTIC_COORDINATOR": "127.0.0.1:1"})
+    ]
+    assert statuses == [-signal.SIGABRT, 0]
