@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from typing import Any
 
 import grpc
@@ -108,10 +109,8 @@ def session_closed() -> JobEnded:
 
 
 def waits() -> Iterator[float]:
-    """Yield the seconds before each next try."""
-    yield from _RETRY_SECONDS
-    while True:
-        yield _RETRY_SECONDS[-1]
+    """Return the seconds before each next try."""
+    return chain(_RETRY_SECONDS, repeat(_RETRY_SECONDS[-1]))
 
 
 class BrokenPatience:

@@ -100,13 +100,68 @@ def test_who_has_preloaded_a_library_has_its_handlers_run(tmp_path):
     assert ends(tmp_path / "file", LD_PRELOAD="libprofiler.so") == (-signal.SIGABRT, ["False", "Python's"], "")
 
 
-def test_a_worker_of_pytorch_skips_them():
-    script = "import ctypes; libc = ctypes.CDLL(None); libc.on_exit(ctypes.cast(libc.abort, ctypes.c_void_p), None); "
-    script += "import elastic_ps.torch"
-    statuses = [
-        subprocess.run(
-            [sys.executable, "-c", script], cwd=ROOT, env=os.environ | worker, capture_output=True
-        ).returncode
-        for worker in ({}, {"ELASTIC_COORDINATOR": "127.0.0.1:1"})
-    ]
-    assert statuses == [-signal.SIGABRT, 0]
+LEAVES = """
+import contextlib, ctypes, io, socket, sys
+import elastic_ps.torch
+libc = ctypes.CDLL(None)
+libc.on_exit(ctypes.cast(libc.abort, ctypes.c_void_p), None)
+class Finalised:
+    def __del__(self):
+        pass
+class Unhashable(type):
+    __hash__ = None
+@contextlib.contextmanager
+def context():
+    yield
+begun = context()
+begun.__enter__()
+left = {left}
+del begun
+sys.exit(3)
+"""
+
+
+def ends_with(left, coordinator="127.0.0.1:1"):
+    """Return the status of a worker whose script leaves something when it ends; libraries' handlers abort it."""
+    environment = {"ELASTIC_COORDINATOR": coordinator} if coordinator else {}
+    return subprocess.run(
+        [sys.executable, "-c", LEAVES.format(left=left)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+    ).returncode
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "None",
+        "context()",
+        "socket.socket()",
+        "__import__('grpc').insecure_channel('127.0.0.1:1')",
+        "open('/etc/hosts', 'rb', 0).close(), io.FileIO('/etc/hosts').close()",
+        "libc.fopen(b'/etc/hosts', b'r')",
+        "Unhashable('Kind', (), {})()",
+    ],
+)
+def test_a_worker_of_pytorch_ends_without_its_libraries_handlers(left):
+    assert ends_with(left) == 3
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "Finalised()",
+        "begun",
+        "type('More', (Finalised,), {{}})()",
+        "io.BufferedRandom(io.BytesIO())",
+        "open('{file}', 'w')",
+        "libc.fopen(b'{file}', b'w')",
+    ],
+)
+def test_a_worker_that_may_have_more_to_do_ends_as_ever(left, tmp_path):
+    assert ends_with(left.format(file=tmp_path / "file")) == -signal.SIGABRT
+
+
+def test_a_script_of_its_own_ends_as_ever():
+    assert ends_with("None", coordinator="") == -signal.SIGABRT
