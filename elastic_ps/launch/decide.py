@@ -189,10 +189,11 @@ def is_death(process: LocalProcess, status: int, wanted: WantedNodes | None) -> 
 def is_failure(process: LocalProcess, status: int) -> bool:
     """Return whether a job that has finished has failed all the same: a worker of it ended so by itself.
 
-    One that the job had gone on without is none: a frozen process wakes up and ends, or is killed, at any time.
+    One that the job had gone on without is none: a frozen process wakes up and ends, or is killed, at any time. Nor is
+    one that was to join it, and came too late to do any of its work.
     """
     gone_on_without = process.expelled or process.evicted or process.leaving or process.restarting
-    worker = process.role is Role.WORKER and process.node != "" and not gone_on_without
+    worker = process.role is Role.WORKER and process.joined and not gone_on_without
     return worker and not process.signalled and status not in (0, EXIT_RESTART)
 
 

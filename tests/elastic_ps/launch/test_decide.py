@@ -223,7 +223,12 @@ def test_wanted_is_decoded() -> None:
 
 def test_who_was_expelled_fails_no_job_that_has_finished_without_it() -> None:
     """Found by the simulated world: a frozen worker woke up when the others had finished, and ended."""
-    worker = LocalProcess("w", Role.WORKER, "w0")
+    worker = LocalProcess("w", Role.WORKER, "w0", joined=True)
     assert is_failure(worker, 1)
     for without in ("expelled", "evicted", "leaving", "restarting"):
         assert not is_failure(replace(worker, **{without: True}), 1)
+
+
+def test_who_came_too_late_fails_no_job_that_has_finished_without_it() -> None:
+    """Found by the simulated world: a worker that was to join was told twice to go, and the job called failed."""
+    assert not is_failure(LocalProcess("w", Role.WORKER, "w3"), 143)
