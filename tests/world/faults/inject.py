@@ -141,7 +141,7 @@ class Injector:
             self._look_soon(_LOOK_SECONDS)
         elif not self._is_met(fault) and now < self._not_before + self.provoker.patience(fault):
             is_due = not self._provoked and now >= self._not_before + _PROVOKED
-            if self.phase == REST != fault.phase and is_due and not self.state.job.finished:
+            if self.phase == REST != fault.phase and is_due and not self._has_finished():
                 self.last = now
                 self._provoked = self.provoker.bring_about(fault)
             self._look_soon(_LOOK_SECONDS if fault.phase != self.phase else _LINK_SECONDS)
@@ -151,6 +151,10 @@ class Injector:
             self._strike(fault)
             self.provoker.struck()
             self._next()
+
+    def _has_finished(self) -> bool:
+        """Return whether a worker's script has ended, though the word for it may be on its way yet."""
+        return bool(self._world.watch.scripts_ended or self.state.job.finished)
 
     def _is_met(self, fault: Fault) -> bool:
         """Return whether the job is in a fault's phase, and has the connection that it is to meet."""
@@ -175,8 +179,8 @@ class Injector:
             kinds.SAVE: self._operator.save,
         }
         finishing = bool(self.state.job.finished)
-        if finishing and fault.role == kinds.WORKER and fault.kind in (kinds.KILL, kinds.DRAIN):
-            return  # it would end a process whose script has ended
+        if self._has_finished() and fault.role == kinds.WORKER and fault.kind in (kinds.KILL, kinds.DRAIN):
+            return  # it would end a process whose script has ended: such a job has failed, by design
         if fault.kind not in OPERATOR:
             self._guarantee.struck(fault)
         whom = acts[fault.kind](fault)
