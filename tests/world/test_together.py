@@ -44,6 +44,15 @@ def test_jobs_without_servers_are_summed_up_apart():
     assert together.serverless == {kill: 1, ("worker-worker", "death", "drop"): 1}
 
 
+def test_faults_in_no_cell_of_the_table_are_told_and_summed_up():
+    """A job without servers that restores has few."""
+    together, restoring = Sum(), ("worker", "restore", "freeze")
+    lines = printed([], 2, [restoring, ("worker", "ARMED", "kill")])
+    together.add(lines)
+    assert "1 besides, in no cell: freeze of worker at restore" in [line.strip() for line in lines]
+    assert (together.faults, together.serverless) == (2, {("worker", "ARMED", "kill"): 1})
+
+
 def test_a_run_that_has_not_ended_counts_for_nothing():
     together = Sum()
     together.add(printed(HITS, len(HITS))[:-2])

@@ -18,6 +18,7 @@ from tests.world.faults import coverage
 from tests.world.faults.cells import PHASES, ROWS, SERVERLESS_PHASES, SERVERLESS_ROWS, Cell
 
 _SUMMARY = re.compile(r"(\d+) jobs, (\d+) steps, (\d+) faults, (\d+) failed; (\d+) jobs a CPU minute")
+_BESIDES = re.compile(r"(\d+) besides, in no cell")
 _ALONE = re.compile(r"(\d+) faults came alone")
 _AGAIN = re.compile(r"at \S.*: python -m tests.world --seed \d+")
 _ROLES = {role or "the job": role for _, role in (*ROWS, *SERVERLESS_ROWS)}
@@ -53,15 +54,17 @@ class Sum:
         """Add what a run has printed, or nothing of one that has not ended."""
         rows: Counter[Cell] = Counter()
         serverless: Counter[Cell] = Counter()
-        alone = 0
+        alone = besides = 0
         for line in lines:
             rows.update(_row(line, PHASES))
             serverless.update(_row(line, SERVERLESS_PHASES))
             if found := _ALONE.match(line):
                 alone = int(found[1])
+            elif found := _BESIDES.match(line):
+                besides += int(found[1])
             elif found := _SUMMARY.match(line):
                 jobs, steps, faults, failed, rate = map(int, found.groups())
-                if (total := rows.total() + serverless.total()) != faults:
+                if (total := rows.total() + serverless.total() + besides) != faults:
                     raise ValueError(f"the run says that it made {faults} faults, and its table has {total}")
                 self.hits += rows
                 self.serverless += serverless

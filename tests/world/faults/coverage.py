@@ -66,6 +66,10 @@ def _missing(found: Counter[Cell], serverless: bool) -> Iterator[str]:
         yield f"never hit: {kind} of {role or 'the job'} at {', '.join(phases)}"
     for role, phase, kind in sorted(few, key=lambda cell: found[cell]) if len(few) < _FEW else ():
         yield f"hit {found[role, phase, kind]} times: {kind} of {role or 'the job'} at {phase}"
+    besides = {cell: hits for cell, hits in found.items() if cell not in every and cell not in IMPOSSIBLE}
+    if besides:
+        where = ", ".join(sorted({f"{kind} of {role or 'the job'} at {phase}" for role, phase, kind in besides}))
+        yield f"{sum(besides.values())} besides, in no cell: {where}"
     for cell, why in IMPOSSIBLE.items():
         if found[cell]:
             yield f"taken to be impossible, and hit: {cell[2]} of {cell[0]} at {cell[1]} ({why})"
