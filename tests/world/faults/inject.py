@@ -58,6 +58,7 @@ class Injector:
         self.state: Any = None  # the coordinator's last
         self.journal_lost = False
         self.late = False  # something has come about after a script's end
+        self._bereft: Any = None  # the id of the configuration in which a server has died
         self._drained: set[Process] = set()  # whom a second SIGTERM kills
         self.phase = REST
         self._depth = ""  # the phase of its own that the plan under way is in
@@ -69,7 +70,8 @@ class Injector:
         job, self.state = state.job, state
         if job.ended:
             self._coming.clear()
-            self.late |= self._is_cut_off() and not self._is_survived()
+            ends_bereft = job.configuration is not None and job.configuration.id == self._bereft
+            self.late |= (self._is_cut_off() or ends_bereft) and not self._is_survived()
         self._rebuilding &= not state.rebuilt
         self._guarantee.saw(job)
         phase, depth = _phase_of(job), str(job.plan.phase) if job.plan is not None else ""
@@ -102,6 +104,9 @@ class Injector:
             self.late |= process.role == kinds.WORKER and ending and (status != 0 or process in self._drained)
         else:
             self.late |= process.role == kinds.SERVER and ending and status != 0 and not self._is_survived()
+        configuration = self.state.job.configuration if self.state is not None else None
+        if process.role == kinds.SERVER and status != 0 and configuration is not None:
+            self._bereft = configuration.id  # the last step's answers may be on their way, and scripts end with them
 
     def _is_survived(self) -> bool:
         """Return whether the last fault is a server's death that costs nothing, at the job's end either."""
