@@ -366,18 +366,20 @@ class Resume(_message.Message):
     def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
 
 class Extend(_message.Message):
-    __slots__ = ("tensors", "assignment", "optimizers", "data", "followers")
+    __slots__ = ("tensors", "assignment", "optimizers", "data", "followers", "configuration")
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     assignment: _containers.RepeatedScalarFieldContainer[int]
     optimizers: _containers.RepeatedScalarFieldContainer[str]
     data: DataSpec
     followers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., followers: _Optional[_Iterable[int]] = ...) -> None: ...
+    configuration: ConfigId
+    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., followers: _Optional[_Iterable[int]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
 
 class Trial(_message.Message):
     __slots__ = ("optimizer", "dtypes")

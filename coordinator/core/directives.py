@@ -134,7 +134,14 @@ def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
     if is_unextended(state, node.id):
         assert job.configuration is not None
         configuration = job.configuration
-        yield Extend(job.model.tensors, configuration.assignment, job.optimizers, job.data, configuration.followers)
+        yield Extend(
+            configuration.id,
+            job.model.tensors,
+            configuration.assignment,
+            job.optimizers,
+            job.data,
+            configuration.followers,
+        )
     if node.id not in job.members:
         return
     saving = state.saving
@@ -160,7 +167,8 @@ def is_unextended(state: State, name: NodeId) -> bool:
     """Return whether a node, which is registered, has not confirmed all that is declared.
 
     An Extend is about the configuration in force, so none is sent while a switch is half done, and no plan is assigned
-    while one is unanswered: a node never gets one that belongs to a configuration which it has left. A job that looks
+    while one is unanswered. One that was sent again on a new stream, and whose answer came from the old one, may arrive
+    behind the switch: the node drops it, and has known all of it before. A job that looks
     for its checkpoint may have dropped such a plan, and nobody goes on from what is in force.
     """
     job = state.job

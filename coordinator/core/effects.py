@@ -74,8 +74,9 @@ class Resume:
 
 @dataclass(frozen=True)
 class Extend:
-    """A node must take over what has been declared since."""
+    """A node must take over what has been declared since, if it is still in `configuration`."""
 
+    configuration: ConfigId
     tensors: tuple[Tensor, ...]
     assignment: tuple[int, ...]
     optimizers: tuple[str, ...]

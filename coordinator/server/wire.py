@@ -91,7 +91,8 @@ def _prepare(value: ef.Prepare) -> "pb.Prepare":
 
 def _extend(value: ef.Extend) -> "pb.Extend":
     tensors = [tensor_to_pb(tensor) for tensor in value.tensors]
-    message = pb.Extend(tensors=tensors, assignment=value.assignment, optimizers=value.optimizers)
+    number = config_id_to_pb(value.configuration)
+    message = pb.Extend(tensors=tensors, assignment=value.assignment, optimizers=value.optimizers, configuration=number)
     message.followers.extend(value.followers)
     _fill_data(message, value.data)
     return message

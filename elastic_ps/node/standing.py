@@ -77,6 +77,13 @@ class Standing:
         """Return whether `config_id`, which is in force, came about without this node: a joiner waits for its plan."""
         return not self.is_member and config_id > self.config_id and not self.decided(config_id)
 
+    def has_left(self, config_id: ConfigId) -> bool:
+        """Return whether a later configuration than `config_id` is in force here: what belongs to that is out of date.
+
+        A directive may be on its way for as long as it likes, while peers bring the word of a switch.
+        """
+        return config_id < self.config_id
+
     def decided(self, config_id: ConfigId) -> bool:
         """Return whether news that `config_id` is in force somewhere means: switch now."""
         return self.holds(config_id) and not self.undecided

@@ -202,6 +202,8 @@ class ServerNode:
 
     def _on_extend(self, extend: pb.Extend) -> None:
         with self.state.changed:
+            if self.state.standing.has_left(codec.config_id_from_pb(extend.configuration)):
+                return
             self._grow(extend.tensors, extend.optimizers, extend.data)
             self.plan_steps.extend(extend.assignment, extend.followers)
             self._control.acknowledge(pb.EXTENDED, self.state.standing.config_id, self.state.version)

@@ -213,6 +213,8 @@ class Membership:
 
     def _on_extend(self, extend: pb.Extend) -> None:
         with self._state.changed:
+            if self._state.standing.has_left(codec.config_id_from_pb(extend.configuration)):
+                return
             self._state.data = codec.data_from_pb(extend.data)
             self._state.extend(extend.tensors, extend.assignment, extend.followers)
         self._acknowledge(pb.EXTENDED, self._state.standing.config_id)

@@ -4,7 +4,7 @@ from coordinator.core import effects as ef
 from coordinator.core import node_answers as na
 from coordinator.core.plans.promotion import Holding, HoldingKind
 from coordinator.server.wire import answer_from_pb, directive_to_pb
-from elastic_ps.control.codec import configuration_from_pb
+from elastic_ps.control.codec import config_id_from_pb, configuration_from_pb
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from protos import elastic_pb2 as pb
 
@@ -20,8 +20,9 @@ def test_adopt_carries_a_decided_configuration_after_a_death_alone():
 
 
 def test_extend_names_followers():
-    message = directive_to_pb(ef.Extend((), (0, 1, 0), (), None, (1, -1, 1)), 1, 0).extend
+    message = directive_to_pb(ef.Extend(DECIDED.id, (), (0, 1, 0), (), None, (1, -1, 1)), 1, 0).extend
     assert list(message.followers) == [1, -1, 1]
+    assert config_id_from_pb(message.configuration) == DECIDED.id
 
 
 def test_holdings_are_read():

@@ -205,8 +205,15 @@ class Play:
         )
         self.direct(welcome=message)
 
-    def extend(self, assignment: Sequence[int], tensors: Sequence[Tensor] = TENSORS) -> None:
-        message = pb.Extend(tensors=[codec.tensor_to_pb(tensor) for tensor in tensors], assignment=assignment)
+    def extend(
+        self, assignment: Sequence[int], tensors: Sequence[Tensor] = TENSORS, number: ConfigId | None = None
+    ) -> None:
+        """Tell it what is declared, in configuration `number`; None: in the one that it is in."""
+        message = pb.Extend(
+            tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
+            assignment=assignment,
+            configuration=codec.config_id_to_pb(number or self.node.standing.config_id),
+        )
         self.direct(extend=message)
 
     def begin(self, workers: Sequence[str] = ("w0", "w1")) -> None:

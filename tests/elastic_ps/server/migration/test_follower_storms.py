@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from elastic_ps.control.codec import data_to_pb, tensor_to_pb
+from elastic_ps.control.codec import config_id_to_pb, data_to_pb, tensor_to_pb
 from elastic_ps.core.model import runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.sparse_rows import Rows
@@ -32,7 +32,8 @@ def grow(jobs: Jobs) -> FollowedJob:
     job = jobs.begin(FollowedJob(TENSORS[:2], SGD, followers=[1] * KNOWN), servers=2, assignment=[0] * KNOWN)
     job.check_step(0)
     owners, followers = [0] * KNOWN + [1] * len(FRESH), [1] * KNOWN + [0] * len(FRESH)
-    message = pb.Extend(assignment=owners, followers=followers, optimizers=[SGD.to_json()])
+    number = config_id_to_pb(job.configuration.id)
+    message = pb.Extend(assignment=owners, followers=followers, optimizers=[SGD.to_json()], configuration=number)
     message.tensors.extend(tensor_to_pb(tensor) for tensor in TENSORS)
     message.data.CopyFrom(data_to_pb(job.data))
     for server in ("s0", "s1"):

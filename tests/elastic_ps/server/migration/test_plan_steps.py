@@ -314,11 +314,31 @@ def test_values_that_have_not_come_move_as_empty(jobs: Jobs) -> None:
     job.check_step(0)
 
 
+def test_an_extend_of_a_configuration_that_was_left_moves_no_block(jobs: Jobs) -> None:
+    """Found by the simulated world: it had been sent again on a new stream, and peers told of the switch meanwhile."""
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
+    old, new = job.configuration, job.prepare_two()
+    job.arm(new, 2)
+    job.check_step(1)
+    for control in job.controls.values():
+        control.await_answer(pb.SWITCHED, number=new.id)
+    job.configuration = new
+    stale = pb.Extend(assignment=old.assignment, optimizers=[SGD.to_json()], configuration=config_id_to_pb(old.id))
+    stale.tensors.extend(tensor_to_pb(tensor) for tensor in TENSORS)
+    stale.data.CopyFrom(data_to_pb(job.data))
+    for name, server in job.servers.items():
+        job.direct(name, extend=stale)
+        assert server.state.standing.current == new
+    job.check_step(2)
+
+
 def test_model_that_grows_gets_its_blocks(jobs: Jobs) -> None:
     job = jobs.begin(Job(TENSORS[:2], SGD))
     job.check_step(0)
     grown = Job(TENSORS, SGD)
-    message = pb.Extend(assignment=[0] * len(grown.model.blocks), optimizers=[SGD.to_json()])
+    number = config_id_to_pb(job.configuration.id)
+    message = pb.Extend(assignment=[0] * len(grown.model.blocks), optimizers=[SGD.to_json()], configuration=number)
     message.tensors.extend(tensor_to_pb(tensor) for tensor in TENSORS)
     message.data.CopyFrom(data_to_pb(job.data))
     job.direct("s0", extend=message)

@@ -109,7 +109,8 @@ def test_optimizer_that_is_set_when_blocks_have_values(jobs: Jobs) -> None:
     theirs = [block for block, owner in enumerate(owners) if owner == 0]
     until(lambda: job.image("s0", theirs) == job.image("s1", theirs))
     spec = OptimizerSpec("sgd", {"multi_precision": True})
-    grown = {"tensors": map(codec.tensor_to_pb, tensors), "optimizers": [spec.to_json()]}
+    number = codec.config_id_to_pb(job.configuration.id)
+    grown = {"tensors": map(codec.tensor_to_pb, tensors), "optimizers": [spec.to_json()], "configuration": number}
     for server in job.servers:
         message = pb.Extend(**grown, data=codec.data_to_pb(job.data), assignment=owners, followers=job.followers)
         job.direct(server, extend=message)

@@ -157,6 +157,14 @@ def test_the_chief_does_not_wait_for_what_it_should_have_initialized(play, told)
         play.exchange().result()
 
 
+def test_an_extend_of_a_configuration_that_was_left_changes_nothing(play):
+    """It had been sent before the switch, of which servers have told since."""
+    play.start(SPLIT)
+    before = play.node.configuration
+    play.extend([*SPLIT, 0], [*TENSORS, Tensor(0, "i:9", (4,), "float32")], before.id._replace(number=0))
+    assert play.node.configuration == before
+
+
 def test_tensors_that_are_not_pushed_are_named_as_absent(play):
     play.start(SPLIT)
     running = play.exchange(play.push(present=[2]))
