@@ -8,10 +8,12 @@ Whether a script calls it after each step or after each epoch, the rehearsal sho
 import copy
 import gc
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
@@ -25,7 +27,7 @@ class _Moment:
 
     Attributes:
         counts: of calls, by scheduler.
-        states: by scheduler.
+        states: by scheduler, those with them that are part of one.
         groups: everything but the parameters, by group.
     """
 
@@ -93,7 +95,7 @@ class Schedules:
         groups = next(iter(self._optimizers)).param_groups
         return _Moment(
             {scheduler: _calls(scheduler) for scheduler in found},
-            {scheduler: copy.deepcopy(scheduler.state_dict()) for scheduler in found},
+            {each: _kept(each.state_dict()) for scheduler in found for each in (scheduler, *_parts_of(scheduler))},
             [{name: _kept(value) for name, value in group.items() if name != "params"} for group in groups]
             if found
             else [],
@@ -101,7 +103,7 @@ class Schedules:
 
     def _return_to(self, moment: _Moment) -> None:
         for scheduler, state in moment.states.items():
-            scheduler.load_state_dict(copy.deepcopy(state))
+            scheduler.load_state_dict(_kept(state))
         for group, values in zip(next(iter(self._optimizers)).param_groups, moment.groups, strict=False):
             for name, value in values.items():
                 if isinstance(group.get(name), torch.Tensor):  # which optimizers read where it lies
@@ -111,8 +113,20 @@ class Schedules:
 
 
 def _kept(value: Any) -> Any:
-    """Return a value of a group as it is now: schedulers change numbers that are tensors in place."""
-    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+    """Return a value of a group or a scheduler as it is now: tensors and what consists of others are copied.
+
+    Whatever else a scheduler refers to is not its own: another scheduler with its optimizer, a lock, a data set.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        found = copy.copy(value)  # of the same class
+        for name, item in value.items():
+            found[name] = _kept(item)
+        return found
+    if type(value) in (list, tuple):
+        return type(value)(map(_kept, value))
+    return copy.copy(value) if isinstance(value, set | deque | np.ndarray) else value
 
 
 def _calls(scheduler: LRScheduler) -> int:
@@ -144,5 +158,14 @@ def _schedulers_of(optimizers: Collection[torch.optim.Optimizer]) -> list[LRSche
             "ReduceLROnPlateau is refused: it follows a metric that workers which join have not seen. Take a schedule "
             "of epochs or steps"
         )
-    parts = {id(part) for scheduler in own for part in getattr(scheduler, "_schedulers", ())}
+    parts = {id(part) for scheduler in own for part in _parts_of(scheduler)}
     return [scheduler for scheduler in own if id(scheduler) not in parts]
+
+
+def _parts_of(scheduler: LRScheduler) -> Iterator[LRScheduler]:
+    """Yield the schedulers that one has, alone or in a list, as a chain does or a warm-up with what comes after it."""
+    for value in vars(scheduler).values():
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if issubclass(type(each), LRScheduler):
+                yield each
+                yield from _parts_of(each)

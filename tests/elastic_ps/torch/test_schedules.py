@@ -1,8 +1,13 @@
 """Schedulers are where the job is, whatever kind of number they change."""
 
+import threading
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, StepLR  # noqa: E402
 
 from elastic_ps.core.data_order import Place  # noqa: E402
 from elastic_ps.torch.schedules import Schedules  # noqa: E402
@@ -22,3 +27,53 @@ def test_a_step_that_is_made_again_has_its_own_rate_also_where_that_is_a_tensor(
         scheduler.step()
     assert rates == [0.5, 0.5, 0.25, 0.25, 0.0625]
     assert (optimizer.param_groups[0]["lr"] is lr) == isinstance(lr, torch.Tensor)
+
+
+class WarmUp(LRScheduler):
+    """Hands over to another scheduler when it is over, which it has as an attribute of its own."""
+
+    def __init__(self, optimizer: Any, steps: int, after: LRScheduler):
+        self.steps, self.after = steps, after
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float]:
+        return [base * (self.last_epoch + 1) / self.steps for base in self.base_lrs]
+
+    def step(self, epoch: int | None = None) -> None:
+        if getattr(self, "last_epoch", -1) + 1 < self.steps:
+            super().step()
+        else:
+            self.after.step()
+
+
+class Halving:
+    """A schedule that refers to what cannot be copied."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, number: int) -> float:
+        return 0.5**number
+
+
+@pytest.mark.parametrize(
+    "make", [lambda own: WarmUp(own, 2, StepLR(own, 1, 0.5)), lambda own: LambdaLR(own, Halving())]
+)
+def test_a_schedule_may_refer_to_others_and_to_what_cannot_be_copied(make: Any) -> None:
+    found = []
+    for is_elastic in (False, True):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        scheduler, schedules, rates = make(optimizer), Schedules((optimizer,)), []
+        optimizer.step()
+        if is_elastic:
+            schedules.rehearse()
+            scheduler.step()
+        for number in (0, 0, 1, 2, 3, 3) if is_elastic else range(4):
+            if is_elastic:
+                schedules.begin_step(Place(0, number), 10)
+            rates.append(optimizer.param_groups[0]["lr"])
+            scheduler.step()
+        found.append(rates)
+    plain, elastic = found
+    assert elastic == [plain[0], *plain, plain[-1]]
+    assert len(set(plain)) > 2
