@@ -205,6 +205,7 @@ class Optimizer(torch.optim.Optimizer):
             return
         job = script_job()
         check_place(job)
+        self._schedules.begin_rehearsal()
         if self._early is not None and len(optimizers()) > 1:
             raise ConfigurationError("overlap=True is for a script with one elastic.Optimizer; leave it out")
         self._store = self._open_store(job)
@@ -220,9 +221,14 @@ class Optimizer(torch.optim.Optimizer):
         if states := from_torch(self.wrapped, self._keys):
             self._store.load_optimizer_states(states)
 
-    def leave_batch(self) -> None:
-        """Drop what was sent ahead of a step that the script has left out, by a break: the batch comes once more."""
-        if self._early is None:
+    def end_batch(self, is_left: bool) -> None:
+        """Take note that a batch's body is over.
+
+        Args:
+            is_left: it has made no step, by a break: what was sent ahead is dropped, as the batch comes once more.
+        """
+        self._schedules.end_batch()
+        if self._early is None or not is_left:
             return
         self._early.begin_step()
         self._begun = False

@@ -87,9 +87,9 @@ class Sampler:
             try:
                 yield batch
             finally:
-                if is_left := _steps() == before:
-                    for optimizer in optimizers():
-                        optimizer.leave_batch()
+                is_left = _steps() == before
+                for optimizer in optimizers():
+                    optimizer.end_batch(is_left)
             if is_left:
                 raise ConfigurationError(
                     "no optimizer.step() in this batch: call it in every batch, of an elastic.Optimizer that was made "

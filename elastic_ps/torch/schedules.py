@@ -2,7 +2,7 @@
 
 A scheduler counts its own calls, in this process. A worker that joins, a script that begins again after a restore, and
 a step that is made again have made others than the job: each is brought to where the job is, by calls of its `step`.
-Whether a script calls it after each step or after each epoch, the rehearsal shows.
+Whether a script calls it in each step or after each epoch, the body of the rehearsal's batch shows.
 """
 
 import copy
@@ -45,17 +45,31 @@ class Schedules:
 
     def __init__(self, optimizers: Collection[torch.optim.Optimizer]):
         self._optimizers = optimizers
+        self._before: dict[LRScheduler, int] | None = None  # calls before the body of the rehearsal's batch
         self._rehearsed: _Moment | None = None
         self._each_step: dict[LRScheduler, int] = {}  # calls in a step, of those that are called there
         self._last: tuple[int, _Moment] | None = None  # the last step and what it began with
 
-    def rehearse(self) -> None:
-        """Take note of the schedulers at the rehearsal's `optimizer.step`.
+    def begin_rehearsal(self) -> None:
+        """Take note of the schedulers before the body of the rehearsal's batch.
 
         Raises:
             ConfigurationError: one follows a metric that only this process has seen.
         """
+        self._before = {scheduler: _calls(scheduler) for scheduler in _schedulers_of(self._optimizers)}
+
+    def rehearse(self) -> None:
+        """Take note of the schedulers at the rehearsal's `optimizer.step`; raise what `begin_rehearsal` does."""
         self._rehearsed = self._moment(_schedulers_of(self._optimizers))
+
+    def end_batch(self) -> None:
+        """Take note of what a batch's body has called, if it is the rehearsal's: later calls are an epoch's."""
+        if self._before is None or self._rehearsed is None:
+            return
+        begun = self._rehearsed.counts | self._before  # a scheduler may be made in the body
+        calls = {scheduler: _calls(scheduler) - begun[scheduler] for scheduler in self._rehearsed.counts}
+        self._each_step = {scheduler: count for scheduler, count in calls.items() if count > 0}
+        self._before = None
 
     def begin_step(self, place: Place, steps_per_epoch: int) -> None:
         """Bring the schedulers to where the job is; called in `optimizer.step`.
@@ -85,10 +99,9 @@ class Schedules:
             number: of the job's step.
             epoch: of the step.
         """
-        calls = {scheduler: _calls(scheduler) - count for scheduler, count in rehearsed.counts.items()}
-        self._each_step = {scheduler: count for scheduler, count in calls.items() if count > 0}
+        each_step = self._each_step
         self._return_to(rehearsed)
-        _call({scheduler: count * number if count > 0 else epoch for scheduler, count in calls.items()})
+        _call({found: each_step[found] * number if found in each_step else epoch for found in rehearsed.counts})
 
     def _moment(self, schedulers: Iterable[LRScheduler]) -> _Moment:
         found = list(schedulers)

@@ -13,13 +13,21 @@ from elastic_ps.core.data_order import Place  # noqa: E402
 from elastic_ps.torch.schedules import Schedules  # noqa: E402
 
 
+def rehearse(schedules: Schedules, optimizer: Any, scheduler: Any, each_step: bool = True) -> None:
+    """Make the rehearsal's batch, with the scheduler's call in it if it has one."""
+    schedules.begin_rehearsal()
+    optimizer.step()
+    schedules.rehearse()
+    if each_step:
+        scheduler.step()
+    schedules.end_batch()
+
+
 @pytest.mark.parametrize("lr", [0.5, torch.tensor(0.5)])
 def test_a_step_that_is_made_again_has_its_own_rate_also_where_that_is_a_tensor(lr):
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=lr, foreach=False)
     scheduler, schedules = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5), Schedules((optimizer,))
-    optimizer.step()
-    schedules.rehearse()
-    scheduler.step()
+    rehearse(schedules, optimizer, scheduler)
     rates = []
     for number in (0, 0, 1, 1, 3):  # in step 2 this worker has no samples
         schedules.begin_step(Place(0, number), 10)
@@ -64,10 +72,9 @@ def test_a_schedule_may_refer_to_others_and_to_what_cannot_be_copied(make: Any) 
     for is_elastic in (False, True):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         scheduler, schedules, rates = make(optimizer), Schedules((optimizer,)), []
-        optimizer.step()
         if is_elastic:
-            schedules.rehearse()
-            scheduler.step()
+            rehearse(schedules, optimizer, scheduler)
+        optimizer.step()
         for number in (0, 0, 1, 2, 3, 3) if is_elastic else range(4):
             if is_elastic:
                 schedules.begin_step(Place(0, number), 10)
@@ -77,3 +84,28 @@ def test_a_schedule_may_refer_to_others_and_to_what_cannot_be_copied(make: Any) 
     plain, elastic = found
     assert elastic == [plain[0], *plain, plain[-1]]
     assert len(set(plain)) > 2
+
+
+def test_a_joiner_whose_first_epoch_ends_before_it_has_a_step_calls_its_schedule_by_epochs() -> None:
+    """It has no samples in its first step, which may be the epoch's last."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules = StepLR(optimizer, 1, 0.5), Schedules((optimizer,))
+    rehearse(schedules, optimizer, scheduler, each_step=False)
+    scheduler.step()  # behind its first loop
+    schedules.begin_step(Place(4, 0), 10)
+    assert optimizer.param_groups[0]["lr"] == 0.5**4
+
+
+def test_a_schedule_may_be_called_before_the_optimizer() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
+    optimizer.step()
+    schedules.begin_rehearsal()
+    scheduler.step()
+    schedules.rehearse()
+    schedules.end_batch()
+    for number in range(3):
+        scheduler.step()
+        schedules.begin_step(Place(0, number), 10)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates == [0.5, 0.25, 0.125]
