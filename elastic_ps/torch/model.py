@@ -56,6 +56,27 @@ def check_groups(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, s
         )
 
 
+def check_shapes(arrays: Mapping[str, ModelArray], before: Mapping[str, torch.Tensor]) -> None:
+    """Refuse buffers that have another shape than when the job was told of them: nobody has a place for their values.
+
+    Args:
+        arrays: of the model, by key.
+        before: its buffers, as they were then.
+
+    Raises:
+        ConfigurationError: names one.
+    """
+    for key, known in before.items():
+        found = arrays[key].tensor
+        if found is None or found.shape != known.shape:
+            now = "is None now" if found is None else f"has the shape {tuple(found.shape)} now"
+            raise ConfigurationError(
+                f"buffer {key[2:]} {now}, and had the shape {tuple(known.shape)} when the job began: register it with "
+                "the largest shape that it comes to have, or keep it as a plain attribute of the module, which is each "
+                "worker's own"
+            )
+
+
 def key_of(name: str) -> str:
     """Return the key of a parameter or buffer by its name in the model, as `Tensor.key` has it."""
     return f"s:{own_name(name)}"

@@ -17,7 +17,7 @@ from elastic_ps.torch import rules
 from elastic_ps.torch.arrays import GradientArray, ModelArray
 from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
-from elastic_ps.torch.model import GROUPS_FIRST, check_groups, parameter_keys, statistics, tensors_of
+from elastic_ps.torch.model import GROUPS_FIRST, check_groups, check_shapes, parameter_keys, statistics, tensors_of
 from elastic_ps.torch.optimizer_arguments import check_arguments, check_place, checked_compression, checked_norm
 from elastic_ps.torch.schedules import Schedules
 from elastic_ps.torch.states import from_torch, to_torch
@@ -179,6 +179,7 @@ class Optimizer(torch.optim.Optimizer):
         self._watch.check()
         self._unscale()
         self.define()
+        check_shapes(self._arrays, self._before)
         self._begin()
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
         if self._early is not None and any(parameter.grad is not sent for parameter, sent in self._early.sent.items()):

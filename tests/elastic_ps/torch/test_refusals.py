@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset, TensorDataset  # noqa: E402
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from elastic_ps.core.script_hints import PHRASES  # noqa: E402
+from elastic_ps.torch.arrays import ModelArray  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
 
 DATA = TensorDataset(torch.randn(12, 4), torch.randn(12, 2))
@@ -230,6 +231,42 @@ def taking_a_parameter_out(net: nn.Module, optimizer: Any, batch: Any, number: i
 def test_bodies(body: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         train(body)
+
+
+def train_with_cache(found: torch.Tensor | None, first: int) -> None:
+    """A loop whose model has a buffer of four numbers, which is another one from the batch `first` on."""
+    with lone_job():
+        net = model()
+        net.register_buffer("cache", torch.zeros(4))
+        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+        next(elastic.epochs(1))
+        for number, batch in enumerate(elastic.DataLoader(DATA, 4)):
+            if number == first:
+                net.cache = found
+            plain(net, optimizer, batch, number)
+
+
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize(
+    ("found", "now"),
+    [
+        (torch.ones(9), r"has the shape \(9,\) now"),
+        (torch.ones(2), r"has the shape \(2,\) now"),
+        (None, "is None now"),
+    ],
+)
+def test_a_buffer_whose_shape_changes(found: torch.Tensor | None, now: str, first: int) -> None:
+    with pytest.raises(ConfigurationError, match=rf"buffer cache {now}, and had the shape \(4,\) when the job began"):
+        train_with_cache(found, first)
+
+
+def test_memory_that_has_become_smaller_is_not_written_over() -> None:
+    net = model()
+    net.register_buffer("cache", torch.zeros(4))
+    arrays = [ModelArray(net, "cache"), ModelArray(net[0], "bias")]
+    assert ModelArray.addresses(arrays).all()
+    net.cache = torch.zeros(2)
+    assert ModelArray.addresses(arrays).astype(bool).tolist() == [False, True]
 
 
 def dividing(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
