@@ -14,6 +14,8 @@ GROUPS_FIRST = (
 )
 """What to write instead of a group that comes later."""
 
+_RENORMALISED = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -36,6 +38,14 @@ def parameter_keys(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
                 )
     for parameter, key in keys.items():
         check_tensor(key[2:], parameter, "parameter")
+    for module in model.modules():
+        if isinstance(module, _RENORMALISED) and module.max_norm is not None and module.weight in keys:
+            kind = f"{type(module).__name__} with max_norm={module.max_norm}"
+            raise ConfigurationError(
+                f"parameter {keys[module.weight][2:]} is of an {kind}: its forward pass changes the rows "
+                "that this worker's own samples need, which no other worker sees. Make it "
+                "without max_norm, and clip the rows that the model has looked up"
+            )
     return keys
 
 

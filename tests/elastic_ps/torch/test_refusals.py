@@ -97,6 +97,16 @@ def test_parameters(change: Any, words: str) -> None:
         elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
 
 
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_embeddings_whose_forward_pass_changes_them(kind: Any) -> None:
+    net = nn.Sequential(kind(6, 3, max_norm=0.5), nn.Linear(3, 1))
+    with pytest.raises(ConfigurationError, match=r"parameter 0.weight is of an Embedding.* with max_norm=0.5: .* rows"):
+        elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+    elastic.Optimizer(net, torch.optim.SGD(net[1].parameters(), 0.1))  # a frozen one comes to the same anywhere
+    net = nn.Sequential(kind(6, 3), nn.Linear(3, 1))
+    elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+
+
 def test_flags_that_differ_between_groups() -> None:
     net = model()
     groups = [{"params": [net[0].weight], "nesterov": True}, {"params": [net[0].bias]}]
