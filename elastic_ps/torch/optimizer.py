@@ -20,7 +20,7 @@ from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import GROUPS_FIRST, check_groups, check_shapes, parameter_keys, statistics, tensors_of
 from elastic_ps.torch.optimizer_arguments import check_arguments, check_place, checked_compression, checked_norm
 from elastic_ps.torch.schedules import Schedules
-from elastic_ps.torch.states import from_torch, to_torch
+from elastic_ps.torch.states import from_torch, states_to_load, to_torch
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import current_job, script_job
@@ -263,7 +263,7 @@ class Optimizer(torch.optim.Optimizer):
                 "optimizer was made with; make it with the same ones"
             )
         if self._store is not None:
-            self._store.load_optimizer_states(from_torch(self.wrapped, self._keys))
+            self._store.load_optimizer_states(states_to_load(self.wrapped, self._keys, self._store.optimizer_states))
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, as long as the training has not begun."""

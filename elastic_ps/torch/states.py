@@ -1,8 +1,9 @@
 """This module says an optimizer's state, which the servers keep, as PyTorch's `state_dict` has it, and back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from elastic_ps.optimizers.pytorch.adam import nesterov_product
@@ -62,6 +63,28 @@ def from_torch(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str
             arrays = {name: value for name, value in own.items() if name not in _OF_COUNTS}
             found = {name: on_host(value).numpy() for name, value in arrays.items() if isinstance(value, torch.Tensor)}
             states[key] = {"count": count, **found}
+    return states
+
+
+def states_to_load(
+    optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str], held: Callable[[], Mapping[str, State] | None]
+) -> dict[str, State]:
+    """Return the states that an optimizer has loaded; a parameter that has none begins anew, as in PyTorch.
+
+    Args:
+        optimizer: of PyTorch.
+        keys: of the parameters.
+        held: returns the states that the servers have; None: none yet.
+    """
+    states = from_torch(optimizer, keys)
+    if len(states) == len(keys):
+        return states
+    for key, state in (held() or {}).items():
+        if key not in states and state["count"]:
+            states[key] = {
+                "count": 0,
+                **{name: np.zeros_like(array) for name, array in state.items() if name != "count"},
+            }
     return states
 
 

@@ -435,3 +435,23 @@ def test_states_have_pytorchs_format_and_go_on(kind: str, monkeypatch: pytest.Mo
         step(plain, gone_on, batch)
     check_same(whole, model)
     check_same(whole, plain)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_a_state_dict_without_states_lets_them_begin_anew(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_exact_roots(monkeypatch)
+
+    def make(model: nn.Module) -> torch.optim.Optimizer:
+        more = {"momentum": 0.9} if kind == "SGD" else {}
+        return getattr(torch.optim, kind)(model.parameters(), lr=0.01, **more)
+
+    def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
+        if len(batch[0]) < BATCH:  # the last of each epoch
+            optimizer.load_state_dict(fresh)
+        step(model, optimizer, batch)
+
+    fresh = make(network()).state_dict()
+    expected, model, _ = both(optimizer=make, body=body)
+    check_same(expected, model)
+    with pytest.raises(AssertionError):
+        check_same(both(optimizer=make)[1], model)
