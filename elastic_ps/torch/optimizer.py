@@ -2,10 +2,10 @@
 
 import logging
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -15,13 +15,22 @@ from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.torch import rules
 from elastic_ps.torch.arrays import GradientArray, ModelArray
+from elastic_ps.torch.before_rehearsal import BeforeRehearsal, check_frozen
 from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
-from elastic_ps.torch.model import GROUPS_FIRST, check_groups, check_shapes, parameter_keys, statistics, tensors_of
+from elastic_ps.torch.model import (
+    GROUPS_FIRST,
+    check_groups,
+    check_shapes,
+    key_of,
+    parameter_keys,
+    statistics,
+    tensors_of,
+)
 from elastic_ps.torch.optimizer_arguments import check_arguments, check_place, checked_compression, checked_norm
+from elastic_ps.torch.optimizer_store import OptimizerStore
 from elastic_ps.torch.schedules import Schedules
 from elastic_ps.torch.states import from_torch, states_to_load, to_torch
-from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import current_job, script_job
 
@@ -34,43 +43,6 @@ _made: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 def optimizers() -> list["Optimizer"]:
     """Return those that this process has made, the oldest first."""
     return sorted(_made, key=lambda optimizer: optimizer.number)
-
-
-class OptimizerStore(Protocol):
-    """An `OptimizerStore` is what an `Optimizer` needs of a `KeyStore`, which has the docstrings."""
-
-    def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
-        """See `KeyStore.broadcast`."""
-
-    def set_auxiliary(self, keys: Collection[str]) -> None:
-        """See `KeyStore.set_auxiliary`."""
-
-    def set_compression(self, compression: Compression) -> None:
-        """See `KeyStore.set_compression`."""
-
-    def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
-        """See `KeyStore.set_optimizer`."""
-
-    def pushpull(
-        self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
-    ) -> None:
-        """See `KeyStore.pushpull`."""
-
-    def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
-        """See `KeyStore.push_early`."""
-
-    def drop_early(self) -> None:
-        """See `KeyStore.drop_early`."""
-
-    @property
-    def factor(self) -> float:
-        """See `KeyStore.factor`."""
-
-    def optimizer_states(self) -> dict[str, dict[str, Any]] | None:
-        """See `KeyStore.optimizer_states`."""
-
-    def load_optimizer_states(self, states: dict[str, dict[str, Any]]) -> None:
-        """See `KeyStore.load_optimizer_states`."""
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -144,7 +116,8 @@ class Optimizer(torch.optim.Optimizer):
         self._keys = parameter_keys(model, optimizer)
         self._spec = self._translate()
         self._arrays: dict[str, ModelArray] = {}  # all that the store holds
-        self._before: dict[str, torch.Tensor] = {}  # buffers as they were before the rehearsal
+        self._before = BeforeRehearsal({}, ())
+        self._averaged: set[str] = set()  # keys of what the workers average in each step
         self._early = EarlyGradients(self._send_early) if overlap else None
         self._watch = GradientWatch(self._keys, self._early.made if self._early else None)
         self._begun = False  # the schedules are where this step is
@@ -179,7 +152,7 @@ class Optimizer(torch.optim.Optimizer):
         self._watch.check()
         self._unscale()
         self.define()
-        check_shapes(self._arrays, self._before)
+        check_shapes(self._arrays, self._before.buffers)
         self._begin()
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
         if self._early is not None and any(parameter.grad is not sent for parameter, sent in self._early.sent.items()):
@@ -190,8 +163,8 @@ class Optimizer(torch.optim.Optimizer):
         if not pushed:
             raise ConfigurationError("optimizer.step() without a gradient: call loss.backward() before it")
         assert self._store is not None
-        if script_job().staging.rehearsing:
-            self._store.set_auxiliary(self._auxiliary())
+        check_frozen(self._averaged, pushed)
+        self._learn_averaged()
         gradients = [[GradientArray(gradient)] for gradient in pushed.values()]
         self._store.pushpull(list(pushed), gradients, [[self._arrays[key]] for key in pushed])
         self.steps += 1
@@ -217,8 +190,10 @@ class Optimizer(torch.optim.Optimizer):
         self._arrays = dict(tensors_of(self._model, self._of_others()))
         if shared := [key[2:] for key in self._keys.values() if key not in self._arrays]:
             raise ConfigurationError(f"parameter {shared[0]} is in two elastic.Optimizers; let one of them update it")
-        self._before = {key: array.tensor.clone() for key, array in self._arrays.items() if not _is_parameter(array)}
         self._store.broadcast(list(self._arrays), list(self._arrays.values()), [[own] for own in self._arrays.values()])
+        updated = {parameter for optimizer in optimizers() for parameter in optimizer._keys if parameter.requires_grad}
+        trained = {key_of(name) for name, parameter in self._model.named_parameters() if parameter in updated}
+        self._before = BeforeRehearsal(self._arrays, trained)
         if states := from_torch(self.wrapped, self._keys):
             self._store.load_optimizer_states(states)
 
@@ -229,6 +204,7 @@ class Optimizer(torch.optim.Optimizer):
             is_left: it has made no step, by a break: what was sent ahead is dropped, as the batch comes once more.
         """
         self._schedules.end_batch()
+        self._learn_averaged()
         if self._early is None or not is_left:
             return
         self._early.begin_step()
@@ -337,11 +313,9 @@ class Optimizer(torch.optim.Optimizer):
         updated = [parameter for other in optimizers() if other is not self for parameter in other._keys]
         return updated + [array.tensor for other in optimizers() for array in other._arrays.values()]
 
-    def _auxiliary(self) -> set[str]:
-        """Return the keys of running statistics: of normalisations, and of whatever the rehearsal has changed."""
-        changed = {key for key, before in self._before.items() if not torch.equal(before, self._arrays[key].tensor)}
-        return changed | (statistics(self._model) & self._before.keys())
-
-
-def _is_parameter(array: ModelArray) -> bool:
-    return isinstance(array.tensor, torch.nn.Parameter)
+    def _learn_averaged(self) -> None:
+        """Tell, in the rehearsal, what is averaged: statistics of normalisations, and what the batch changes."""
+        if self._store is None or not script_job().staging.rehearsing:
+            return
+        self._averaged = self._before.changed() | (statistics(self._model) & self._before.buffers.keys())
+        self._store.set_auxiliary(self._averaged)

@@ -50,7 +50,7 @@ def test_a_buffer_of_fewer_numbers_than_elements_is_taken_and_the_rehearsals_is_
     unpack(replica_of(other, OPTIMIZERS["SGD"]), pack(replica_of(model, OPTIMIZERS["SGD"]), {}))
     assert other[0].wide.tolist() == [[5.0] * 3] * 2
     optimizer = AllReduceOptimizer(model, OPTIMIZERS["SGD"](model.parameters()))
-    optimizer._arrays, optimizer._before = dict(tensors_of(model, ())), {"s:0.wide": torch.ones(2, 3)}
+    optimizer._arrays, optimizer._before.buffers = dict(tensors_of(model, ())), {"s:0.wide": torch.ones(2, 3)}
     optimizer._undo_rehearsal()
     assert model[0].wide.tolist() == [[1.0] * 3] * 2
 
