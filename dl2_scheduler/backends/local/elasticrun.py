@@ -305,6 +305,14 @@ def why_back_of(plans: Sequence[pb.Plan]) -> str:
     return causes[-1] if causes else ""
 
 
+def _is_unsure(status: pb.StatusReply) -> bool:
+    """Return whether a coordinator that says that nothing is trained may only not have heard of it yet.
+
+    One that has been started again knows how far its nodes are when they have told.
+    """
+    return status.term > 1 and status.phase != "starting"
+
+
 def report_of(status: pb.StatusReply) -> JobReport:
     """Return a coordinator's words as the cluster takes them."""
     members = [node.member.role for node in status.nodes if node.state == "member"]
@@ -317,7 +325,7 @@ def report_of(status: pb.StatusReply) -> JobReport:
         servers=members.count(pb.SERVER),
         wanted_workers=status.wanted_workers,
         wanted_servers=status.wanted_servers,
-        has_trained=status.version > 0,
+        has_trained=status.version > 0 or _is_unsure(status),
         epochs=min(progress, MOST_EPOCHS),
         samples_per_epoch=or_not_known(float(data.samples), MOST_SAMPLES),
         samples_per_second=or_not_known(status.rate, MOST_SPEED, LEAST_SPEED),

@@ -144,7 +144,7 @@ class JobReport:
         servers: the servers that hold parameters.
         wanted_workers: the workers that it was asked to have.
         wanted_servers: the servers that it was asked to have.
-        has_trained: whether there is something to save.
+        has_trained: whether there is something to save, or may be: a coordinator that was started again may not know.
         epochs: trained so far, parts of one too; 0 where the script draws its own batches.
         samples_per_epoch: 0: not known yet.
         samples_per_second: the samples a second of all workers.

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.server import status_view
 from dl2_scheduler.backends.local import decide, views
 from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, SuspendJob
+from dl2_scheduler.backends.local.elasticrun import report_of
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding, LauncherProcess
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.snapshot import Grant
+from tests.coordinator.played_job import World
 from tests.dl2_scheduler.played_cluster import document
 
 RECORD = JobRecord(
@@ -39,6 +42,20 @@ NEW = replace(REPORT, trains=False, has_trained=False)
 )
 def test_only_differences_are_done(phase, report, grant, action):
     assert decide.difference(replace(RECORD, phase=phase), report, Grant(*grant), "") == action
+
+
+def test_a_job_is_saved_first_though_its_coordinator_was_just_started_again_and_has_heard_nobody():
+    """Until its nodes have told, it does not know that they have trained, and all of that would be lost."""
+    world, record = World(declare=False), replace(RECORD, phase=LiveJobPhase.RUNNING)
+    before = report_of(status_view.status(world.state, world.now))
+    assert decide.difference(record, before, Grant(0, 0), "") == SuspendJob(save=False)
+    world = World()
+    world.turn()
+    assert world.state.version > 0
+    world.kill_coordinator()
+    told = status_view.status(world.state, world.now)
+    assert (told.phase, told.version) == ("running", 0)
+    assert decide.difference(record, report_of(told), Grant(0, 0), "") == SuspendJob(save=True)
 
 
 @pytest.mark.parametrize(
