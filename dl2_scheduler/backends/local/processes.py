@@ -56,17 +56,20 @@ def start(
     child = _wait_at_gate(command, environment, folder, log, umask)
     assert child.stdin is not None, "asked for above"
     with child.stdin as gate:
+        if (birth := _birth(child.pid)) is None:  # nobody would ever see the end of what was not written down
+            gate.close()
+            child.wait()
+            raise OSError(errno.EAGAIN, "its process was killed before it began")
         try:
             threading.Thread(target=_reap, args=(child, ended), name=f"reap-{child.pid}", daemon=True).start()
         except RuntimeError as error:
             gate.close()  # at which the child ends
             child.wait()
             raise OSError(errno.EAGAIN, "no thread can be started") from error
-        if (birth := _birth(child.pid)) is not None:  # a program that somebody killed at once has none
-            started(LauncherProcess(child.pid, birth))
-            with suppress(BrokenPipeError):
-                gate.write(b"go\n")
-                gate.flush()
+        started(LauncherProcess(child.pid, birth))
+        with suppress(BrokenPipeError):
+            gate.write(b"go\n")
+            gate.flush()
 
 
 def _wait_at_gate(

@@ -182,6 +182,21 @@ def test_what_the_machine_lacks_now_is_waited_for(runtime, tmp_path, lacks, monk
     assert not begun
 
 
+def test_a_launcher_that_is_killed_before_it_is_written_down_is_tried_again(runtime, tmp_path, monkeypatch):
+    """By the kernel, say, which is out of memory: nobody would see its end, and the job would start for ever."""
+    sound, begun = processes._birth, []
+
+    def killed(pid):
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return sound(pid)
+
+    monkeypatch.setattr(processes, "_birth", killed)
+    with pytest.raises(Unreachable, match=r"its process was killed before it began: it waits, and is tried again"):
+        runtime.start(order(tmp_path), begun.append)
+    assert not begun
+
+
 @pytest.mark.slow
 def test_a_script_that_is_not_there_is_told_by_the_log(tmp_path):
     over = threading.Event()
