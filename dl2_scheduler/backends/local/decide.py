@@ -158,14 +158,15 @@ def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
     if ending.status == 0:
         epochs = max(record.document.spec.epochs or 0.0, record.epochs_done)  # its owner may have expected fewer
         return {**over, "phase": LiveJobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
-    if ending.status is not None:
-        return {**over, "phase": LiveJobPhase.FAILED, "reason": ending.reason}
-    return {**changes, **_lost(record, ending, now)}
+    if ending.is_by_signal:  # nobody has asked for its end here
+        return {**changes, **_lost(record, ending, now)}
+    return {**over, "phase": LiveJobPhase.FAILED, "reason": ending.reason}
 
 
 def _lost(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
-    """Return what it makes of a job that a launcher ended without a word: it goes on, unless too many did in a row."""
-    lost, limit = f"its launcher was lost: {ending.reason}", record.document.spec.retry_limit
+    """Return what the loss of its launcher makes of a job: it goes on, unless too many were lost in a row."""
+    how = "lost:" if ending.status is None else "ended"
+    lost, limit = f"its launcher was {how} {ending.reason}", record.document.spec.retry_limit
     is_healthy = has_worked(record.last_loss, record.epochs_at_loss, now, record.most_epochs)
     losses = 1 if is_healthy else record.losses + 1
     if losses > limit:

@@ -14,6 +14,9 @@ from elastic_ps.core.job_mode import JobMode
 WORKER, SERVER = "worker", "server"
 """Roles of tasks."""
 
+_SIGNALLED = 128
+"""A launcher that a signal has ended has a status above this, as in a shell."""
+
 
 class Unreachable(SchedulerError):
     """`Unreachable` is raised where no coordinator, or no storage, answers for the job (now)."""
@@ -177,6 +180,11 @@ class LauncherEnding:
     status: int | None
     reason: str
     at: float
+
+    @property
+    def is_by_signal(self) -> bool:
+        """Return whether somebody has killed it, or told it to end by a signal, as a machine does that goes down."""
+        return self.status is None or self.status > _SIGNALLED
 
 
 class Over(Unreachable):

@@ -157,6 +157,8 @@ def test_launchers_that_are_lost_count_anew_after_ten_minutes_in_which_the_job_t
         (LiveJobPhase.STARTING, 0, 2, LiveJobPhase.FAILED),
         (LiveJobPhase.RUNNING, 0, None, LiveJobPhase.WAITING),
         (LiveJobPhase.RUNNING, 3, None, LiveJobPhase.FAILED),
+        (LiveJobPhase.RUNNING, 0, 143, LiveJobPhase.WAITING),
+        (LiveJobPhase.RUNNING, 3, 143, LiveJobPhase.FAILED),
         (LiveJobPhase.SUSPENDING, 0, 0, LiveJobPhase.WAITING),
         (LiveJobPhase.SUSPENDING, 0, None, LiveJobPhase.WAITING),
         (LiveJobPhase.STOPPING, 0, 0, LiveJobPhase.STOPPED),
