@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +28,7 @@ from dl2_scheduler.backends.local.runtime import (
     Unreachable,
     Usage,
 )
+from dl2_scheduler.backends.local.storage_looks import StorageLooks
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES, MOST_SPEED, or_not_known
 from elastic_ps.control.codec import data_from_pb
@@ -41,8 +41,6 @@ from protos import elastic_pb2 as pb
 
 _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
-_STORAGE_SECONDS = 20.0
-_HANGING_SECONDS = 1.0  # instead, while another look at storage hangs: jobs that have the same wait one after the other
 _JOIN_CORE_SECONDS, _LEAST_CORES = 60.0, 1e-9  # documents of before may ask for parts of a core that are none
 _USAGE_SECONDS = 0.5
 _MACHINE_LACKS = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
@@ -65,25 +63,39 @@ class ElasticrunRuntime:
         self._folder = folder
         self._ended = ended
         self._tasks, self._umask = tasks, umask
-        self._looks: dict[str, Future[bool]] = {}  # for checkpoints, that have taken too long
+        self._looks = StorageLooks()
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
         (folder / "logs").mkdir(exist_ok=True)
 
     def start(self, order: LaunchOrder, started: Callable[[LauncherProcess], None]) -> None:
         """See `JobRuntime.start`."""
         _python, *arguments = order.command
-        command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
         log = self.log(order.name, order.submission, order.run)
         try:
+            self._check_folder(order)
+            command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
             self._tasks.write(order.shape)
             processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)
         except OSError as error:
             why = f"it cannot be started in {order.folder}: {error.strerror}"
-            if error.errno in _MACHINE_LACKS:  # which may be another job's doing
+            if error.errno in _MACHINE_LACKS or order.run > 1:  # which may be another job's doing; it could be before
                 raise Unreachable(f"{why}: it waits, and is tried again") from error
             raise Declined(why) from error
         except ValueError as error:  # \0 or half a character: documents have none, but records of before may
             raise Declined(f"its command cannot be given to a program: {error}") from error
+
+    def _check_folder(self, order: LaunchOrder) -> None:
+        """Let a job wait whose folder hangs, as its start would; or is gone, though the job has run there before."""
+        try:
+            is_there = self._looks.ask(str(order.folder), partial(os.path.isdir, order.folder))
+        except TimeoutError:
+            why = f"its folder {order.folder} does not answer"
+            raise Unreachable(f"{why}: it waits, and is tried again") from None
+        if not is_there and order.run > 1:
+            raise Unreachable(
+                f"its folder {order.folder} is not there: it waits until it is there again (is its file system "
+                f"mounted?); dl2 stop {order.name} gives it up"
+            )
 
     def _options(self, order: LaunchOrder) -> list[str]:
         root = f"{order.checkpoint_url or self._folder / 'checkpoints'}/{order.shape.key}"
@@ -111,16 +123,9 @@ class ElasticrunRuntime:
 
     def _has_checkpoint(self, root: str, identity: str) -> bool:
         """Return what `_has_checkpoint` does; beside the loop, which no storage that hangs may keep from other jobs."""
-        look, seconds = self._looks.pop(root, None), 0.0
-        if look is None:
-            hangs = any(not each.done() for each in self._looks.values())
-            look, seconds = Future(), _HANGING_SECONDS if hangs else _STORAGE_SECONDS
-            arguments = (look, partial(_has_checkpoint, root, identity))
-            threading.Thread(target=_answer, args=arguments, name="looks for checkpoints", daemon=True).start()
         try:
-            return look.result(seconds)
+            return self._looks.ask(root, partial(_has_checkpoint, root, identity))
         except TimeoutError:
-            self._looks[root] = look  # no other is begun as long as this one hangs
             raise Unreachable(f"its checkpoints in {root} are looked for still: it waits, and is tried again") from None
 
     def _options_of_servers(self, order: LaunchOrder) -> dict[str, str]:
@@ -258,14 +263,6 @@ class ElasticrunRuntime:
 def _words(reason: str) -> str:
     """Return a launcher's reason for whoever has submitted the job: it names what the document can change."""
     return reason.replace(_RESTARTS, "retryLimit")
-
-
-def _answer(future: Future[bool], call: Callable[[], bool]) -> None:
-    """Let a future have what a call returns, or raises."""
-    try:
-        future.set_result(call())
-    except Exception as error:  # noqa: BLE001  # it is raised where it is waited for
-        future.set_exception(error)
 
 
 def _has_checkpoint(root: str, identity: str) -> bool:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from dl2_scheduler.backends.clock import SystemClock
-from dl2_scheduler.backends.local import elasticrun, processes
+from dl2_scheduler.backends.local import elasticrun, processes, storage_looks
 from dl2_scheduler.backends.local.decide import reported
 from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of, why_back_of
 from dl2_scheduler.backends.local.job_records import JobRecords
@@ -256,20 +256,53 @@ def test_storage_that_hangs_is_waited_for_once_and_not_for_long(options, tmp_pat
         return ()
 
     monkeypatch.setattr(elasticrun.storage, "candidates", hang)
-    monkeypatch.setattr(elasticrun, "_STORAGE_SECONDS", 0.01)
+    monkeypatch.setattr(storage_looks, "_SECONDS", 0.2)
     for _ in range(2):
         with pytest.raises(Unreachable, match="are looked for still"):
             options(order(tmp_path, run=2))
-    monkeypatch.setattr(elasticrun, "_STORAGE_SECONDS", SECONDS)
-    monkeypatch.setattr(elasticrun, "_HANGING_SECONDS", 0.01)
+    monkeypatch.setattr(storage_looks, "_SECONDS", SECONDS)
+    monkeypatch.setattr(storage_looks, "_HANGING_SECONDS", 0.2)
     with pytest.raises(Unreachable, match="are looked for still"):
         options(order(tmp_path, run=2, checkpoint_url=str(tmp_path / "other")))  # another job's, that is granted, too
     answers.set()
     for thread in threading.enumerate():
-        if thread.name == "looks for checkpoints":
+        if thread.name.startswith("looks for"):
             thread.join(SECONDS)
     assert "--restore" not in options(order(tmp_path, run=2))
     assert len(looks) == 2, "the look that took so long is the answer"
+
+
+def test_a_folder_that_hangs_keeps_its_own_job_alone_from_starting(runtime, tmp_path, monkeypatch):
+    """To start a program there would hang as well, and with it every decision about every job."""
+    answers, sound, begun = threading.Event(), os.path.isdir, []
+    monkeypatch.setattr(os.path, "isdir", lambda path: answers.wait(SECONDS) and sound(path))
+    monkeypatch.setattr(storage_looks, "_SECONDS", 0.05)
+    monkeypatch.setattr(processes, "start", lambda *given: begun.append(given))
+    with pytest.raises(Unreachable, match=r"its folder .* does not answer: it waits, and is tried again"):
+        runtime.start(order(tmp_path), lambda process: None)
+    assert not begun
+    answers.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("looks for"):
+            thread.join(SECONDS)
+    runtime.start(order(tmp_path), lambda process: None)
+    assert begun
+
+
+def test_a_job_that_has_run_waits_for_what_it_needs_to_start_again(runtime, tmp_path, monkeypatch):
+    """It has trained, and once it has failed nothing brings that back."""
+    gone = order(tmp_path, folder=tmp_path / "not mounted", run=2)
+    with pytest.raises(Unreachable, match=r"its folder .*/not mounted is not there: it waits until it is there again"):
+        runtime.start(gone, lambda process: None)
+
+    def stale(*_given):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(processes, "start", stale)
+    with pytest.raises(Unreachable, match=r"cannot be started in .*: Stale file handle: it waits, and is tried again"):
+        runtime.start(order(tmp_path, run=2), lambda process: None)
+    with pytest.raises(Declined, match="Stale file handle"):
+        runtime.start(order(tmp_path), lambda process: None)
 
 
 def test_tasks_begin_through_a_file_that_says_what_they_have(options, tmp_path):
