@@ -100,10 +100,13 @@ class PlayedRuntime:
     calls: list = field(default_factory=list)
     back: str = "server s0 died"
     pins: dict = field(default_factory=dict)
+    away: dict = field(default_factory=dict)  # by job: what it waits for
 
     def start(self, order, started):
         if order.command[1] == "gone.py":
             raise Declined("its folder is gone")
+        if order.name in self.away:
+            raise Unreachable(self.away[order.name])
         process = LauncherProcess(len(self.calls) + 100, "played")
         started(process)
         epochs = self.saved.get(order.submission, 0.0)
@@ -111,6 +114,9 @@ class PlayedRuntime:
         self.jobs[order.name] = PlayedJob(order, process, order.workers, order.servers, epochs, self.clock.now())
         self.changed[order.name] = self.clock.now()
         self.plan_end(self.jobs[order.name])
+
+    def why_not(self, order):
+        return self.away.get(order.name, "")
 
     def plan_end(self, job):
         left = (self.epochs - job.epochs) * SAMPLES / job.speed

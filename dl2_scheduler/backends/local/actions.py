@@ -46,6 +46,7 @@ class Actions:
         self._runtime = runtime
         self._clock = clock
         self._saves: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        self._kept_waiting: set[int] = set()  # records whose last start came to nothing for now
 
     def give(self, record: JobRecord, report: JobReport | None, grant: Grant, silence: str) -> None:
         """Take a job to its counts by the difference to what it has; what it will not follow is noted.
@@ -82,6 +83,20 @@ class Actions:
         if record.process is not None:
             self._runtime.stop(record.name, record.process)
         log.info("%s: %s", record.name, phase)
+
+    def cannot_start(self, record: JobRecord) -> bool:
+        """Return whether a job waits for what its last start lacked: till that is there it takes no room from others.
+
+        Args:
+            record: the record of the job; its reason is kept true.
+        """
+        if record.number not in self._kept_waiting or record.phase is not LiveJobPhase.WAITING:
+            return False
+        spec = record.document.spec
+        why = self._runtime.why_not(_next_start(record, spec.workers.min, spec.servers.min))
+        if why:
+            self._records.change(record.number, reason=why)
+        return bool(why)
 
     def resume(self, record: JobRecord) -> None:
         """Tell a job of an earlier cluster what it may not have heard: its end, or to save itself before."""
@@ -121,19 +136,13 @@ class Actions:
         self._runtime.save(record.name, done)
 
     def _start(self, record: JobRecord, workers: int, servers: int) -> None:
-        started = self._records.change(
-            record.number,
-            phase=LiveJobPhase.STARTING,
-            reason="",
-            runs=record.runs + 1,
-            saved=False,
-        )
+        order = _next_start(record, workers, servers)
+        self._records.change(record.number, phase=LiveJobPhase.STARTING, reason="", runs=order.run, saved=False)
+        self._kept_waiting.discard(record.number)
         try:
-            # what was cut off by a loss, and suspended before it trained again, is in no checkpoint of its suspension
-            was_saved = record.saved and record.cut_off == decide.SUSPENDED and record.epochs_done > 0
-            order = replace(order_of(started, workers, servers), was_saved=was_saved)
             self._runtime.start(order, self._writer(record.number))
         except Unreachable as error:
+            self._kept_waiting.add(record.number)
             before = {"phase": LiveJobPhase.WAITING, "runs": record.runs, "saved": record.saved}
             self._records.change(record.number, reason=str(error), **before)
             raise
@@ -152,6 +161,13 @@ class Actions:
     def _note(self, record: JobRecord, note: str) -> None:
         self.notes[record.number] = note
         log.warning("%s: %s", record.name, note)
+
+
+def _next_start(record: JobRecord, workers: int, servers: int) -> LaunchOrder:
+    """Return what the launcher of a job that waits is to start; see `order_of`."""
+    # what was cut off by a loss, and suspended before it trained again, is in no checkpoint of its suspension
+    was_saved = record.saved and record.cut_off == decide.SUSPENDED and record.epochs_done > 0
+    return replace(order_of(replace(record, runs=record.runs + 1), workers, servers), was_saved=was_saved)
 
 
 def order_of(record: JobRecord, workers: int, servers: int) -> LaunchOrder:

@@ -97,7 +97,8 @@ class LocalCluster:
         self._observe()
         self._began_slot = self._clock.now()
         active = self._records.active()
-        self._before = [record for record in active if _is_decided(record) and record.number not in self._over]
+        decided = [record for record in active if _is_decided(record) and record.number not in self._over]
+        self._before = [record for record in decided if not self._actions.cannot_start(record)]
         self._granted = {}
         nodes = place(self._nodes, holding.held_demands(active), self._rule).left()
         states = tuple(views.state_of(record, self._records.began) for record in self._before)

@@ -84,6 +84,15 @@ class ElasticrunRuntime:
         except ValueError as error:  # \0 or half a character: documents have none, but records of before may
             raise Declined(f"its command cannot be given to a program: {error}") from error
 
+    def why_not(self, order: LaunchOrder) -> str:
+        """See `JobRuntime.why_not`."""
+        try:
+            self._check_folder(order)
+            self._options(order)
+        except (Unreachable, OSError) as error:
+            return str(error)
+        return ""
+
     def _check_folder(self, order: LaunchOrder) -> None:
         """Let a job wait whose folder hangs, as its start would; or is gone, though the job has run there before."""
         try:

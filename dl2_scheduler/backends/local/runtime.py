@@ -214,6 +214,13 @@ class JobRuntime(Protocol):
             Unreachable: it cannot be started now, as its checkpoints cannot be read.
         """
 
+    def why_not(self, order: LaunchOrder) -> str:
+        """Return why a job could not be started now, for people; "": it could, as far as is known without a try.
+
+        Args:
+            order: what would be started.
+        """
+
     def watch(self, process: LauncherProcess) -> None:
         """Wake the cluster's clock when this process, of another `dl2 serve`, ends."""
 

@@ -132,6 +132,21 @@ def test_a_job_whose_checkpoints_cannot_be_read_now_waits_until_they_can(serve, 
     assert cluster.desk.jobs()[0].phase == "running"
 
 
+def test_a_job_that_cannot_be_started_yet_takes_no_room_from_others(serve, runtime):
+    """A policy that serves the oldest first would give it all that there is, slot after slot."""
+    cluster = serve()
+    for name in ("a", "b"):
+        cluster.desk.submit(document(name), HERE)
+    runtime.away["a"] = "its folder is not there"
+    assert [job.workers for job in slot(cluster, a=(4, 4), b=(1, 1)).jobs] == [0, 1]
+    for reason in ("its folder is not there", "its folder does not answer"):
+        runtime.away["a"] = reason
+        assert [state.job.id for state in cluster.snapshot().jobs] == ["b"]
+        assert cluster.desk.jobs()[0].reason == reason
+    del runtime.away["a"]
+    assert [job.workers for job in slot(cluster, a=(4, 4), b=(1, 1)).jobs] == [4, 1]
+
+
 def test_a_lost_launcher_is_started_again_but_not_for_ever(serve, runtime):
     cluster = serve()
     cluster.desk.submit(document(), HERE)
