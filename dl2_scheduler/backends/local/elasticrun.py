@@ -65,7 +65,6 @@ class ElasticrunRuntime:
         self._tasks, self._umask = tasks, umask
         self._looks = StorageLooks()
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
-        (folder / "logs").mkdir(exist_ok=True)
 
     def start(self, order: LaunchOrder, started: Callable[[LauncherProcess], None]) -> None:
         """See `JobRuntime.start`."""
@@ -75,6 +74,7 @@ class ElasticrunRuntime:
             self._check_folder(order)
             command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
             self._tasks.write(order.shape)
+            log.parent.mkdir(exist_ok=True)  # people delete logs, and may delete their folder
             processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)
         except OSError as error:
             why = f"it cannot be started in {order.folder}: {error.strerror}"

@@ -222,6 +222,13 @@ def options(runtime, monkeypatch):
     return of
 
 
+def test_a_job_starts_though_somebody_has_deleted_the_folder_of_logs(options, runtime, tmp_path):
+    options(order(tmp_path))
+    runtime.log("digits", 3, 1).parent.rmdir()
+    options(order(tmp_path))
+    assert runtime.log("digits", 3, 1).parent.is_dir()
+
+
 def test_checkpoints_go_where_the_document_says_and_a_first_start_begins_anew(options, tmp_path):
     for url, root in (("", tmp_path / "checkpoints"), (f"file://{tmp_path}/mine", f"file://{tmp_path}/mine")):
         checkpoint = Path(str(root).removeprefix("file://")) / "digits-3" / "version-000007"
@@ -344,6 +351,7 @@ def job_json(tmp_path, text):
 
 def test_what_a_launcher_left_behind(runtime, tmp_path):
     process, log = LauncherProcess(7, "b"), runtime.log("digits", 3, 1)
+    log.parent.mkdir()
     assert runtime.ending("digits", process, log) == LauncherEnding(
         None, "it was killed, or the machine went down", 0.0
     )
