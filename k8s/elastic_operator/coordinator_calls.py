@@ -17,7 +17,6 @@ log = logging.getLogger(__name__)
 
 _REFUSED_SECONDS = 30.0
 _AWAY_SECONDS = 1.0
-_KILLED = 137
 
 
 class CoordinatorRequests:
@@ -56,7 +55,7 @@ class CoordinatorRequests:
                 case act.StopJob():
                     await asyncio.to_thread(partial(client.stop, now=True, reason=action.reason))
                 case act.TellExit():
-                    await asyncio.to_thread(client.node_exited, action.nonce, action.node, _KILLED)
+                    await asyncio.to_thread(client.node_exited, action.nonce, action.node, action.status)
         except RequestRefused as error:
             if isinstance(action, act.RequestScale):
                 self._refused = (action.counts, str(error), time.monotonic() + _REFUSED_SECONDS)

@@ -6,7 +6,7 @@ import pytest
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.script_hints import HOW_TO_JOIN
-from k8s.elastic_operator.job.actions import DeletePod, StartNode, WriteEvent
+from k8s.elastic_operator.job.actions import DeletePod, StartNode, TellExit, WriteEvent
 from k8s.elastic_operator.job.model import Counts, timestamp
 from k8s.elastic_operator.job.status import RUNNING, ElasticJobStatus
 from tests.k8s.operator_cases import NOW, decide, kinds, members, running, server, usual, wanted, worker
@@ -57,6 +57,36 @@ def test_a_pod_that_ends_well_without_having_registered_could_not_start_either()
     assert kinds(more, DeletePod) == [DeletePod("digits-worker-2"), DeletePod("digits-worker-3")]
     unwanted = replace(seen, report=replace(seen.report, starting=Counts(), wanted=Counts(1, 1)))
     assert not decide(unwanted, wanted(1, 1)).actions
+
+
+def rehearsed(number, **more):
+    """A job of a worker and a server, whole once, and a pod that has registered, and ended well before it joined."""
+    ended = worker(number, joined=False, phase="Succeeded")
+    said = {"wanted": Counts(2, 1), "roster": Counts(1, 1), "members": members(worker(1), ended, server(1))}
+    given = {**said, "joining": frozenset({ended.member}), **more}
+    return running(worker(1), ended, server(1), report=given, status={"whole": True, "created": Counts(number, 1)})
+
+
+def test_a_pod_that_ends_well_while_it_rehearses_could_not_start_either():
+    """Its coordinator would wait for it for a lease, and then have the next one made at once, again and again."""
+    seen = rehearsed(2)
+    first = decide(seen, wanted(2, 1))
+    assert kinds(first, TellExit) == [TellExit("digits-worker-2.1", "w1", 0)]
+    assert (first.status.failures, first.status.failed_starts, first.status.restarts) == (0, Counts(1), 1)
+    gone = {"members": members(worker(1), server(1)), "joining": frozenset(), "starting": Counts(1)}
+    told = replace(seen, status=first.status, report=replace(seen.report, **gone))
+    soon = decide(told, wanted(2, 1))
+    assert (kinds(soon, TellExit, StartNode), soon.again) == ([], pytest.approx(10, abs=1))
+    later = decide(told, wanted(2, 1), now=NOW + 11)
+    assert kinds(later, StartNode) == [StartNode(Role.WORKER, 3)]
+    others = [worker(number, joined=False, phase="Succeeded") for number in range(3, 7)]
+    more = decide(replace(seen, status=first.status, pods=(*seen.pods, *others)), wanted(2, 1))
+    assert kinds(more, DeletePod) == [DeletePod("digits-worker-2"), DeletePod("digits-worker-3")]
+
+
+def test_a_pod_that_was_told_to_go_before_it_joined_has_not_failed():
+    done = decide(rehearsed(2, leaving=frozenset({"w1"})), wanted(2, 1))
+    assert (kinds(done, TellExit), done.status.failed_starts) == ([], Counts())
 
 
 def test_servers_do_not_wait_for_workers_that_cannot_start():

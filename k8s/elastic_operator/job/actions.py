@@ -81,12 +81,17 @@ class RequestScale:
     cause: str
 
 
+KILLED = 137
+"""Exit status of a process that nobody saw end."""
+
+
 @dataclass(frozen=True, slots=True)
 class TellExit:
-    """Tell the coordinator that the process of a node is gone."""
+    """Tell the coordinator that the process of a node is gone, with its exit status."""
 
     nonce: str
     node: str
+    status: int = KILLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,4 +65,4 @@ def pause(draft: JobDecisionDraft, role: Role) -> float:
 
 
 def _never_joined(pod: Pod) -> bool:
-    return not pod.joined and (pod.phase == "Failed" or (pod.phase == "Succeeded" and not pod.member))
+    return not pod.joined and pod.phase in ("Failed", "Succeeded")

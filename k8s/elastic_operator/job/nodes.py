@@ -6,7 +6,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.crash_loop import has_worked
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from k8s.elastic_operator.job import failed_starts
-from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StopJob, TellExit
+from k8s.elastic_operator.job.actions import KILLED, DeletePod, LabelPod, RequestScale, StopJob, TellExit
 from k8s.elastic_operator.job.ending import fail
 from k8s.elastic_operator.job.model import CAUSE, Counts, Pod, timestamp, unix
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
@@ -34,7 +34,14 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
     draft.act(*(DeletePod(name, at_once=True) for name in frozen))
     owners = {nonce: nonce.rpartition(".")[0] for nonce in report.members}
     dead |= {pod: "its pod is gone" for pod in owners.values() if pod and pod not in present}
-    draft.act(*(TellExit(nonce, report.members[nonce]) for nonce, pod in owners.items() if pod in dead))
+    well = {pod.name for pod in draft.nodes() if pod.phase == "Succeeded"}
+    draft.act(
+        *(
+            TellExit(nonce, report.members[nonce], 0 if pod in well else KILLED)
+            for nonce, pod in owners.items()
+            if pod in dead
+        )
+    )
     draft.act(*(DeletePod(pod.name, at_once=True) for pod in draft.nodes() if pod.lost))
     counted = draft.status.counted
     fresh = [name for name in dead if name not in counted]
@@ -83,8 +90,10 @@ def _count(draft: JobDecisionDraft, failed: int, version: int) -> None:
 def _has_died(draft: JobDecisionDraft, report: CoordinatorReport, pod: Pod) -> bool:
     if pod.lost or (pod.phase == "Failed" and not pod.deleting):
         return True
-    if pod.phase != "Succeeded" or pod.member:
+    if pod.phase != "Succeeded":
         return False
+    if pod.member:  # of a job that was never whole it may have joined, trained and ended since the report
+        return draft.status.whole and not (pod.joined or pod.deleting) and report.awaits(pod.name)
     awaited = pod.role is not None and report.starting.of(pod.role) > 0 and not pod.deleting
     return not draft.status.trained or (draft.status.whole and awaited)
 

@@ -34,6 +34,7 @@ class CoordinatorReport:
         starting: nodes that are to be started, beyond those that have registered.
         members: id of a node by the name of its process, of all that are registered.
         joining: ids of those of `members` that do not belong to the configuration in force.
+        leaving: ids of those that end by themselves, as they were told.
         roster: members that are in force.
         version: steps of training.
         epoch: with the part of it that is done.
@@ -61,6 +62,7 @@ class CoordinatorReport:
     starting: Counts = field(default_factory=Counts)
     members: Mapping[str, str] = field(default_factory=dict)
     joining: frozenset[str] = frozenset()
+    leaving: frozenset[str] = frozenset()
     roster: Counts = field(default_factory=Counts)
     version: int = 0
     epoch: float = 0.0
@@ -94,6 +96,10 @@ class CoordinatorReport:
         member = self.member(pod)
         return bool(member) and member not in self.joining
 
+    def awaits(self, pod: str) -> bool:
+        """Return whether a pod's node has registered, and is to join the configuration in force."""
+        return self.member(pod) in self.joining - self.leaving
+
     def has_expelled(self, pod: str) -> bool:
         """Return whether a pod's process was expelled, and no later one of the pod has registered."""
         return not self.member(pod) and any(nonce.rpartition(".")[0] == pod for nonce in self.expelled)
@@ -123,6 +129,7 @@ class CoordinatorReport:
             starting=Counts(wanted.starting_workers, wanted.starting_servers),
             members=dict(zip(wanted.nonces, wanted.nodes, strict=True)),
             joining=frozenset(wanted.joining),
+            leaving=frozenset(wanted.leaving),
             expelled=frozenset(wanted.expelled),
             evicted=frozenset(wanted.evicted),
             roster=Counts(*(sum(node.member.role == role for node in inside) for role in (pb.WORKER, pb.SERVER))),
