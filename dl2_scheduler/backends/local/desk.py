@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from dl2_scheduler.backends.clock import Clock
@@ -13,6 +14,7 @@ from dl2_scheduler.backends.local.job_records import Changes, JobRecord, JobReco
 from dl2_scheduler.backends.local.loads import load_of, placed
 from dl2_scheduler.backends.local.placing import TaskDemand
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime, LauncherEnding
+from dl2_scheduler.backends.local.storage_looks import StorageLooks
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus
 from dl2_scheduler.cluster.document.job_document import ElasticJob, read_document
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob
@@ -51,6 +53,7 @@ class LocalDesk:
         self._rule = rule
         self._notes = notes
         self._coordinators = Coordinators(runtime)
+        self._looks = StorageLooks()
         self._submitting = threading.Lock()  # of two that come at once with one name, one is refused
 
     def submit(self, document: str, folder: Path) -> str:
@@ -69,9 +72,21 @@ class LocalDesk:
     def _checked(self, document: str, folder: Path) -> ElasticJob:
         read = read_document(document)
         holding.check_submitted(read, self._nodes)
-        _check_working_folder(read, folder)
+        self._check_working_folder(read, folder)
         self._check_name(read.metadata.name)
         return read
+
+    def _check_working_folder(self, document: ElasticJob, folder: Path) -> None:
+        """Refuse a document whose workers shall run where there is no folder, or none that answers."""
+        if not document.spec.workers.container.working_dir:
+            return
+        found, name = working_folder(document, folder), document.metadata.name
+        try:
+            is_there = self._looks.ask(str(found), partial(os.path.isdir, found))
+        except TimeoutError:
+            raise BadInput(f"{name}: workingDir: {found} does not answer: submit it again when it does") from None
+        if not is_there:
+            raise BadInput(f"{name}: workingDir: there is no folder {found}: make it, or give another")
 
     def _check_name(self, name: str) -> None:
         last = self._records.last(name)
@@ -147,10 +162,3 @@ class LocalDesk:
     def _change(self, record: JobRecord, changes: Changes) -> None:
         self._records.change(record.number, **changes)
         self._clock.wake()
-
-
-def _check_working_folder(document: ElasticJob, folder: Path) -> None:
-    """Refuse a document whose workers shall run where there is no folder."""
-    found = working_folder(document, folder)
-    if document.spec.workers.container.working_dir and not os.path.isdir(found):
-        raise BadInput(f"{document.metadata.name}: workingDir: there is no folder {found}: make it, or give another")

@@ -1,19 +1,24 @@
-"""This module looks at file systems beside the loop, which none that hangs may keep from other jobs."""
+"""This module looks at file systems beside the loop and people's requests, which none that hangs may hold up."""
 
 import errno
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
 _SECONDS = 20.0
 _HANGING_SECONDS = 1.0  # instead, while another look hangs: jobs that have the same wait one after the other
 
+_Look = tuple[Future[bool], float]
+"""What a look will have told, and until when it is waited for, in monotonic seconds."""
+
 
 class StorageLooks:
-    """`StorageLooks` wait for what file systems tell, but not for long. They are for one thread."""
+    """`StorageLooks` wait for what file systems tell, but not for long. They are safe from several threads."""
 
     def __init__(self) -> None:
-        self._hanging: dict[str, Future[bool]] = {}  # by what is looked for: those that have taken too long
+        self._lock = threading.Lock()
+        self._looks: dict[str, _Look] = {}  # by what is looked for: those that have not told yet
 
     def ask(self, what: str, look: Callable[[], bool]) -> bool:
         """Return what a look returns, or raise what it raises.
@@ -26,19 +31,25 @@ class StorageLooks:
             TimeoutError: it hangs.
             OSError: no thread can be started.
         """
-        found, seconds = self._hanging.pop(what, None), 0.0
-        if found is None:
-            hangs = any(not each.done() for each in self._hanging.values())
-            found, seconds = Future(), _HANGING_SECONDS if hangs else _SECONDS
-            try:
-                threading.Thread(target=_answer, args=(found, look), name=f"looks for {what}", daemon=True).start()
-            except RuntimeError as error:
-                raise OSError(errno.EAGAIN, "no thread can be started") from error
+        with self._lock:
+            found, until = self._looks.get(what) or self._begin(what, look)
         try:
-            return found.result(seconds)
-        except TimeoutError:
-            self._hanging[what] = found
-            raise
+            return found.result(max(0.0, until - time.monotonic()))
+        finally:
+            with self._lock:
+                if found.done() and self._looks.get(what) == (found, until):
+                    del self._looks[what]
+
+    def _begin(self, what: str, look: Callable[[], bool]) -> _Look:
+        """Begin to look for something."""
+        now, found = time.monotonic(), Future[bool]()
+        hangs = any(until < now and not other.done() for other, until in self._looks.values())
+        try:
+            threading.Thread(target=_answer, args=(found, look), name=f"looks for {what}", daemon=True).start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, "no thread can be started") from error
+        self._looks[what] = found, now + (_HANGING_SECONDS if hangs else _SECONDS)
+        return self._looks[what]
 
 
 def _answer(future: Future[bool], call: Callable[[], bool]) -> None:

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import pytest
 
+from dl2_scheduler.backends.local import storage_looks
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.cluster.desk import LiveJobPhase
@@ -78,6 +79,28 @@ def test_a_job_whose_folder_hangs_keeps_no_other_one_out(serve, monkeypatch):
     for thread in threads:
         thread.join()
     assert was_taken
+
+
+def test_who_submits_jobs_whose_folder_hangs_is_told_so_and_keeps_no_thread(serve, monkeypatch):
+    """Few threads answer people: where each of them hung, nobody could list or stop a job any more."""
+    cluster, goes_on, looks = serve(), threading.Event(), []
+
+    def is_folder(path):
+        looks.append(path)
+        return goes_on.wait(60.0)
+
+    monkeypatch.setattr("dl2_scheduler.backends.local.desk.os.path.isdir", is_folder)
+    monkeypatch.setattr(storage_looks, "_SECONDS", 0.05)
+    away = document("a").replace("- command:", "- workingDir: /away\n            command:")
+    for _ in range(5):
+        with pytest.raises(BadInput, match="a: workingDir: /away does not answer: submit it again when it does"):
+            cluster.desk.submit(away, HERE)
+    assert len(looks) == 1
+    goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "looks for /away":
+            thread.join()
+    assert cluster.desk.submit(away, HERE) == "a"
 
 
 def test_a_job_runs_in_any_folder_that_is_there(serve, runtime, tmp_path):
