@@ -168,8 +168,8 @@ def is_unextended(state: State, name: NodeId) -> bool:
 
     An Extend is about the configuration in force, so none is sent while a switch is half done, and no plan is assigned
     while one is unanswered. One that was sent again on a new stream, and whose answer came from the old one, may arrive
-    behind the switch: the node drops it, and has known all of it before. A job that looks
-    for its checkpoint may have dropped such a plan, and nobody goes on from what is in force.
+    behind the switch: the node drops it, and has known all of it before. A job that looks for its checkpoint may have
+    dropped such a plan, and nobody goes on from what is in force.
     """
     job = state.job
     if name in state.extended or name in job.finished or not (name in state.welcomed or name in job.members):

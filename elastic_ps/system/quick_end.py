@@ -46,12 +46,15 @@ def freeze_imports(unless: tuple[type, ...]) -> None:
 
 def _may_lose(each: Any) -> bool:
     """Return whether an object has data of a file that it may write when it is finalised."""
-    if not issubclass(type(each), _BUFFERS):
-        return False
+    return issubclass(type(each), _BUFFERS) and not _is_flushed(each)
+
+
+def _is_flushed(stream: Any) -> bool:
+    """Return whether a stream is closed, or one of the process's own, which Python flushes by itself."""
     try:
-        return not each.closed and each.fileno() > _LAST_STANDARD
+        return bool(stream.closed or stream.fileno() <= _LAST_STANDARD)
     except (OSError, ValueError):  # it has no descriptor, or was detached
-        return True
+        return False
 
 
 def end_quickly() -> None:
@@ -82,10 +85,7 @@ def _is_harmless(each: Any) -> bool:
     """Return whether the finaliser of an object has nothing to do, or nothing that the process's end does not."""
     kind = type(each)
     if kind in _STREAMS:
-        try:
-            return bool(each.closed or each.fileno() <= _LAST_STANDARD)
-        except (OSError, ValueError):  # see `_may_lose`
-            return False
+        return _is_flushed(each)
     if kind is GeneratorType:
         return inspect.getgeneratorstate(each) in (inspect.GEN_CREATED, inspect.GEN_CLOSED)
     return kind.__module__.partition(".")[0] in _ONLY_CLOSE

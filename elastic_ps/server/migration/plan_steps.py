@@ -273,7 +273,7 @@ class PlanSteps:
             if state.standing.decided(number):
                 self.switch()
                 return False
-            if number < state.standing.config_id:
+            if state.standing.has_left(number):
                 return False
             if state.standing.prepared is not None:  # said again, as each stream of directives begins with what stands
                 return False
