@@ -366,20 +366,22 @@ class Resume(_message.Message):
     def __init__(self, configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
 
 class Extend(_message.Message):
-    __slots__ = ("tensors", "assignment", "optimizers", "data", "followers", "configuration")
+    __slots__ = ("tensors", "assignment", "optimizers", "data", "followers", "configuration", "growth")
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    GROWTH_FIELD_NUMBER: _ClassVar[int]
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     assignment: _containers.RepeatedScalarFieldContainer[int]
     optimizers: _containers.RepeatedScalarFieldContainer[str]
     data: DataSpec
     followers: _containers.RepeatedScalarFieldContainer[int]
     configuration: ConfigId
-    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., followers: _Optional[_Iterable[int]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ...) -> None: ...
+    growth: int
+    def __init__(self, tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., assignment: _Optional[_Iterable[int]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., followers: _Optional[_Iterable[int]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., growth: _Optional[int] = ...) -> None: ...
 
 class Trial(_message.Message):
     __slots__ = ("optimizer", "dtypes")
@@ -442,7 +444,7 @@ class Holding(_message.Message):
     def __init__(self, kind: _Optional[_Union[Holding.Kind, str]] = ..., version: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AcknowledgeRequest(_message.Message):
-    __slots__ = ("caller", "answer", "configuration", "version", "suspension_ms", "bytes_moved", "detail", "command", "optimizer", "holdings")
+    __slots__ = ("caller", "answer", "configuration", "version", "suspension_ms", "bytes_moved", "detail", "command", "optimizer", "holdings", "growth")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
@@ -453,6 +455,7 @@ class AcknowledgeRequest(_message.Message):
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     HOLDINGS_FIELD_NUMBER: _ClassVar[int]
+    GROWTH_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     answer: Answer
     configuration: ConfigId
@@ -463,7 +466,8 @@ class AcknowledgeRequest(_message.Message):
     command: int
     optimizer: str
     holdings: _containers.RepeatedCompositeFieldContainer[Holding]
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., answer: _Optional[_Union[Answer, str]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ..., suspension_ms: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., detail: _Optional[str] = ..., command: _Optional[int] = ..., optimizer: _Optional[str] = ..., holdings: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ...) -> None: ...
+    growth: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., answer: _Optional[_Union[Answer, str]] = ..., configuration: _Optional[_Union[ConfigId, _Mapping]] = ..., version: _Optional[int] = ..., suspension_ms: _Optional[float] = ..., bytes_moved: _Optional[int] = ..., detail: _Optional[str] = ..., command: _Optional[int] = ..., optimizer: _Optional[str] = ..., holdings: _Optional[_Iterable[_Union[Holding, _Mapping]]] = ..., growth: _Optional[int] = ...) -> None: ...
 
 class AcknowledgeReply(_message.Message):
     __slots__ = ("term",)

@@ -43,8 +43,9 @@ def on_declared(context: StepContext, event: Declared) -> None:
 
 
 def on_extended(context: StepContext, event: Extended) -> None:
-    """Note that a node knows all that is declared."""
-    context.live(extended=context.state.extended | {event.node})
+    """Note that a node knows what is declared. An Extend sent twice is answered twice, maybe past the next growth."""
+    if event.growth == context.job.growth:
+        context.live(extended=context.state.extended | {event.node})
 
 
 def declare(context: StepContext) -> bool:
@@ -89,6 +90,7 @@ def _grow(context: StepContext, grown: DurableJob) -> None:
         data=grown.data,
         local_update=grown.local_update,
         configuration=configuration,
+        growth=context.job.growth + 1,
         plan=plan,
     )
     context.live(extended=frozenset(), grown_at=context.now)

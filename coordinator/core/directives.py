@@ -141,6 +141,7 @@ def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
             job.optimizers,
             job.data,
             configuration.followers,
+            job.growth,
         )
     if node.id not in job.members:
         return

@@ -82,6 +82,7 @@ class Extend:
     optimizers: tuple[str, ...]
     data: DataSpec | None
     followers: tuple[int, ...] = ()
+    growth: int = 0
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,7 @@ class DurableJob:
         plan: under way.
         stopping: why the job ends once a checkpoint is written; "": it does not.
         model: tensors and blocks.
+        growth: how often something was declared that was new to the job.
         settled: how many blocks there were when `configuration` came into force.
         optimizers: JSON by store.
         modules: digests of the modules that servers load update rules from, by name.
@@ -147,6 +148,7 @@ class DurableJob:
     plan: Plan | None = None
     stopping: str = ""
     model: Model = field(default_factory=Model)
+    growth: int = 0
     settled: int = 0
     optimizers: tuple[str, ...] = ()
     modules: Mapping[str, str] = field(default_factory=dict)

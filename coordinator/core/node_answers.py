@@ -78,9 +78,10 @@ class Followed(NodeAnswer):
 
 @dataclass(frozen=True)
 class Extended(NodeAnswer):
-    """A node knows all that is declared (EXTENDED)."""
+    """A node knows all that was declared when the job had grown `growth` times (EXTENDED)."""
 
     node: NodeId
+    growth: int
 
 
 @dataclass(frozen=True)

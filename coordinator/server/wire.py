@@ -94,6 +94,7 @@ def _extend(value: ef.Extend) -> "pb.Extend":
     number = config_id_to_pb(value.configuration)
     message = pb.Extend(tensors=tensors, assignment=value.assignment, optimizers=value.optimizers, configuration=number)
     message.followers.extend(value.followers)
+    message.growth = value.growth
     _fill_data(message, value.data)
     return message
 
@@ -198,7 +199,7 @@ _DECODERS: dict[int, Callable[[float, str, Any, Any], ev.JobEvent]] = {
     pb.ARRIVED: lambda now, node, number, r: na.Arrived(now, node, number),
     pb.FOLLOWED: lambda now, node, number, r: na.Followed(now, node, number),
     pb.CANCELLED: lambda now, node, number, r: na.Forgotten(now, node, number),
-    pb.EXTENDED: lambda now, node, number, r: na.Extended(now, node),
+    pb.EXTENDED: lambda now, node, number, r: na.Extended(now, node, r.growth),
     pb.SAVED: lambda now, node, number, r: na.Saved(now, node, r.version, r.detail),
     pb.UNREADABLE: lambda now, node, number, r: na.CheckpointUnreadable(now, node, number, r.detail),
     pb.UNREAD: lambda now, node, number, r: na.CheckpointUnreadable(now, node, number, r.detail, damaged=False),

@@ -135,6 +135,7 @@ class Session:
         command: int = 0,
         optimizer: str = "",
         holdings: Sequence[pb.Holding] = (),
+        growth: int = 0,
     ) -> None:
         """Queue an answer; answers arrive in order, each repeated until the coordinator has taken it.
 
@@ -148,6 +149,7 @@ class Session:
             command: number of the command that it answers; 0: none.
             optimizer: that it is about, as text.
             holdings: what this node has of blocks, when a server has died.
+            growth: of the job, that an Extend said.
         """
         self._memory.answered(answer, configuration)
         request = pb.AcknowledgeRequest(
@@ -160,6 +162,7 @@ class Session:
             command=command,
             optimizer=optimizer,
             holdings=holdings,
+            growth=growth,
         )
         self._answers.put(lambda: self._calls.until_answered(self._stub.Acknowledge, request, self._closed))
 

@@ -23,6 +23,7 @@ class Control(Protocol):
         command: int = 0,
         optimizer: str = "",
         holdings: Sequence[pb.Holding] = (),
+        growth: int = 0,
     ) -> None:
         """Queue an answer to a directive.
 
@@ -36,6 +37,7 @@ class Control(Protocol):
             command: id of the script's command.
             optimizer: the optimizer that was tried.
             holdings: what this server has of blocks, when another has died.
+            growth: of the job, that an Extend said.
         """
 
     def report_soon(self) -> None:

@@ -206,7 +206,8 @@ class ServerNode:
                 return
             self._grow(extend.tensors, extend.optimizers, extend.data)
             self.plan_steps.extend(extend.assignment, extend.followers)
-            self._control.acknowledge(pb.EXTENDED, self.state.standing.config_id, self.state.version)
+            number, version = self.state.standing.config_id, self.state.version
+            self._control.acknowledge(pb.EXTENDED, number, version, growth=extend.growth)
         self._feeds.ensure()
 
     def _on_stop(self, stop: pb.Stop) -> None:

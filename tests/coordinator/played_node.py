@@ -261,7 +261,7 @@ class PlayedNode:
         self.tables = (extend.tensors, extend.optimizers, extend.data)
         if self.current is not None:
             self.grow(extend.assignment, extend.followers)
-        self.answer(na.Extended)
+        self.answer(na.Extended, extend.growth)
 
     def grow(self, assignment, followers) -> None:
         """Blocks that are new in the configuration in force are here at once, where it gives them to this server."""

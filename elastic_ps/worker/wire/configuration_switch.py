@@ -217,7 +217,8 @@ class Membership:
                 return
             self._state.data = codec.data_from_pb(extend.data)
             self._state.extend(extend.tensors, extend.assignment, extend.followers)
-        self._acknowledge(pb.EXTENDED, self._state.standing.config_id)
+        number = self._state.standing.config_id
+        self._state.session.acknowledge(pb.EXTENDED, number, self._state.version, growth=extend.growth)
 
     def _on_stop(self, stop: pb.Stop) -> None:
         status = EXIT_RESTART if stop.restart else 1 if stop.failed else 0

@@ -48,6 +48,30 @@ def test_a_declaration_is_answered_when_every_server_knows_it():
     assert not reply.warnings
 
 
+def test_a_late_answer_to_an_extend_that_was_sent_twice_is_none_to_the_next():
+    """Its stream was reset behind the first; what was declared since is still on its way to that server."""
+    world = started()
+    server, other = world.node("s0"), world.node("s1")
+    world.declare(world.node("w0"), TENSORS[:4], DATA)
+    world.hear(server)
+    world.listen(server)  # anew
+    world.hear(other)
+    world.speak(server)
+    world.speak(other)
+    assert world.asked in world.replies
+    world.declare(world.node("w1"), TENSORS, DATA)
+    world.hear(other)
+    world.speak(other)
+    while not server.outbox:
+        world.hear(server)
+    world.speak(server)
+    assert (len(server.tables[0]), world.asked in world.replies) == (4, False)
+    while not server.outbox:
+        world.hear(server)
+    world.speak(server)
+    assert (len(server.tables[0]), world.asked in world.replies) == (len(TENSORS), True)
+
+
 def test_servers_are_balanced_and_known_blocks_stay():
     world = started()
     world.declare(world.node("w0"), TENSORS[:4], DATA)

@@ -120,7 +120,7 @@ class RegisteredNode(threading.Thread):
             self.acknowledge(pb.SWITCHED, directive.adopt.configuration)
             self.report(self.version + 1)
         elif kind == "extend":
-            self.acknowledge(pb.EXTENDED)
+            self.acknowledge(pb.EXTENDED, growth=directive.extend.growth)
         elif kind == "trial":
             self.acknowledge(pb.TRIED, optimizer=directive.trial.optimizer)
 

@@ -58,6 +58,7 @@ class Acknowledged:
     optimizer: str = ""
     command: int = 0
     holdings: Sequence[pb.Holding] = ()
+    growth: int = 0
 
 
 class FakeControl:
@@ -82,9 +83,12 @@ class FakeControl:
         command: int = 0,
         optimizer: str = "",
         holdings: Sequence[pb.Holding] = (),
+        growth: int = 0,
     ) -> None:
+        answered = Acknowledged(
+            answer, configuration, version, bytes_moved, detail, optimizer, command, holdings, growth
+        )
         with self._changed:
-            answered = Acknowledged(answer, configuration, version, bytes_moved, detail, optimizer, command, holdings)
             self.answers.append(answered)
             self._changed.notify_all()
 

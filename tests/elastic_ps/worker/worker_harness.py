@@ -31,6 +31,7 @@ class Acknowledged:
     version: int
     suspension_ms: float
     holdings: Sequence[pb.Holding] = ()
+    growth: int = 0
 
 
 def roster_of(*workers: str) -> Configuration:
@@ -85,9 +86,10 @@ class FakeSession:
         version: int = 0,
         suspension_ms: float = 0.0,
         holdings: Sequence[pb.Holding] = (),
+        growth: int = 0,
     ) -> None:
         with self._changed:
-            self.answers.append(Acknowledged(answer, configuration, version, suspension_ms, holdings))
+            self.answers.append(Acknowledged(answer, configuration, version, suspension_ms, holdings, growth))
             self._changed.notify_all()
 
     def abandon(self) -> None:
@@ -213,6 +215,7 @@ class Play:
             tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
             assignment=assignment,
             configuration=codec.config_id_to_pb(number or self.node.standing.config_id),
+            growth=len(tensors),
         )
         self.direct(extend=message)
 

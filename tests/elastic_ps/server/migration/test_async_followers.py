@@ -47,7 +47,8 @@ def test_a_push_is_answered_when_the_follower_has_it(jobs: Jobs, monkeypatch: py
     push(job, "w0", 1, 1, first)
     assert hold.held.wait(TIMEOUT)
     mine, theirs = (list(job.configuration.blocks_of[server]) for server in ("s0", "s1"))
-    until(lambda: (job.servers["s1"].state.store.versions[theirs] == 2).all())  # each takes them in the same order
+    for server, blocks in (("s0", mine), ("s1", theirs)):  # each takes them in the same order
+        until(lambda server=server, blocks=blocks: (job.servers[server].state.store.versions[blocks] == 2).all())
     push(job, "w1", 0, 2, second)
     until(lambda: (job.servers["s0"].state.store.versions[mine] == 3).all())
     assert not set(job.workers["w0"].values.get(2, {})) & set(mine)

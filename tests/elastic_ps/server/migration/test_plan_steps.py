@@ -341,8 +341,9 @@ def test_model_that_grows_gets_its_blocks(jobs: Jobs) -> None:
     message = pb.Extend(assignment=[0] * len(grown.model.blocks), optimizers=[SGD.to_json()], configuration=number)
     message.tensors.extend(tensor_to_pb(tensor) for tensor in TENSORS)
     message.data.CopyFrom(data_to_pb(job.data))
+    message.growth = 2
     job.direct("s0", extend=message)
-    job.controls["s0"].await_answer(pb.EXTENDED)
+    assert job.controls["s0"].await_answer(pb.EXTENDED).growth == 2, "which of two Extends it answers"
     store = job.servers["s0"].state.store
     assert len(store.held(BlockStatus.EMPTY)) == len(grown.model.blocks) - len(job.model.blocks)
     job.check_step(1, None)

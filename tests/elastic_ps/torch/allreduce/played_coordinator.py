@@ -146,7 +146,7 @@ class DirectSession:
         while not self.closed.wait(0.5):
             self.report_soon()
 
-    def acknowledge(self, answer, number=NO_CONFIGURATION, version=0, suspension_ms=0.0, detail=""):
+    def acknowledge(self, answer, number=NO_CONFIGURATION, version=0, suspension_ms=0.0, detail="", growth=0):
         request = pb.AcknowledgeRequest(
             caller=pb.Caller(node=self.node),
             answer=answer,
@@ -154,6 +154,7 @@ class DirectSession:
             version=version,
             suspension_ms=suspension_ms,
             detail=detail,
+            growth=growth,
         )
         self._post(answer_from_pb(request, time.time()))
 

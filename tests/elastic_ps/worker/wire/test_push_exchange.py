@@ -341,5 +341,5 @@ def test_new_tensors_need_not_wait_for_a_server_that_was_left_in_the_midst_of_a_
     play.direct(committed=pb.Committed(configuration=pb.ConfigId(term=1, number=2)))
     grown = (*MODEL.tensors, Tensor(0, "i:9", (4,), "float32"))
     Aside(play.extend, [0] * 7, grown).result()
-    play.session.await_answer(pb.EXTENDED, TWO)
+    assert play.session.await_answer(pb.EXTENDED, TWO).growth == len(grown), "which of two Extends it answers"
     assert play.node.inbox.model.tensors == grown
