@@ -41,29 +41,35 @@ class Joining:
         """Take note that a coordinator has ended which had begun then."""
         self._runs.append((began, self._world.scheduler.now))
 
-    def has_given_up(self, error: Exception) -> bool:
-        """Return whether a script has ended by this since no coordinator ran for long in the time that it waited."""
+    def has_given_up(self, process: Process, error: Exception) -> bool:
+        """Return whether a script has ended by this since it is cut off and has not joined, or none ran for long."""
+        return isinstance(error, CoordinatorLost) and (self._is_shut_out(process) or self._longest_run() < _ENOUGH)
+
+    def _longest_run(self) -> float:
+        """Return for how long a coordinator ran, at most, in the time for which a process waits to join."""
         now = self._world.scheduler.now
         since = now - _PATIENCE - _LAST_TRY
         runs = [*self._runs, (self._world.coordinator_changed, now)] if self._coordinators() else self._runs
-        longest = max((ended - max(began, since) for began, ended in runs), default=0.0)
-        return isinstance(error, CoordinatorLost) and longest < _ENOUGH
+        return max((ended - max(began, since) for began, ended in runs), default=0.0)
 
     def is_awaited(self) -> bool:
         """Return whether the job may wait for a process that has no way to the coordinator, and has not joined yet."""
-        now, coordinators = self._world.scheduler.now, self._coordinators()
+        now = self._world.scheduler.now
         awaited = False
         for process in self._world.processes:
             if process.role not in (WORKER, SERVER) or process.state != RUNS:
                 continue
-            if process.environment["ELASTIC_NONCE"] not in self._joined and self._is_apart(process, coordinators):
+            if self._is_shut_out(process):
                 awaited |= now - self._cut_off.setdefault(process, now) < _PATIENCE + _LAST_TRY
         return awaited
 
     def _coordinators(self) -> list[Process]:
         return [each for each in self._world.processes if each.role == COORDINATOR and each.state != DEAD]
 
-    def _is_apart(self, process: Process, coordinators: list[Process]) -> bool:
+    def _is_shut_out(self, process: Process) -> bool:
+        """Return whether a process has not joined, and no message of its goes to a coordinator or comes back."""
+        if process.environment["ELASTIC_NONCE"] in self._joined:
+            return False
         network = self._world.network
-        ways = [way for other in coordinators for way in ((process, other), (other, process))]
+        ways = [way for other in self._coordinators() for way in ((process, other), (other, process))]
         return any(network.is_blocked(*way) for way in ways)

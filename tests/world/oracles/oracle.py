@@ -102,7 +102,7 @@ class Oracle(Watch):
 
     def crashed(self, process: Any, error: Exception) -> None:
         """See `Watch`."""
-        if not self.world.joining.has_given_up(error):
+        if not self.world.joining.has_given_up(process, error):
             self.wrong(f"the script of {process} has raised {error!r}")
 
     def ended(self) -> None:

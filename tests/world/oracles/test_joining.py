@@ -25,10 +25,20 @@ def made(now=100.0, blocked=()):
 
 def test_who_gives_up_is_excused_where_coordinators_did_not_run_for_long():
     world, joining = made()
-    assert joining.has_given_up(LOST)
-    assert not joining.has_given_up(JobEnded("cannot join", 1))
+    server = world.processes[1]
+    assert joining.has_given_up(server, LOST)
+    assert not joining.has_given_up(server, JobEnded("cannot join", 1))
     world.coordinator_changed = 70.0
-    assert not joining.has_given_up(LOST)
+    assert not joining.has_given_up(server, LOST)
+
+
+def test_who_gives_up_is_excused_where_it_is_cut_off_and_has_not_joined():
+    world, joining = made(blocked={("coordinator", "server")})
+    world.coordinator_changed = 0.0
+    server = world.processes[1]
+    assert joining.has_given_up(server, LOST)
+    joining.saw(SimpleNamespace(nodes={"s0": SimpleNamespace(nonce="nonce")}))
+    assert not joining.has_given_up(server, LOST)
 
 
 @pytest.mark.parametrize(("began", "ended", "excused"), [(0.0, 55.0, True), (40.0, 65.0, False)])
@@ -37,7 +47,7 @@ def test_a_coordinator_that_has_ended_counts_for_what_it_ran_meanwhile(began, en
     world.scheduler.now = ended
     joining.coordinator_ended(began)
     world.scheduler.now, world.coordinator_changed = 115.0, 114.0
-    assert joining.has_given_up(LOST) == excused
+    assert joining.has_given_up(world.processes[1], LOST) == excused
 
 
 def test_a_process_that_has_no_way_is_awaited_until_it_has_to_have_given_up():
