@@ -26,6 +26,9 @@ _LAST_STANDARD = 2
 _ONLY_CLOSE = ("grpc", "socket")
 """Packages whose finalisers do what a process's end does as well."""
 
+_frozen = 0
+"""How many objects were frozen when `freeze_imports` had frozen any."""
+
 _DESCRIPTORS = Path("/proc/self/fd")
 _PRELOADED = "LD_PRELOAD"
 
@@ -41,6 +44,19 @@ def freeze_imports(unless: tuple[type, ...]) -> None:
         unless: types of which a script that only imports yet has made no object.
     """
     if not any(issubclass(type(each), unless) or _may_lose(each) for each in gc.get_objects()):
+        global _frozen  # a process imports the adapter once
+        gc.freeze()
+        _frozen = gc.get_freeze_count()
+
+
+def script_objects() -> list[Any]:
+    """Return what the garbage collector knows since `freeze_imports`, also if the script has frozen what it had."""
+    if gc.get_freeze_count() <= _frozen:
+        return gc.get_objects()
+    gc.unfreeze()
+    try:
+        return gc.get_objects()
+    finally:
         gc.freeze()
 
 
@@ -75,7 +91,7 @@ def _end() -> None:
 
 def _has_finalisers() -> bool:
     """Return whether an object's finaliser may do what the process's end does not."""
-    objects = gc.get_objects()
+    objects = script_objects()
     types = {id(each): each for each in map(type, objects)}  # a metaclass may make them unhashable
     finalised = {number for number, each in types.items() if any("__del__" in base.__dict__ for base in type.mro(each))}
     return any(id(type(each)) in finalised and not _is_harmless(each) for each in objects)

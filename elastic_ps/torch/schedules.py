@@ -6,7 +6,6 @@ Whether a script calls it in each step or after each epoch, the body of the rehe
 """
 
 import copy
-import gc
 import warnings
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from elastic_ps.core.data_order import Place
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.quick_end import script_objects
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _schedulers_of(optimizers: Collection[torch.optim.Optimizer]) -> list[LRSche
     Raises:
         ConfigurationError: one follows a metric.
     """
-    every = [found for found in gc.get_objects() if issubclass(type(found), LRScheduler)]  # `__class__` may warn
+    every = [found for found in script_objects() if issubclass(type(found), LRScheduler)]  # `__class__` may warn
     own = [found for found in every if getattr(found, "optimizer", None) in optimizers]
     if any(isinstance(scheduler, ReduceLROnPlateau) for scheduler in own):
         raise ConfigurationError(

@@ -1,5 +1,6 @@
 """Schedulers are where the job is, whatever kind of number they change."""
 
+import gc
 import threading
 from typing import Any
 
@@ -109,3 +110,17 @@ def test_a_schedule_may_be_called_before_the_optimizer() -> None:
         schedules.begin_step(Place(0, number), 10)
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == [0.5, 0.25, 0.125]
+
+
+def test_a_script_may_freeze_what_it_has_made() -> None:
+    """`gc.freeze` keeps objects out of collections, and out of `gc.get_objects`."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules = StepLR(optimizer, 1, gamma=0.5), Schedules((optimizer,))
+    gc.freeze()
+    try:
+        rehearse(schedules, optimizer, scheduler)
+        schedules.begin_step(Place(0, 3), 10)
+        assert scheduler.last_epoch == 3
+        assert gc.get_freeze_count(), "what the script wanted"
+    finally:
+        gc.unfreeze()
