@@ -66,8 +66,13 @@ class GroupCollectives:
         """Wait for a collective; see `run`."""
         node = self._node
         node.progress.exchanging = True
-        node.wait(lambda: collective.done or node.generation != generation, self._lacking)
-        node.progress.exchanging = False
+        try:
+            node.wait(lambda: collective.done or node.generation != generation, self._lacking)
+        except BaseException as error:  # a signal's handler raised it, as Ctrl-C's does: others may have the result
+            node.end(JobEnded(f"the script was interrupted in a step of all workers ({type(error).__name__})", 1))
+            raise
+        finally:
+            node.progress.exchanging = False
         if not collective.done or collective.error is not None:
             self._left()
         if not collective.done:

@@ -50,3 +50,21 @@ def test_a_group_is_made_anew_three_times_and_again_after_a_step(monkeypatch):
     node.generation = 2
     collectives.wait_for_news(1, "another configuration is in force")
     assert node.regrouped == 4
+
+
+def test_a_script_that_is_interrupted_in_a_collective_cannot_go_on_as_if_it_were_not():
+    """It would tell the others of the same step twice, and they take the second for the next one."""
+    ended, collective = [], SimpleNamespace(done=False)
+    node = SimpleNamespace(generation=1, progress=SimpleNamespace(exchanging=False), end=ended.append)
+
+    def wait(is_met, lacking):
+        assert not is_met()
+        assert node.progress.exchanging
+        raise KeyboardInterrupt
+
+    node.wait = wait
+    with pytest.raises(KeyboardInterrupt):
+        GroupCollectives(node, lambda: None).wait(collective, 1)
+    (reason,) = ended
+    assert "interrupted in a step of all workers (KeyboardInterrupt)" in str(reason)
+    assert not node.progress.exchanging
