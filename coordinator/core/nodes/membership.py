@@ -143,7 +143,9 @@ def heard(context: StepContext, name: NodeId, version: int | None = None) -> Non
         context.now - vitals.heard > lease / 2 and context.now - vitals.back > 2 * lease
     ):  # else there are gaps all the time
         vitals = changed(vitals, back=context.now)
-    vitals = changed(vitals, heard=context.now, version=max(vitals.version, version or 0))
+    if version is not None and version > vitals.version:
+        vitals = changed(vitals, version=version, exchanging=False)  # until it says that it waits for another exchange
+    vitals = changed(vitals, heard=context.now)
     context.live(vitals={**context.state.vitals, name: vitals})
 
 

@@ -154,11 +154,13 @@ def test_a_worker_in_a_barrier_whose_push_another_waits_for_is_told_so():
     assert "w0 has pushed after version 14" in text(w1.reply)
 
 
-def test_an_old_report_says_nothing_of_whom_a_worker_waits_for_now():
-    """It was written while the coordinator was away; by now the worker has told a newer version."""
+@pytest.mark.parametrize("comes_first", [False, True])
+def test_an_old_report_says_nothing_of_whom_a_worker_waits_for_now(comes_first):
+    """It was written while the coordinator was away; the worker has told a newer version by now, or does so soon."""
     world = World(2, 1, data=STATIC)
     (w1,) = scripts(world, "w1")
     w1.enter(version=14)
-    world.post(ev.Listening(world.now, "w0", version=14))
-    world.post(ev.Reported(world.now, "w0", 13, exchanging=True))
+    told = [ev.Listening(world.now, "w0", version=14), ev.Reported(world.now, "w0", 13, exchanging=True)]
+    for event in reversed(told) if comes_first else told:
+        world.post(event)
     assert w1.reply is None

@@ -70,7 +70,8 @@ class GrowingJob:
         return self
 
     def start(self, seed=CHIEF + 9):
-        self.workers.append(Worker(self.coordinator, EPOCHS, self._make, self._at_work, seed).start())
+        self.workers.append(Worker(self.coordinator, EPOCHS, self._make, self._at_work, seed))
+        self.workers[-1].start()  # which looks for itself among them
 
     def _at_work(self, worker, where):
         if where == "begun":
