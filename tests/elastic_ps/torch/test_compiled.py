@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.elastic_ps.torch.test_training import both, linear, moved  # noqa: E402
+from tests.elastic_ps.torch.beside_plain import both, linear, moved  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
+from tests.elastic_ps.torch.beside_plain import BATCH, SEED, both, check_same, data, moved, network, sgd  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
-from tests.elastic_ps.torch.test_training import BATCH, SEED, both, check_same, data, moved, network, sgd  # noqa: E402
 
 pytestmark = pytest.mark.slow
 

@@ -1,130 +1,36 @@
 """A loop of PyTorch, plain and elastic: the same bits where one worker trains."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.optim.lr_scheduler import (  # noqa: E402
-    ChainedScheduler,
-    CosineAnnealingLR,
-    LinearLR,
-    OneCycleLR,
-    SequentialLR,
-    StepLR,
-)
+from torch.optim.lr_scheduler import StepLR  # noqa: E402
 from torch.utils.data import TensorDataset  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
-from elastic_ps.core.data_order import indices, permutation  # noqa: E402
-from elastic_ps.core.errors import ConfigurationError  # noqa: E402
-from elastic_ps.torch.before_rehearsal import BeforeRehearsal  # noqa: E402
-from elastic_ps.torch.model import tensors_of  # noqa: E402
-from tests.elastic_ps.optimizers.pytorch.roots import use_exact_roots  # noqa: E402
+from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
+    BATCH,
+    EPOCHS,
+    SAMPLES,
+    SCHEDULES,
+    SEED,
+    STEPS,
+    both,
+    check_same,
+    data,
+    linear,
+    moved,
+    network,
+    sgd,
+    step,
+)
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
 
 pytestmark = pytest.mark.slow
-
-SAMPLES, BATCH, EPOCHS, SEED = 50, 16, 3, 5
-STEPS = -(-SAMPLES // BATCH)
-
-Loop = Callable[[Any, Any, Any], None]
-
-
-def data(shape: tuple[int, ...] = (6,)) -> TensorDataset:
-    random = torch.Generator().manual_seed(1)
-    return TensorDataset(torch.randn(SAMPLES, *shape, generator=random), torch.randint(3, (SAMPLES,), generator=random))
-
-
-def network() -> nn.Module:
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 3))
-
-
-def linear() -> nn.Module:
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(6, 3))
-
-
-SCHEDULES: list[tuple[Callable[[Any], Any], bool]] = [
-    (lambda own: StepLR(own, 1, 0.5), False),
-    (lambda own: StepLR(own, 3, 0.5), True),
-    (lambda own: OneCycleLR(own, 0.2, total_steps=EPOCHS * STEPS), True),
-    (lambda own: SequentialLR(own, [LinearLR(own), CosineAnnealingLR(own, 9)], [4]), True),
-    (lambda own: ChainedScheduler([LinearLR(own), StepLR(own, 2)]), False),
-]
-
-
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
-
-
-def step(model: nn.Module, optimizer: Any, batch: Any) -> None:
-    images, labels = batch
-    optimizer.zero_grad()
-    nn.functional.cross_entropy(model(images), labels).backward()
-    optimizer.step()
-
-
-def batches(dataset: TensorDataset, epoch: int, shuffle: bool) -> Any:
-    """The batches of one epoch of a job of one worker."""
-    order = permutation(SEED, epoch, SAMPLES) if shuffle else np.arange(SAMPLES)
-    for number in range(STEPS):
-        chosen = indices(order, range(number * BATCH, min((number + 1) * BATCH, SAMPLES)))
-        yield dataset[torch.from_numpy(chosen)]
-
-
-def both(
-    make: Callable[[], nn.Module] = network,
-    optimizer: Callable[[nn.Module], Any] = sgd,
-    schedule: Callable[[Any], Any] | None = None,
-    each_step: bool = False,
-    body: Loop = step,
-    shuffle: bool = True,
-    dataset: TensorDataset | None = None,
-    **settings: Any,
-) -> tuple[nn.Module, nn.Module, Any]:
-    """The model that a plain loop trains, the one that an elastic loop does, and the servers of the latter."""
-    dataset = dataset or data()
-    expected = make()
-    own = optimizer(expected)
-    scheduler = schedule(own) if schedule else None
-    for epoch in range(EPOCHS):
-        for batch in batches(dataset, epoch, shuffle):
-            body(expected, own, batch)
-            if scheduler and each_step:
-                scheduler.step()
-        if scheduler and not each_step:
-            scheduler.step()
-    with lone_job(SEED) as (_, servers):
-        model = make()
-        wrapped = elastic.Optimizer(model, optimizer(model), **settings)
-        scheduler = schedule(wrapped) if schedule else None
-        loader = elastic.DataLoader(dataset, BATCH, shuffle=shuffle)
-        for _epoch in elastic.epochs(EPOCHS):
-            for batch in loader:
-                body(model, wrapped, batch)
-                if scheduler and each_step:
-                    scheduler.step()
-            if scheduler and not each_step:
-                scheduler.step()
-    return expected, model, servers
-
-
-def check_same(expected: nn.Module, model: nn.Module) -> None:
-    found = model.state_dict()
-    for name, values in expected.state_dict().items():
-        assert torch.equal(found[name], values), name
-
-
-def moved(model: nn.Module, make: Callable[[], nn.Module] = network) -> None:
-    before, after = make().state_dict(), model.state_dict()
-    assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -210,42 +116,6 @@ def test_parameter_groups_travel_in_one_exchange() -> None:
     expected, model, servers = both(optimizer=halves, schedule=lambda own: StepLR(own, 1, 0.5))
     check_same(expected, model)
     assert len(servers.exchanges) == EPOCHS * STEPS
-
-
-@pytest.mark.parametrize(("schedule", "each_step"), SCHEDULES)
-def test_schedules(schedule: Callable[[Any], Any], each_step: bool) -> None:
-    expected, model, _ = both(schedule=schedule, each_step=each_step)
-    check_same(expected, model)
-
-
-@pytest.mark.parametrize(("schedule", "each_step"), SCHEDULES)
-def test_a_script_that_begins_later_has_the_jobs_schedule(schedule: Callable[[Any], Any], each_step: bool) -> None:
-    alone = sgd(network())
-    scheduler = schedule(alone)
-    rates = []
-    for _ in range(EPOCHS):
-        for _ in range(STEPS):
-            alone.step()
-            rates.append([dict(group, params=0) for group in alone.param_groups])
-            if each_step:
-                scheduler.step()
-        if not each_step:
-            scheduler.step()
-    first = STEPS + 2  # in the second epoch
-    with lone_job(SEED, first):
-        model = network()
-        optimizer = elastic.Optimizer(model, sgd(model))
-        scheduler = schedule(optimizer)
-        found = []
-        for _epoch in elastic.epochs(EPOCHS):
-            for batch in elastic.DataLoader(data(), BATCH):
-                step(model, optimizer, batch)
-                found.append([dict(group, params=0) for group in optimizer.param_groups])
-                if each_step:
-                    scheduler.step()
-            if not each_step:
-                scheduler.step()
-    assert found[1:] == rates[first:]  # after the rehearsal
 
 
 class Tied(nn.Module):
@@ -398,121 +268,3 @@ def test_two_optimizers_of_one_model() -> None:
         ["s:3.bias", "s:3.weight"],
     ] * STEPS
     moved(model)
-
-
-@pytest.mark.parametrize(
-    "kind", ["SGD", "Adam", "AdamW", "NAdam", "Adagrad", "RMSprop", "Adadelta", "Adamax", "RAdam", "Rprop", "ASGD"]
-)
-def test_states_have_pytorchs_format_and_go_on(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_exact_roots(monkeypatch)
-
-    def make(model: nn.Module) -> torch.optim.Optimizer:
-        more = {"momentum": 0.9} if kind == "SGD" else {}
-        return getattr(torch.optim, kind)(model.parameters(), lr=0.01, **more)
-
-    whole, dataset = network(), data()
-    own = make(whole)
-    for epoch in range(2):
-        for batch in batches(dataset, epoch, False):
-            step(whole, own, batch)
-    with lone_job(SEED):
-        model = network()
-        optimizer = elastic.Optimizer(model, make(model))
-        for _epoch in elastic.epochs(1):
-            for batch in elastic.DataLoader(dataset, BATCH):
-                step(model, optimizer, batch)
-        saved, weights = copy.deepcopy(optimizer.state_dict()), copy.deepcopy(model.state_dict())
-    plain = network()
-    plain.load_state_dict(weights)
-    gone_on = make(plain)
-    gone_on.load_state_dict(saved)
-    with lone_job(SEED):
-        model = network()
-        model.load_state_dict(weights)
-        optimizer = elastic.Optimizer(model, make(model))
-        optimizer.load_state_dict(saved)
-        for _epoch in elastic.epochs(1):
-            for batch in elastic.DataLoader(dataset, BATCH):
-                step(model, optimizer, batch)
-    for batch in batches(dataset, 1, False):
-        step(plain, gone_on, batch)
-    check_same(whole, model)
-    check_same(whole, plain)
-
-
-@pytest.mark.parametrize("kind", ["SGD", "Adam"])
-def test_a_state_dict_without_states_lets_them_begin_anew(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_exact_roots(monkeypatch)
-
-    def make(model: nn.Module) -> torch.optim.Optimizer:
-        more = {"momentum": 0.9} if kind == "SGD" else {}
-        return getattr(torch.optim, kind)(model.parameters(), lr=0.01, **more)
-
-    def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
-        if len(batch[0]) < BATCH:  # the last of each epoch
-            optimizer.load_state_dict(fresh)
-        step(model, optimizer, batch)
-
-    fresh = make(network()).state_dict()
-    expected, model, _ = both(optimizer=make, body=body)
-    check_same(expected, model)
-    with pytest.raises(AssertionError):
-        check_same(both(optimizer=make)[1], model)
-
-
-class Averaging(nn.Module):
-    """Its `target` is a moving average of `online`, which each forward pass in training moves on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.online, self.target = network(), network()
-        self.target.requires_grad_(False)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        for own, other in zip(self.target.parameters(), self.online.parameters(), strict=True):
-            own.data = own.data * 0.9 + other.data * 0.1
-        return self.online(images) + self.target(images)
-
-
-@pytest.mark.parametrize("of", [lambda model: model, lambda model: model.online])
-def test_a_target_network_is_the_jobs_too(of: Callable[[Any], nn.Module]) -> None:
-    expected, model, servers = both(make=Averaging, optimizer=lambda model: sgd(of(model)))
-    check_same(expected, model)
-    assert {f"s:target.{name}" for name, _ in network().named_parameters()} <= set(servers.exchanges[0])
-
-
-def test_a_worker_without_samples_in_a_step_keeps_its_target_network() -> None:
-    with lone_job(SEED) as (job, _):
-        model = Averaging()
-        optimizer = elastic.Optimizer(model, sgd(model))
-        for _epoch in elastic.epochs(1):
-            for batch in elastic.DataLoader(data(), BATCH):
-                step(model, optimizer, batch)
-        before = copy.deepcopy(model)
-        job._write_all_parameters()  # as behind a step that others make
-        check_same(before, model)
-        assert not torch.equal(model.target[0].weight, network()[0].weight)
-
-
-def test_a_parameter_is_trained_or_changed_by_the_script() -> None:
-    with lone_job(SEED):
-        model = Averaging()
-        optimizer = elastic.Optimizer(model, sgd(model))
-        next(elastic.epochs(1))
-        loader = iter(elastic.DataLoader(data(), BATCH))
-        step(model, optimizer, next(loader))
-        model.target.requires_grad_(True)
-        batch = next(loader)
-        with pytest.raises(ConfigurationError, match=r"parameter target.0.bias has a gradient, and in the first batch"):
-            step(model, optimizer, batch)
-
-
-def test_one_parameter_that_changes_tells_of_its_whole_frozen_module() -> None:
-    model = nn.ModuleDict({"online": network(), "target": nn.ModuleDict({"body": network(), "head": nn.Linear(3, 1)})})
-    model["other"] = nn.Linear(2, 2)
-    arrays = dict(tensors_of(model, ()))
-    before = BeforeRehearsal(arrays, {key for key in arrays if "online" in key})
-    assert before.changed() == set()
-    model["target"]["head"].bias.data.add_(1)  # which PyTorch does not count
-    found = {key for key in arrays if key.startswith("s:target.") and "running" not in key and "batches" not in key}
-    assert before.changed() == found
