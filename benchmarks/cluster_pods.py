@@ -37,7 +37,7 @@ from benchmarks.support.report import as_program, finish
 from coordinator.client import CoordinatorClient
 from dl2_scheduler.backends.kube.apiserver.objects import SCHEDULER
 from dl2_scheduler.backends.trial import ScalingResult, age, scaled
-from elastic_ps.system.process_stat import stat_fields
+from elastic_ps.system.process.proc_stat import stat_fields
 from k8s.foundation.api_server import KubeApi, Query, job_path
 from tests.kube import kube_cluster
 from tests.kube.kube_jobs import START_SECONDS, KubeJob

@@ -34,9 +34,9 @@ from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, ElasticError, NotNow, StorageError
 from elastic_ps.core.model import Model
 from elastic_ps.system import storage
-from elastic_ps.system.file_descriptors import raise_limit
 from elastic_ps.system.jsonlog import JsonLines
 from elastic_ps.system.printable import LogLines, log_to_stderr
+from elastic_ps.system.process.file_descriptors import raise_limit
 from protos import elastic_pb2_grpc as rpc
 
 log = logging.getLogger("coordinator")

@@ -15,7 +15,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import HISTORY_FILE, History
-from elastic_ps.system.process_stat import stat_fields
+from elastic_ps.system.process.proc_stat import stat_fields
 
 _BEGUN = 1.0  # seconds of computing after which it is in its first dream
 _PATIENCE, _POLL, _TICKS = 900.0, 0.02, 100.0

@@ -15,7 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from elastic_ps.system.descendants import descendants_end_with_me
+from elastic_ps.system.process.descendants import descendants_end_with_me
 
 FOLDER = Path("build/bench")
 

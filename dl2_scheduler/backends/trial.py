@@ -17,7 +17,7 @@ from coordinator.archive import Archive, read_archive
 from coordinator.client import ClientError, CoordinatorClient
 from dl2_scheduler.cluster.errors import TrialFailed
 from elastic_ps.control.token import read_token
-from elastic_ps.system.process_stat import stat_fields
+from elastic_ps.system.process.proc_stat import stat_fields
 from protos import elastic_pb2 as pb
 
 _POLL_SECONDS = 0.02

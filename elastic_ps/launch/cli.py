@@ -31,7 +31,7 @@ from elastic_ps.launch.processes.output import MergedStream
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CommandLine
 from elastic_ps.system.option_groups import grouped
-from elastic_ps.system.signals import signals_to
+from elastic_ps.system.process.signals import signals_to
 from elastic_ps.system.storage import new_identity
 from elastic_ps.system.terminal import say
 

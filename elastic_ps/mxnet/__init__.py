@@ -24,7 +24,7 @@ from elastic_ps.mxnet.kvstore import ElasticKVStore, register
 from elastic_ps.mxnet.module import track_auxiliary
 from elastic_ps.mxnet.trainer_loops import combine_loops
 from elastic_ps.node.settings import is_node
-from elastic_ps.system.quick_end import freeze_imports
+from elastic_ps.system.process.quick_end import freeze_imports
 
 __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost", "track_auxiliary"]
 

@@ -10,7 +10,7 @@ from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.job_mode import JobMode
 from elastic_ps.core.module_file import ModuleFile
-from elastic_ps.system.helper_processes import is_helper_process
+from elastic_ps.system.process.helper_processes import is_helper_process
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 

@@ -17,9 +17,9 @@ from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import MACHINE, NodeSettings
 from elastic_ps.server.service import ServerNode
-from elastic_ps.system.file_descriptors import raise_limit
 from elastic_ps.system.module_files import module_file
 from elastic_ps.system.printable import LogLines, log_to_stderr
+from elastic_ps.system.process.file_descriptors import raise_limit
 from elastic_ps.transport.choice import TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 

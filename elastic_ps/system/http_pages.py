@@ -8,7 +8,7 @@ from threading import Thread
 from typing import Any
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.system.file_descriptors import SCARCE, Spare
+from elastic_ps.system.process.file_descriptors import SCARCE, Spare
 from elastic_ps.system.strangers import GREETING_SECONDS, Strangers
 
 _HERE = "127.0.0.1"

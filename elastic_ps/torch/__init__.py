@@ -21,7 +21,7 @@ from elastic_ps.core.script_hints import (
 )
 from elastic_ps.node.settings import is_node
 from elastic_ps.script import is_chief, num_workers, rank
-from elastic_ps.system.quick_end import end_quickly, freeze_imports
+from elastic_ps.system.process.quick_end import end_quickly, freeze_imports
 from elastic_ps.torch.allreduce import mode
 from elastic_ps.torch.data import DataLoader
 from elastic_ps.torch.loading import load

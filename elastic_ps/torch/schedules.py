@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from elastic_ps.core.data_order import Place
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.system.quick_end import script_objects
+from elastic_ps.system.process.quick_end import script_objects
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 
 from elastic_ps import script
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.system.helper_processes import is_helper_process
+from elastic_ps.system.process.helper_processes import is_helper_process
 from elastic_ps.worker.script.worker_job import script_job
 
 

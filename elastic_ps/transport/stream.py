@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Lock
 
 from elastic_ps.core.errors import PeerLost
-from elastic_ps.system.file_descriptors import SCARCE, Spare
+from elastic_ps.system.process.file_descriptors import SCARCE, Spare
 from elastic_ps.system.strangers import CountedLog
 from elastic_ps.transport.base import Buffer, Unshared, flat
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, decode, decode_header, encode

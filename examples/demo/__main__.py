@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from coordinator.archive import read_archive
-from elastic_ps.system.descendants import descendants_end_with_me
+from elastic_ps.system.process.descendants import descendants_end_with_me
 from examples.demo.claims import DemoResults, ScaledJob, gather
 from examples.demo.story import Story
 from examples.demo.timeline import draw

@@ -24,7 +24,7 @@ from dl2_scheduler.backends.local.nodes import virtual_nodes
 from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import TrialFailed
 from dl2_scheduler.live.history import History
-from elastic_ps.system.descendants import descendants_end_with_me
+from elastic_ps.system.process.descendants import descendants_end_with_me
 from examples.demo_cluster.jobs import TODAY, YESTERDAY
 from examples.demo_cluster.picture import draw
 from examples.demo_cluster.play import Played, PlayError, command, play, prove

@@ -12,7 +12,7 @@ from typing import Any
 
 from coordinator.client import ClientError
 from coordinator.core.plans.scale_goal import RESTORE
-from elastic_ps.system.process_stat import stat_fields
+from elastic_ps.system.process.proc_stat import stat_fields
 from tests.chaos import disks
 from tests.chaos.draw import ALL_REDUCE, JobDraw
 from tests.chaos.network import NODE, End

@@ -22,7 +22,7 @@ import numpy as np
 
 from coordinator.archive import read_archive
 from coordinator.client import ClientError
-from elastic_ps.system.descendants import descendants_end_with_me
+from elastic_ps.system.process.descendants import descendants_end_with_me
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT, assert_undisturbed, finish
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from coordinator.ctl.exactly_once_audit import audit
-from elastic_ps.system.process_stat import stat_fields
+from elastic_ps.system.process.proc_stat import stat_fields
 from tests.e2e.one_by_one import PATIENCE, Apart
 from tests.e2e.proofs import BATCH, SAMPLES, SCRIPT, assert_undisturbed, weights_in
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from dl2_scheduler.backends.local.runtime import LauncherProcess
-from elastic_ps.system.process_stat import stat_fields
+from elastic_ps.system.process.proc_stat import stat_fields
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.live.single_process import alone
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.system import signals
 from elastic_ps.system.private_files import private_file, private_folder
+from elastic_ps.system.process import signals
 
 _OWN = (
     *("jobs.sqlite", "decisions.sqlite", "kube.sqlite", "policy.json", "policy.partial", "socket", "lock"),

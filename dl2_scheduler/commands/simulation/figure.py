@@ -8,7 +8,7 @@ import typer
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.simulation.simulated import SpeedTable, known_speeds
 from dl2_scheduler.sim.events.worlds import formula, table
-from elastic_ps.system.descendants import descendants_end_with_me
+from elastic_ps.system.process.descendants import descendants_end_with_me
 from elastic_ps.system.terminal import say
 
 

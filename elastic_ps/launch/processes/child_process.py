@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Protocol
 
-from elastic_ps.system.process_stat import stat_fields
+from elastic_ps.system.process.proc_stat import stat_fields
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LONGEST_PIECE = 64 << 10

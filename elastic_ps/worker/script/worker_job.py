@@ -17,7 +17,7 @@ from elastic_ps.core.model import Tensor
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
-from elastic_ps.system.kept_memory import keep_freed_memory
+from elastic_ps.system.process.kept_memory import keep_freed_memory
 from elastic_ps.worker.script.barriers import Barriers
 from elastic_ps.worker.script.data_position import StepPart, agree, position_of
 from elastic_ps.worker.script.key_store import WorkerKeyStore

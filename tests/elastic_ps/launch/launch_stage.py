@@ -24,7 +24,7 @@ from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.launch.processes.output import MergedStream
-from elastic_ps.system.process_stat import stat_fields
+from elastic_ps.system.process.proc_stat import stat_fields
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 

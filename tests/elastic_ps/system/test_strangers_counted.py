@@ -4,7 +4,7 @@ import logging
 import resource
 
 from elastic_ps.control.token_proof import Purpose, new_nonce, proof, proves
-from elastic_ps.system.file_descriptors import raise_limit
+from elastic_ps.system.process.file_descriptors import raise_limit
 from elastic_ps.system.strangers import CountedLog, Strangers
 
 TOKEN = bytes(16)

@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import multiprocessing, sys
-from elastic_ps.system.helper_processes import is_helper_process
+from elastic_ps.system.process.helper_processes import is_helper_process
 
 imported_by_a_helper = is_helper_process()
 

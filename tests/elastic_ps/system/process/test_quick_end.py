@@ -65,7 +65,7 @@ def test_a_script_that_has_begun_may_give_up_what_it_has_made(adapter, before):
 
 ENDS = """
 import atexit, ctypes, sys
-from elastic_ps.system.quick_end import skip_exit_handlers
+from elastic_ps.system.process.quick_end import skip_exit_handlers
 libc = ctypes.CDLL(None)
 libc.fopen.restype = ctypes.c_void_p
 libc.fputs(b"C's", ctypes.c_void_p(libc.fopen({file!r}, b"w")))

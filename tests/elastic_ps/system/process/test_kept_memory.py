@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from elastic_ps.system.kept_memory import keep_freed_memory
+from elastic_ps.system.process.kept_memory import keep_freed_memory
 from tests.paths import ROOT
 
 FAULTS = """
 import resource
-from elastic_ps.system.kept_memory import keep_freed_memory
+from elastic_ps.system.process.kept_memory import keep_freed_memory
 if {keeps}:
     assert keep_freed_memory({{}})
 def faults():

@@ -1,0 +1,1 @@
+"""This package has what a program needs of its own process, and of those that it starts."""
