@@ -51,6 +51,9 @@ class Receiver(Protocol):
     def welcome(self, node: NodeId, lane: str) -> str:
         """Return why a peer that greets is refused; "" where it is welcome."""
 
+    def connected(self, node: NodeId, lane: str) -> None:
+        """Take note that a peer has been greeted, and that frames for it go to its new connection from now on."""
+
     def shares(self, lane: str) -> tuple[Image, Sequence[Image]]:
         """Return memory for what a peer sends (a worker's gradients, an old owner's records), and what it may read
         here.
@@ -251,6 +254,7 @@ class Connections:
             connection.share(memory, values)
             connection.send(Frame(AcceptedMeta()))
             peer = Peer(self._register(node, lane, connection), lane, memory)
+            self._receiver.connected(node, lane)
         except (PeerLost, ProtocolError, RuntimeError, OSError) as error:  # no thread can be started, no memory shared
             self._turned_away.warning("a connection from %s was closed: %s", connection.peer, error)
             connection.close()

@@ -253,9 +253,13 @@ class ServerNode:
         with self.state.changed:
             if node in self.state.standing.dead:
                 return f"{node} was declared dead"
+        return ""
+
+    def connected(self, node: NodeId, lane: str) -> None:
+        """See `Receiver`; what a shadow was owed on its old connection is owed on this one, which has to be known."""
+        with self.state.changed:
             if lane == EXCHANGE and node in self.state.subscriptions:
                 self.worker_frames.resubscribe(node)
-        return ""
 
     def shares(self, lane: str) -> tuple[Image, Sequence[Image]]:
         """See `Receiver`."""

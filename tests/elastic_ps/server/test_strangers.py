@@ -271,6 +271,8 @@ def test_a_greeted_peer_may_take_its_time(monkeypatch):
         def shares(self, _lane):
             return connections.Image(64), ()
 
+        def connected(self, node, _lane): ...
+
         def lost(self, node, _lane, reason):
             ended.append((node, reason))
 

@@ -1,5 +1,6 @@
 """What a shadow is sent whose path is slower than training: whole versions, of which all servers choose the same."""
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from elastic_ps.core.configuration import Configuration, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.server.blocks.block_store import ServerBlockStore
+from elastic_ps.server.connections import Connections
 from elastic_ps.server.copying import shadows
 from elastic_ps.server.copying.shadows import Subscription
 from elastic_ps.server.phases import BlockStatus
@@ -45,6 +47,15 @@ def subscribed() -> tuple[Subscription, Outbox]:
     return Subscription("w9", ServerBlockStore(Model(TENSORS[:1], BLOCK_BYTES), ()), outbox), outbox  # type: ignore[arg-type]
 
 
+def greeted(job: Job) -> Any:
+    """A connection of w9, which the server has accepted."""
+    server = job.members["s0"]
+    connection = TcpTransport(TOKEN).connect(server.host, server.port, "s0")
+    connection.send(Frame(HelloMeta(node="w9", role=Role.WORKER, lane="exchange")))
+    assert connection.receive().kind is Kind.ACCEPTED
+    return connection
+
+
 @pytest.fixture
 def joining(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Job, Any, Configuration]]:
     """A job, w9's connection, which has subscribed and reads nothing, and the plan by which it joins."""
@@ -52,10 +63,7 @@ def joining(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Job, 
     monkeypatch.setattr(stream, "_SOCKET_BYTES", BOUND)
     job = jobs.begin(Job(TENSORS, SGD, block_bytes=BLOCK_BYTES))
     job.check_step(0)
-    server = job.members["s0"]
-    connection = TcpTransport(TOKEN).connect(server.host, server.port, "s0")
-    connection.send(Frame(HelloMeta(node="w9", role=Role.WORKER, lane="exchange")))
-    assert connection.receive().kind is Kind.ACCEPTED
+    connection = greeted(job)
     new = job.next(["w0", "w1", "w9"], ["s0"], [0] * len(MODEL.blocks))
     job.prepare(new, ["s0"])
     connection.send(Frame(SubscribeMeta(), job.configuration.id))
@@ -108,6 +116,35 @@ def test_a_slow_shadow_gets_the_latest_version_once_training_stands_still(joinin
         job.check_step(version)
     values = read(connection, until=21)
     assert whole(values[21]) == job.reference.slab.tobytes()
+
+
+def test_a_shadow_that_connects_again_is_sent_all_again(joining, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where whoever copies looks at it just before its connection counts: nothing else may come to wake it."""
+    job, connection, _ = joining
+    server = job.servers["s0"]
+    state, register, looks = server.state, Connections._register, Subscription.has_work
+    read(connection, until=1)
+    connection.close()
+    with state.changed:
+        assert state.changed.wait_for(lambda: ("w9", "exchange") in server._broken, TIMEOUT)
+    looked = threading.Event()
+
+    def look(shadow: Subscription) -> bool:
+        looked.set()
+        return bool(looks.fget(shadow))  # type: ignore[attr-defined]
+
+    def register_late(*given: Any) -> Any:
+        monkeypatch.setattr(Subscription, "has_work", property(look))
+        with state.changed:
+            state.changed.notify_all()
+        assert looked.wait(TIMEOUT)
+        with state.changed:  # it sleeps
+            return register(*given)
+
+    monkeypatch.setattr(Connections, "_register", register_late)
+    again = greeted(job)
+    assert whole(read(again, until=1)[1]) == job.reference.slab.tobytes()
+    again.close()
 
 
 def test_servers_whose_paths_differ_send_versions_in_common() -> None:
