@@ -27,6 +27,8 @@ from protos import elastic_pb2 as pb
 log = logging.getLogger(__name__)
 
 _REPORT_SECONDS = 5.0
+_LEDGER_SECONDS = 60.0
+"""So long a worker that has finished waits for a coordinator that is away: nobody else has the job's last updates."""
 
 
 class GroupNode(GroupState):
@@ -77,13 +79,22 @@ class GroupNode(GroupState):
         if finished:
             self.progress.finished = True
             self.session.report_soon()
-            self.progress.final_report.wait(_REPORT_SECONDS)
+            if not self.progress.final_report.wait(_REPORT_SECONDS):
+                self._await_ledger()
         self.session.flush()
         self.end(JobEnded("left", 0))
         self.session.close()
         self.feeds.close()
         self.close_groups()
         self.rendezvous.close()
+
+    def _await_ledger(self) -> None:
+        """Wait until the coordinator has the updates that only workers have as yet, or has been away for long."""
+        if not (untold := len(self.ledger.entries)):
+            return
+        log.warning("no coordinator takes the last %d updates for the ledger: waiting %.0f s", untold, _LEDGER_SECONDS)
+        if not self.progress.final_report.wait(_LEDGER_SECONDS):
+            log.warning("the ledger may lack the last %d updates: no coordinator has taken them", untold)
 
     def preparation_advanced(self) -> None:
         """See `GroupState.preparation_advanced`."""
