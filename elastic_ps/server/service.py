@@ -213,7 +213,7 @@ class ServerNode:
     def _on_stop(self, stop: pb.Stop) -> None:
         with self.state.changed:
             self.state.ledger.tell_all()  # the dead acknowledge nothing: what they lack, and all behind it, would wait
-            if not stop.restart:
+            if not stop.restart and self.state.standing.is_member:  # else the others go on, and tell it themselves
                 self.state.adopt_followed_entries()
         self.end(stop.reason, EXIT_RESTART if stop.restart else 1 if stop.failed else 0)
 

@@ -42,23 +42,26 @@ class Survivors:
         Those that a plan lets go do not count: if all others die the job ends (docs/reference/all-reduce.md). A joiner
         that has only followed a member does not either: by itself it does not go on.
         """
+        return [process for process in self._having() if process.job.node.session.node in self._wanted]
+
+    def _having(self) -> list[Process]:
+        """Return the workers that run and have parameters, also those that a plan lets go."""
         workers = [process for process in self._world.processes if process.role == WORKER and process.state == RUNS]
         nodes = [(process, process.job.node) for process in workers if process.job is not None]
-        found = [(process, node) for process, node in nodes if node.session.node in self._wanted]
         return [
             process
-            for process, node in found
+            for process, node in nodes
             if (node.held >= 0 and node.proven) or (node.held == BEGINS and node.is_member)
         ]
 
     def is_last(self, process: Process) -> bool:
         """Return whether the job would be over without a worker: no other one can tell of what it has.
 
-        One whose script is at its end is soon gone, and tells nothing more.
+        One whose script is at its end is soon gone, and tells nothing more. One that a plan lets go may have to stay.
         """
-        holders = self.holders()
-        others = [other for other in holders if other is not process]
-        return process in holders and all(self._is_apart(other) or self._is_at_its_end(other) for other in others)
+        others = [other for other in self.holders() if other is not process]
+        goes_on = any(not self._is_apart(other) and not self._is_at_its_end(other) for other in others)
+        return process in self._having() and not goes_on
 
     def _is_at_its_end(self, process: Process) -> bool:
         draw = self._world.draw

@@ -158,6 +158,22 @@ def test_followers_tell_at_the_end_what_a_server_had_written_down_that_died_unno
         assert audit(found, job.data.samples, job.data.global_batch, 1).exactly_once
 
 
+def test_a_server_that_is_stopped_before_it_belongs_to_the_job_tells_nothing_of_others(jobs: Jobs) -> None:
+    """They go on, and tell it themselves: it would be in the ledger twice."""
+    job = pair(jobs, ADAM)
+    job.join_server("s2")
+    job.prepare_plan(*PLANS["move"])
+    for version in range(8):
+        job.check_step(version)
+    state = job.servers["s2"].state
+    until(lambda: state.followed_ledger.owners)
+    job.direct("s2", stop=pb.Stop(reason="not wanted any more: the job needs no further node"))
+    for server in ("s0", "s1", "s2"):
+        job.controls[server].report_soon()
+    assert not job.controls["s2"].ledger
+    assert audit(entries_of(job), job.data.samples, job.data.global_batch, 1).exactly_once
+
+
 def told_at_the_end(job: FollowedJob, servers: list[str], restart: bool = False) -> dict[int, set[int]]:
     """Which blocks were told of each version, once the job has ended; an audit would not miss a block that never is."""
     for server in servers:
