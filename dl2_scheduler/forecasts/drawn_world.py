@@ -7,6 +7,7 @@ from itertools import compress
 import numpy as np
 
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import LEAST_REMAINING, JobState, Snapshot
 from dl2_scheduler.world_model.future import fits
 from dl2_scheduler.world_model.known_jobs import KnownJob
@@ -93,7 +94,7 @@ class WorldDraws:
         """Return what a job trains: its owner is as wrong as owners were whose jobs trained as much."""
         possible = self._needed[self._needed * estimate > done]
         if len(possible):
-            return float(random.choice(possible)) * estimate
+            return min(float(random.choice(possible)) * estimate, MOST_EPOCHS)  # no simulation takes more
         return max(estimate, done + LEAST_REMAINING * estimate)
 
     def _later(self, random: np.random.Generator) -> Iterator[DrawnJob]:

@@ -125,6 +125,19 @@ def test_a_job_that_trains_more_than_its_owner_expected_teaches_how_wrong_that_w
     assert forecasting.observed.jobs.needed() == [1.5]
 
 
+def test_an_owner_who_expected_next_to_nothing_spoils_no_forecast_of_jobs_to_come(history, records):
+    """One who wrote `epochs: 0.000001` was wrong by a factor that leads others' jobs beyond what can be simulated."""
+    past = [replace(job(number, 0.0), epochs=1e-6 if number < 6 else 1e6) for number in range(12)]
+    states = tuple(map(JobState, past))
+    granted = {each.id: Grant(1, 1) if number < 6 else NOTHING for number, each in enumerate(past)}
+    history.decided(1e9, "drf", Snapshot(0, SLOT, NODES, states, REPORTS), Allocation(granted))
+    done = [JobOutcome(each.id, 1, 1, 40.0, 30.0) for each in past[:6]]
+    history.happened(SlotOutcome(0, done, (), 0.0, SLOT))
+    waiting = Allocation({each.id: NOTHING for each in past[6:]})
+    history.decided(1e9 + SLOT, "drf", Snapshot(1, SLOT, NODES, states[6:], REPORTS), waiting)
+    assert forecaster(history, records).forecast() is not None
+
+
 def test_jobs_that_were_stopped_teach_nothing(history, records):
     forecasting = forecaster(history, records)
     runs_and_waits(history)
