@@ -13,7 +13,7 @@ from dl2_scheduler.cluster.speeds import Grid, Speeds
 from dl2_scheduler.policies.rules.speed_fit import EXPLORING
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
-from dl2_scheduler.world_model.future import from_present, jobs_at, largest, together
+from dl2_scheduler.world_model.future import fits, from_present, jobs_at, largest, only_fitting, together
 from dl2_scheduler.world_model.observed import ObservedCluster, with_guess
 
 _DAY_JOBS, _DAY_SLOTS = 60, 200  # of a day that is drawn, at most
@@ -36,8 +36,11 @@ class DreamScene:
 class Worlds:
     """`Worlds` are several guesses of how fast a cluster's jobs train, all of which agree with what they reported.
 
+    Jobs that fit no node, as nodes now are, are left out: under any policy they would wait to the end of each scene, so
+    that the others hardly counted.
+
     Args:
-        observed: what is known of the cluster; there has been a slot.
+        observed: what is known of the cluster; see `can_be_played`.
         count: the number of worlds.
         random: source of what is drawn.
 
@@ -52,10 +55,11 @@ class Worlds:
     def __init__(self, observed: ObservedCluster, count: int, random: np.random.Generator):
         present = observed.present
         assert present is not None
-        self.present: Snapshot = present
+        self.present: Snapshot = only_fitting(present)
         self.cost = observed.cost
         self._observed, self._random = observed, random
-        types = largest([*self._came(), *(state.job for state in present.jobs)])
+        self._known = [known for known in observed.jobs.by_key.values() if fits(known.job, present.nodes)]
+        types = largest([*self._came(), *(state.job for state in self.present.jobs)])
         fitted, hopeful = observed.fitted, observed.fitted.hopeful(EXPLORING)
         self.expected, self.hoped = together(types, fitted.grid), together(types, hopeful.grid)
         self.speeds = [together(types, partial(fitted.drawn, random=random)) for _ in range(count)]
@@ -94,17 +98,23 @@ class Worlds:
         return DreamScene((*jobs_at(self.present), *self._from_present(self._drawn())), self.present.jobs)
 
     def _came(self, *most_jobs: int) -> list[Job]:
-        return jobs_that_came(self._observed.jobs.by_key.values(), *most_jobs)
+        return jobs_that_came(self._known, *most_jobs)
 
     def _drawn(self) -> list[Job]:
-        known, seconds = self._observed.jobs.by_key.values(), self.present.slot_seconds
-        return drawn_day(known, self._observed.now + seconds, _DAY_JOBS, _DAY_SLOTS * seconds, self._random)
+        seconds = self.present.slot_seconds
+        return drawn_day(self._known, self._observed.now + seconds, _DAY_JOBS, _DAY_SLOTS * seconds, self._random)
 
     def _from_present(self, jobs: Sequence[Job]) -> tuple[Job, ...]:
         """Let time 0 be the present, and guess their samples where they have not told them."""
         seconds, observed = self.present.slot_seconds, self._observed
         known = [with_guess(job, observed.samples, observed.fitted, seconds) for job in jobs]
         return tuple(from_present(known, seconds))
+
+
+def can_be_played(observed: ObservedCluster) -> bool:
+    """Return whether worlds can be drawn: some job of the last slot fits its nodes."""
+    last = observed.last
+    return last is not None and any(fits(state.job, last.snapshot.nodes) for state in last.snapshot.jobs)
 
 
 def _lifted(grid: Grid, expected: Grid, hoped: Grid) -> Grid:

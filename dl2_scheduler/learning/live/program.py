@@ -34,7 +34,7 @@ from dl2_scheduler.live.side_program import be_nice, told
 from dl2_scheduler.policies.learnt.dl2 import POLICY_FILE, load, save
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.world_model.observed import ObservedCluster
-from dl2_scheduler.world_model.worlds import Worlds
+from dl2_scheduler.world_model.worlds import Worlds, can_be_played
 from elastic_ps.system.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Dreaming:
             self._member.look(self._observed)  # which counts slots
             self._looked = last.snapshot.slot
         # Where nobody has told a speed a dream of any would mislead.
-        return last.snapshot.slot if self._observed.fitted.models else None
+        return last.snapshot.slot if self._observed.fitted.models and can_be_played(self._observed) else None
 
     @property
     def _jobs(self) -> int:

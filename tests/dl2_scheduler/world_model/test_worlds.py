@@ -1,6 +1,7 @@
 """Worlds that agree with a history, and scenes that are played in them."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
 from dl2_scheduler.world_model.future import PRESENT
 from dl2_scheduler.world_model.observed import ObservedCluster
-from dl2_scheduler.world_model.worlds import Worlds, paying_speeds
+from dl2_scheduler.world_model.worlds import Worlds, can_be_played, paying_speeds
 
 SLOT = 60.0
 ONE = {"slots": 1.0}
@@ -126,6 +127,21 @@ def test_a_scene_of_the_past_has_the_same_arrivals(observed):
     scene = worlds(observed).past()
     assert [(each.id, each.arrival) for each in scene.jobs] == [("a0", 60.0), ("b0", 60.0), ("c0", 110.0)]
     assert not scene.begun
+
+
+def test_jobs_that_fit_no_node_any_more_are_in_no_scene(history):
+    """They would wait to its end under any policy, and the others would hardly count."""
+    large = replace(job("d0"), worker={"slots": 13.0})
+    for slot, states in enumerate(([JobState(job("a0")), JobState(large)], [JobState(large)])):
+        lived(history, slot, states)
+        found = ObservedCluster(history)
+        found.catch_up()
+        assert can_be_played(found) == (not slot), "nothing can be done about the present"
+        if not slot:
+            drawn = worlds(found, count=1)
+            scenes = [drawn.past(), drawn.day(), drawn.future()]
+            assert {each.model for scene in scenes for each in scene.jobs} == {"a"}
+            assert [state.job.id for state in scenes[-1].begun] == ["a0"]
 
 
 def test_what_a_scaling_costs_is_spread_over_the_time_for_which_it_lasts():
