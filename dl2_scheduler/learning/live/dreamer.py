@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _KEY = "dream"  # of a checkpoint
 _MOST_SLOTS = 150  # of a dream
+_MOST_TYPES = 256  # that it comes to know: all that is learnt from has a number for each
 _MOST_SECONDS = 60.0  # of computing, for the dreams of an update: thousands of nodes would take many minutes
 
 
@@ -183,8 +184,13 @@ class Dreamer:
         self._actor = _actor(found, self._settings)
 
     def _know(self, models: Collection[str]) -> None:
-        """Make room for types that are new; decisions about the others stay as they are."""
-        new = sorted(set(models) - set(self._actor.models))
+        """Make room for types that are new; decisions about the others stay as they are.
+
+        Where an image names a type, and each build of it another, there is no end of them: those for which there is no
+        room stay unknown.
+        """
+        known = self._actor.models
+        new = sorted(set(models) - set(known))[: max(_MOST_TYPES - len(known), 0)]
         if new:
             log.info("types that it did not know: %s; their jobs count as jobs usually do until then", ", ".join(new))
             self._restore(grown(self._state(), new))

@@ -122,6 +122,20 @@ def test_types_that_it_did_not_know_become_known_and_are_not_starved(history, tm
 
 
 @pytest.mark.slow
+def test_a_network_grows_by_so_many_types_and_learns_on_with_jobs_of_others(history, tmp_path, monkeypatch):
+    """Where an image names a type each build of it may be another, without end."""
+    live(history, tmp_path)[0].run()
+    monkeypatch.setattr("dl2_scheduler.learning.live.dreamer._MOST_TYPES", 2)
+    run = new_run(tmp_path / "run", ("c",))
+    dreamer = dreamer_of(run)
+    dreamer.update(worlds_of(history))
+    dreamer.save()
+    again = dreamer_of(run)
+    assert "critic/remaining" in again.update(worlds_of(history))
+    assert again.weights.models == run.checkpoint()["models"] == ("c", "a")
+
+
+@pytest.mark.slow
 def test_proposals_that_win_are_written_and_others_not_whatever_dies_between(history, tmp_path, monkeypatch):
     live(history, tmp_path)[0].run()
     run, accepted = new_run(tmp_path / "run"), []
