@@ -1,6 +1,6 @@
 """This module keeps what is free on the nodes while a slot is being filled."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -228,6 +228,14 @@ class FreeResources:
             runs = workers >= state.job.min_workers and servers >= state.job.min_servers
             grants[state.job.id] = Grant(workers, servers, reason) if runs else Grant(0, 0, reason)
         return Allocation(grants)
+
+
+def least_asked(job: Job) -> Hashable:
+    """Return what alone decides whether a job fits some nodes, which takes long to find out where these are thousands:
+    its minimum, and what its tasks take.
+    """
+    demands = (tuple(sorted(demand.items())) for demand in (job.worker, job.server))
+    return job.min_workers, job.min_servers, *demands
 
 
 def check_minimum_fits(job: Job, nodes: Sequence[Node]) -> None:

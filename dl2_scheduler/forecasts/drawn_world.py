@@ -9,7 +9,7 @@ import numpy as np
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import LEAST_REMAINING, JobState, Snapshot
-from dl2_scheduler.world_model.future import fits
+from dl2_scheduler.world_model.future import which_fit
 from dl2_scheduler.world_model.known_jobs import KnownJob
 from dl2_scheduler.world_model.observed import ObservedCluster
 
@@ -67,7 +67,8 @@ class WorldDraws:
         self._factors = observed.jobs.log_factors(observed.fitted)
         self._needed = np.array(observed.jobs.needed())
         self._came = observed.jobs.came(observed.now)
-        self._fits = [fits(state.job, present.nodes) for state in present.jobs]
+        self._came_fit = list(which_fit((known.job for _, known in self._came), present.nodes))
+        self._fits = list(which_fit((state.job for state in present.jobs), present.nodes))
 
     def draw(self, seed: Sequence[int]) -> DrawnWorld:
         """Draw a world; one job more at the end of the present ones changes nothing else of it."""
@@ -106,12 +107,13 @@ class WorldDraws:
         for number in range(len(self._came)):
             if number % _IN_A_ROW == 0:
                 at = int(random.integers(len(self._came)))
-            gap, observed = self._came[(at + number) % len(self._came)]
+            like = (at + number) % len(self._came)
+            gap, observed = self._came[like]
             time += gap
             if time > horizon:
                 return
             drawn = self._later_job(number, time, observed, random)
-            if self._usable(observed.job):
+            if observed.job.samples_known and self._came_fit[like]:
                 yield drawn
 
     def _later_job(self, number: int, time: float, like: KnownJob, random: np.random.Generator) -> DrawnJob:
@@ -119,6 +121,3 @@ class WorldDraws:
         name = f"+{number:06}"  # no job's name begins so; simulations order those that come at once by it
         job = replace(like.job, id=name, arrival=time, epochs=epochs, epochs_estimate=like.job.estimate)
         return DrawnJob(job, self._factor(like, random), epochs, like.saves)
-
-    def _usable(self, job: Job) -> bool:
-        return job.samples_known and fits(job, self._present.nodes)

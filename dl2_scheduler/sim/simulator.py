@@ -1,9 +1,9 @@
 """A simulated cluster as policies and the live loop see one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from dl2_scheduler.cluster.errors import BadInput, Starved
-from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule, check_minimum_fits
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule, check_minimum_fits, least_asked
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster, JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
@@ -103,12 +103,15 @@ def check_jobs(jobs: Sequence[Job], nodes: Sequence[Node], speeds: Speeds) -> No
     Raises:
         BadInput: with the job and the reason.
     """
+    fitting: set[Hashable] = set()
     for job in jobs:
         try:
             job.check()
             _check_speeds(job, speeds)
-            check_fits(job, nodes)
-            check_minimum_fits(job, nodes)
+            if (asked := least_asked(job)) not in fitting:
+                check_fits(job, nodes)
+                check_minimum_fits(job, nodes)
+                fitting.add(asked)
         except BadInput as error:
             raise BadInput(f"job {job.id}: {error}") from error
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from dl2_scheduler.cluster.speeds import Grid, Speeds
 from dl2_scheduler.policies.rules.speed_fit import EXPLORING
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
-from dl2_scheduler.world_model.future import fits, from_present, jobs_at, largest, only_fitting, together
+from dl2_scheduler.world_model.future import fits, from_present, jobs_at, largest, only_fitting, together, which_fit
 from dl2_scheduler.world_model.observed import ObservedCluster, with_guess
 
 _DAY_JOBS, _DAY_SLOTS = 60, 200  # of a day that is drawn, at most
@@ -58,7 +59,8 @@ class Worlds:
         self.present: Snapshot = only_fitting(present)
         self.cost = observed.cost
         self._observed, self._random = observed, random
-        self._known = [known for known in observed.jobs.by_key.values() if fits(known.job, present.nodes)]
+        known = observed.jobs.by_key.values()
+        self._known = list(compress(known, which_fit((each.job for each in known), present.nodes)))
         types = largest([*self._came(), *(state.job for state in self.present.jobs)])
         fitted, hopeful = observed.fitted, observed.fitted.hopeful(EXPLORING)
         self.expected, self.hoped = together(types, fitted.grid), together(types, hopeful.grid)

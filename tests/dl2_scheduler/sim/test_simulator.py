@@ -14,6 +14,7 @@ from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.policies.rules.fifo import Fifo
+from dl2_scheduler.sim import simulator
 from dl2_scheduler.sim.lanes import Lanes, ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster, run, steps
 from dl2_scheduler.sim.variation import Variation, by_arrival
@@ -284,3 +285,12 @@ def test_a_job_that_never_runs_is_refused() -> None:
     still = Speeds({"even": -grid()})
     with pytest.raises(BadInput, match="job 1: even has no speed above 0 within the job's maxima"):
         SimulatedCluster([job()], ONE_NODE, still, SLOT)
+
+
+def test_whether_jobs_fit_is_tried_once_for_all_that_ask_for_the_same(monkeypatch):
+    """Of a long queue on thousands of nodes a simulated future would take minutes to begin otherwise."""
+    tried = []
+    monkeypatch.setattr(simulator, "check_minimum_fits", lambda job, nodes: tried.append(job.id))
+    alike = [job(number) for number in range(3)]
+    SimulatedCluster([*alike, replace(alike[0], id=3, min_workers=2)], ONE_NODE, SPEEDS)
+    assert tried == [0, 3]

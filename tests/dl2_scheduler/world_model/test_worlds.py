@@ -13,7 +13,7 @@ from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
-from dl2_scheduler.world_model.future import PRESENT
+from dl2_scheduler.world_model.future import PRESENT, which_fit
 from dl2_scheduler.world_model.observed import ObservedCluster
 from dl2_scheduler.world_model.worlds import Worlds, can_be_played, paying_speeds
 
@@ -142,6 +142,18 @@ def test_jobs_that_fit_no_node_any_more_are_in_no_scene(history):
             scenes = [drawn.past(), drawn.day(), drawn.future()]
             assert {each.model for scene in scenes for each in scene.jobs} == {"a"}
             assert [state.job.id for state in scenes[-1].begun] == ["a0"]
+
+
+def test_whether_jobs_fit_is_tried_once_for_all_that_ask_for_the_same(monkeypatch):
+    """A queue may have thousands, and each trial goes through all nodes."""
+    tried = []
+    monkeypatch.setattr(
+        "dl2_scheduler.world_model.future.fits", lambda job, nodes: tried.append(job.id) or job.id < "b"
+    )
+    alike = [job(name) for name in ("a0", "b0", "c0")]
+    jobs = [*alike, replace(alike[1], worker={"slots": 2.0}), replace(alike[2], min_workers=2)]
+    assert list(which_fit(jobs, NODES)) == [True, True, True, False, False]
+    assert tried == ["a0", "b0", "c0"]
 
 
 def test_what_a_scaling_costs_is_spread_over_the_time_for_which_it_lasts():
