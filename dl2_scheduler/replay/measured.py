@@ -18,6 +18,7 @@ Counts = tuple[int, int]
 MeasuredAt = tuple[str, int, int]
 """Type, servers and workers."""
 
+_LONGEST_SLOT, _LATE_SECONDS = 10.0, 60.0  # times its length, and seconds, that a slot may take on a busy machine
 _LEAST_CONFIGURATIONS = 3  # from which on leaving one out says something about the fit
 
 
@@ -139,9 +140,9 @@ class MeasuredSpeeds:
 def measured_speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
     """Yield the speeds of jobs that kept their counts for the slot.
 
-    Another job's speed is partly that of other counts, or of a start.
+    Another job's speed is partly that of other counts, or of a start. A slot in which the clock jumped tells none.
     """
-    if slot.outcome is None:
+    if slot.outcome is None or clock_jumped(slot):
         return
     states = {state.job.id: state for state in slot.snapshot.jobs}
     done = {each.id: each for each in slot.outcome.jobs}
@@ -164,8 +165,16 @@ def _speed(outcome: SlotOutcome, state: JobState, done: JobOutcome, report: Spee
         return report.samples_per_second
     if not told or not state.job.samples_known:
         return 0.0
-    until = outcome.ended if done.finished is None else done.finished
-    return done.epochs * state.job.samples_per_epoch / (until - outcome.began)
+    passed = (outcome.ended if done.finished is None else done.finished) - outcome.began
+    return done.epochs * state.job.samples_per_epoch / passed if passed > 0 else 0.0  # its end may be told late
+
+
+def clock_jumped(slot: RecordedSlot) -> bool:
+    """Return whether a slot took far longer than it may, or less than nothing: the machine slept, or was set."""
+    outcome = slot.outcome
+    if outcome is None or outcome.began is None or outcome.ended is None:
+        return False
+    return not 0 <= outcome.ended - outcome.began <= _LONGEST_SLOT * slot.snapshot.slot_seconds + _LATE_SECONDS
 
 
 def _observed(reports: Iterable[SpeedReport]) -> dict[tuple[str, bool], dict[Counts, MeasuredConfiguration]]:

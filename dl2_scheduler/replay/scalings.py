@@ -8,13 +8,11 @@ from typing import Any
 from dl2_scheduler.cluster.interfaces import JobOutcome
 from dl2_scheduler.cluster.snapshot import Grant, JobId, JobState
 from dl2_scheduler.live.recorded_slots import RecordedSlot
-from dl2_scheduler.replay.measured import Counts, MeasuredAt
+from dl2_scheduler.replay.measured import Counts, MeasuredAt, clock_jumped
 from dl2_scheduler.replay.past import trained_all
 
 Key = tuple[JobId, float]
 """A job's name and arrival: a name may be used again."""
-
-_LONGEST_SLOT, _LATE_SECONDS = 10.0, 60.0  # times its length, and seconds, that a slot may take on a busy machine
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class Scalings:
 
     def observe(self, slot: RecordedSlot) -> None:
         """Take the next slot; one whose times or outcome are not known, or in which the clock jumped, tells nothing."""
-        if _clock_jumped(slot):
+        if clock_jumped(slot):
             for waiting in (self._starting, self._joining, self._ending):
                 waiting.clear()
             return
@@ -178,14 +176,6 @@ class Scalings:
             return
         if speed := self._speeds.get(expected.at, 0.0):
             self.ends.append(ScalingDelay(done.finished - expected.began - expected.samples / speed))
-
-
-def _clock_jumped(slot: RecordedSlot) -> bool:
-    """Return whether a slot took far longer than it may, or less than nothing: the machine slept, or was set."""
-    outcome = slot.outcome
-    if outcome is None or outcome.began is None or outcome.ended is None:
-        return False
-    return not 0 <= outcome.ended - outcome.began <= _LONGEST_SLOT * slot.snapshot.slot_seconds + _LATE_SECONDS
 
 
 def _lived(slot: RecordedSlot) -> Iterator[_Lived]:

@@ -13,7 +13,7 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState, Snapshot, SpeedReport
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.costs import Cost, mean_delay, scaling_costs
-from dl2_scheduler.replay.measured import MeasuredSpeeds, fit_speeds
+from dl2_scheduler.replay.measured import MeasuredSpeeds, fit_speeds, measured_speeds
 from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.replay.predicted import predict, seconds_between
 from dl2_scheduler.replay.scalings import ScalingDelay, Scalings
@@ -276,6 +276,20 @@ def test_speeds_are_what_jobs_trained_by_the_clock():
     rows = {(row.servers, row.workers): row for row in fit_speeds(Life([ONE, ONE, ONE, TWO]).slots()).rows}
     for counts in ((1, 1), (2, 2)):
         assert rows[counts].samples_per_second == pytest.approx(SPEEDS[counts])  # it said 99
+
+
+@pytest.mark.parametrize("seconds", [8 * 3600.0, -8 * 3600.0])
+def test_a_slot_in_which_the_clock_jumped_tells_no_speed(seconds):
+    slots = Life([ONE]).slots()
+    jumped = later(slots[4], seconds, began=False)
+    assert [report.samples_per_second for report in measured_speeds(slots[4])] == [pytest.approx(SPEEDS[1, 1])]
+    assert not list(measured_speeds(jumped))
+
+
+def test_a_job_that_is_told_to_have_ended_as_its_last_slot_began_tells_no_speed():
+    slot = Life([ONE]).slots()[4]
+    ended = replace(slot.outcome.jobs[0], finished=slot.outcome.began)
+    assert not list(measured_speeds(replace(slot, outcome=replace(slot.outcome, jobs=(ended,)))))
 
 
 @pytest.mark.parametrize("length", [10.0, 30.0])
