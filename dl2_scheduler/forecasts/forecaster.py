@@ -17,6 +17,7 @@ from dl2_scheduler.forecasts.ensemble import MEMBERS, Ensemble, play_futures, wi
 from dl2_scheduler.forecasts.records import EventKind, ForecastRecords, MadeForecast
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.replay.measured import clock_jumped
 from dl2_scheduler.replay.past import ended_by_itself
 from dl2_scheduler.world_model.observed import ObservedCluster
 
@@ -137,6 +138,8 @@ class Forecaster:
 
     def _learn(self, slot: RecordedSlot) -> None:
         assert slot.outcome is not None
+        if clock_jumped(slot):  # by as much all that is pending would seem to have been wrong
+            self._records.forget_until(slot.at)
         states = {state.job.id: state for state in slot.snapshot.jobs}
         began = slot.outcome.began
         for done in slot.outcome.jobs:

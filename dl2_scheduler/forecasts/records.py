@@ -133,6 +133,11 @@ class ForecastRecords:
                 "DELETE FROM forecasts WHERE job = ? AND arrival = ? AND score IS NULL", (str(job), arrival)
             )
 
+    def forget_until(self, at: float) -> None:
+        """Forget what was forecast up to then and has not come true; `at`: unix seconds, by the clock of then."""
+        with self._database:
+            self._database.execute("DELETE FROM forecasts WHERE made <= ? AND score IS NULL", (at,))
+
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()

@@ -26,7 +26,7 @@ from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.world_model.observed import ObservedCluster
 from tests.dl2_scheduler.hearing import kill, listen
 from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job, live
-from tests.dl2_scheduler.recorded_starts import REPORTS, wide
+from tests.dl2_scheduler.recorded_starts import ALL, REPORTS, wide
 
 
 @pytest.fixture
@@ -123,6 +123,21 @@ def test_a_job_that_trains_more_than_its_owner_expected_teaches_how_wrong_that_w
     forecasting.catch_up()
     assert len(forecasting.calibrations[EventKind.END].scores) == 1
     assert forecasting.observed.jobs.needed() == [1.5]
+
+
+@pytest.mark.parametrize("seconds", [8 * 3600.0, -8 * 3600.0])
+def test_what_was_forecast_before_the_clock_jumped_teaches_nothing(history, records, seconds):
+    forecasting = forecaster(history, records)
+    runs_and_waits(history)
+    forecasting.forecast()
+    done = (JobOutcome("a0", 4, 4, 1.0, None), JobOutcome("a2", 0, 0, 0.0, None))
+    history.happened(SlotOutcome(0, done, (), 0.0, seconds))
+    states = runs_and_waits(history, 1, 1.0)
+    done = (JobOutcome("a0", 4, 4, 7.0, seconds + 30.0), JobOutcome("a2", 0, 0, 0.0, None))
+    history.decided(1e9 + seconds, "fifo", Snapshot(1, SLOT, NODES, states), Allocation({"a0": ALL, "a2": NOTHING}))
+    history.happened(SlotOutcome(1, done, (), seconds, seconds + SLOT))
+    forecasting.catch_up()
+    assert not any(len(calibration) for calibration in forecasting.calibrations.values())
 
 
 def test_an_owner_who_expected_next_to_nothing_spoils_no_forecast_of_jobs_to_come(history, records):
