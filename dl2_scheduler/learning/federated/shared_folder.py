@@ -69,9 +69,10 @@ class SharedFolder:
         """
         found, ignored = [], {}
         stamps = self._stamps()
-        latest = sorted((name for name in stamps if _FILE.fullmatch(name)), key=lambda name: -stamps[name][1])
+        others = (name for name in stamps if _FILE.fullmatch(name) and name != self._own)
+        latest = sorted(others, key=lambda name: -stamps[name][1])[:MOST_CLUSTERS]
         for name, stamp in stamps.items():
-            told = self._told(name, stamp, latest[:MOST_CLUSTERS])
+            told = self._told(name, stamp, latest)
             if isinstance(told, ClusterKnowledge):
                 found.append(told)
             elif told:
@@ -80,7 +81,7 @@ class SharedFolder:
             if self.ignored.get(name) != why:
                 log.warning("%s in %s is ignored: %s", name[:_MOST_NAME], self._path, why)
         self.ignored = ignored
-        self._read = {name: read for name, read in self._read.items() if name in stamps}
+        self._read = {name: read for name, read in self._read.items() if name in latest}  # each may take megabytes
         return found
 
     def publish(self, knowledge: ClusterKnowledge) -> None:

@@ -92,6 +92,23 @@ def test_of_many_the_latest_are_read(tmp_path, folder):
     assert set(folder.ignored.values()) == {f"{MOST_CLUSTERS} others are newer"}
 
 
+def test_ones_own_file_takes_no_place_of_others(tmp_path, folder):
+    for number in range(MOST_CLUSTERS):
+        put(tmp_path, f"{number:016x}")
+    folder.publish(knowledge(ME))
+    assert len(clusters(folder)) == MOST_CLUSTERS
+    assert not folder.ignored
+
+
+def test_what_was_read_of_clusters_that_are_not_among_the_latest_any_more_is_not_kept(tmp_path, folder):
+    """A cluster that is served in a new folder each time leaves a file behind each time."""
+    for number in range(3 * MOST_CLUSTERS):
+        file = put(tmp_path, f"{number:016x}")
+        os.utime(file, (number, number))
+        folder.others()
+    assert len(folder._read) == MOST_CLUSTERS
+
+
 def test_what_a_process_left_half_written_is_replaced_and_a_link_not_followed(tmp_path, folder):
     victim = tmp_path.parent / f"{tmp_path.name}-victim"
     victim.write_text("mine")
