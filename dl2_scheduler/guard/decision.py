@@ -21,6 +21,8 @@ _RETURN_SLOTS = 3
 further loss. Good is better than the baseline, whatever the margin: it is to gain something by it. Where both take as
 long, which a few jobs always do, nothing is known, and nothing counted."""
 
+_LEAST_SLOTS = 1e-9  # of a mean: jobs that have next to nothing left end after 0 slots, by rounding
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -43,7 +45,7 @@ class Comparison:
     @property
     def above(self) -> float:
         """Part by which the policy takes longer; negative: it is the better one."""
-        return self.own / self.baseline - 1
+        return (self.own - self.baseline) / max(self.baseline, _LEAST_SLOTS)
 
 
 @dataclass(frozen=True)

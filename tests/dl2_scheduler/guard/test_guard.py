@@ -20,7 +20,7 @@ from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS as WAITING_SLOTS
 from dl2_scheduler.live.slot_decision import UnfitAnswer
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
-from dl2_scheduler.sim.lanes import MEASURED
+from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.world_model.observed import with_samples
 from tests.dl2_scheduler.hearing import listen
 from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job, live, new_run
@@ -153,6 +153,14 @@ def test_a_job_that_tells_more_epochs_than_can_be_is_as_good_as_done():
     found = Comparison(3, "dl2:run", own, baseline, jobs)
     assert own < 1.0
     assert found.above < 0.1
+
+
+def test_jobs_with_next_to_nothing_left_are_compared_all_the_same():
+    """Their futures end after 0 slots, by rounding."""
+    few = replace(present(0.0), jobs=(JobState(replace(job(0, 0.0), epochs=1e-18)),))
+    (own, baseline), jobs = completion(few, [Oldest(), Drf()], fitted(), ScalingCost(), NodeRule.SPREAD, 60.0)
+    assert (own, baseline) == (0.0, 0.0)
+    assert Comparison(3, "dl2:run", own, baseline, jobs).above == 0.0
 
 
 def test_futures_have_an_end():
