@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.policies.learnt.array_files import write_whole
 from elastic_ps.system.bounded_files import MIB, read_bytes
+from elastic_ps.system.whole_files import write_whole
 
 _MOST_BYTES = 2048 * MIB
 _SCALARS: tuple[type, ...] = (bool, int, float, str)

@@ -31,6 +31,7 @@ from dl2_scheduler.policies.learnt.placer_files import PLACER_FILE
 from dl2_scheduler.policies.learnt.weights import Weights
 from elastic_ps.system.bounded_files import read_text
 from elastic_ps.system.terminal import say
+from elastic_ps.system.whole_files import write_whole
 
 _OTHER_POLICIES = PLACER_FILE, AGENTS_FILE, CHIC_FILE
 _PACKAGES = ("elastic-ps", "numpy", "numba", "scipy", "torch")
@@ -106,10 +107,8 @@ class RunFolder:
     def write_settings(self, settings: Mapping[str, Any]) -> None:
         """Write the settings of a run that was begun, and the versions of what it runs with."""
         versions = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
-        text = json.dumps({"settings": dict(settings), "versions": versions}, indent=2)
-        partial = self.path / "settings.partial"
-        partial.write_text(text + "\n")
-        partial.replace(self.path / SETTINGS_FILE)
+        text = json.dumps({"settings": dict(settings), "versions": versions}, indent=2) + "\n"
+        write_whole(self.path / SETTINGS_FILE, text.encode(), self.path / "settings.partial")
 
     def settings(self) -> dict[str, Any]:
         """Return what the run was told.

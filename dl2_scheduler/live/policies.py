@@ -15,6 +15,7 @@ from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Allocation
 from elastic_ps.system.bounded_files import read_text
+from elastic_ps.system.whole_files import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -310,10 +311,9 @@ class Policies:
             log.error("policy: it would be as before after a restart: %s", error)  # noqa: TRY400  # for operators
 
     def _write(self, choice: PolicyChoice) -> None:
-        partial = self._file.with_suffix(".partial")
+        text = json.dumps(asdict(choice), indent=2) + "\n"
         try:
-            partial.write_text(json.dumps(asdict(choice), indent=2) + "\n")
-            partial.replace(self._file)
+            write_whole(self._file, text.encode(), self._file.with_suffix(".partial"))
         except OSError as error:
             raise BadInput(f"cannot write {self._file}: {error.strerror}") from error
         self._choice = choice

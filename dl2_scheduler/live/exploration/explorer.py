@@ -16,6 +16,7 @@ from dl2_scheduler.live.exploration.step import ExplorationTerms, explore
 from dl2_scheduler.live.exploration.telling import Telling
 from dl2_scheduler.live.slot_draft import SlotDraft
 from elastic_ps.system.bounded_files import read_text
+from elastic_ps.system.whole_files import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -106,9 +107,8 @@ class Explorer:
 
     def _keep(self, budget: ExplorationBudget) -> None:
         """Keep a budget, and write it down; raises OSError where that is not possible."""
-        partial = self._file.with_suffix(".partial")
-        partial.write_text(json.dumps(asdict(budget)) + "\n")
-        partial.replace(self._file)
+        text = json.dumps(asdict(budget)) + "\n"
+        write_whole(self._file, text.encode(), self._file.with_suffix(".partial"))
         self.budget = budget
 
 

@@ -1,9 +1,7 @@
 """Files of arrays (.npz), read so that nothing in them is taken on trust: compiled code looks at no bounds."""
 
-import os
 import zipfile
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +12,7 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.errors import BadInput
 from elastic_ps.system.bounded_files import MIB, read_bytes, size_text
+from elastic_ps.system.whole_files import write_whole
 
 MOST_BYTES = 256 * MIB
 """Of a file, and of all arrays in it: those of the paper's network with 256 jobs have less."""
@@ -61,29 +60,6 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     whole = BytesIO()  # of a file that cannot be written to its end, the archive would complain once more
     np.savez(whole, **arrays)
     write_whole(path, whole.getbuffer(), path.with_suffix(".partial.npz"))
-
-
-def write_whole(path: Path, data: bytes | memoryview, partial: Path) -> None:
-    """Write a file whole or not at all, also where the machine loses power meanwhile.
-
-    Args:
-        path: of the file, which is made or replaced.
-        data: what it holds.
-        partial: beside it, where it is written first.
-
-    Raises:
-        OSError: it cannot be written; it names the file.
-    """
-    try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # else the name may be on the disk before the bytes are
-        partial.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _array(file: IO[bytes], size: int) -> NDArray[Any]:
