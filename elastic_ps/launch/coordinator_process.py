@@ -1,7 +1,8 @@
 """This module runs the coordinator of a launcher's job: its process, started as often as it takes.
 
 One that has ended is started again on its port and goes on from its journal: at once, then after pauses that double.
-One that does not listen in time, or is frozen and does not answer, is killed first. Training goes on meanwhile.
+One that does not listen in time, or is frozen and does not answer, is killed first. Training goes on meanwhile. Before
+the first one has listened nothing trains: what may pass is waited for then, but not for ever.
 """
 
 import math
@@ -21,7 +22,11 @@ from elastic_ps.launch.processes.output import MergedStream, NodeLog
 NAME = "coordinator"
 _SAYS = b"coordinator: "
 _READY = re.compile(rb"listening on (\S+):(\d+)\s*")
+_SIGNALLED = 128
+"""A coordinator that a signal has ended has a status above this, as in a shell."""
 _READY_SECONDS = 60.0
+_FIRST_SECONDS = 600.0
+"""For how long a job is tried that has not begun yet: it may hold room in a cluster, and somebody waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +39,19 @@ class CoordinatorReady:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorEnd:
-    """A `CoordinatorEnd` says how a coordinator's process ended, and whether that counts against `--max-restarts`."""
+    """A `CoordinatorEnd` says how a coordinator's process ended.
+
+    Attributes:
+        how: for people.
+        counts: whether it counts against `--max-restarts`.
+        listened: whether it, or one before it, has listened: the job has begun.
+        final: another start would not help.
+    """
 
     how: str
     counts: bool
+    listened: bool
+    final: bool
 
 
 class _Log:
@@ -92,6 +106,7 @@ class CoordinatorProcess:
         self._ready_by = self._start_at = math.inf
         self._since = math.inf  # it listens
         self._ends = 0  # in a row
+        self._first_by = math.inf  # it has listened once
 
     @property
     def runs(self) -> bool:
@@ -104,6 +119,14 @@ class CoordinatorProcess:
         return self.runs and self._since < math.inf
 
     @property
+    def _has_listened(self) -> bool:
+        return self._port > 0
+
+    @property
+    def _is_first_over(self) -> bool:
+        return time.monotonic() >= self._first_by
+
+    @property
     def join(self) -> JoinSettings:
         """Return how nodes of this machine find the job."""
         nodes = self._settings.nodes
@@ -114,7 +137,16 @@ class CoordinatorProcess:
         """The monotonic seconds at which `enforce` has something to do next."""
         return min(self._ready_by, self._start_at)
 
-    def start(self) -> None:
+    def begin(self) -> str:
+        """Start it for the first time; return what keeps it from starting, for people.
+
+        Raises:
+            OSError: another try would not help.
+        """
+        self._first_by = time.monotonic() + _FIRST_SECONDS
+        return self._try_start()
+
+    def _start(self) -> None:
         """Start it, on the port that it had before. Raises OSError: the system has no process for it now."""
         self._log = _Log(NodeLog(self._folder.logs, NAME, self._merged), self._tell_ready)
         self._ready_by, self._start_at, self._since = time.monotonic() + _READY_SECONDS, math.inf, math.inf
@@ -150,8 +182,12 @@ class CoordinatorProcess:
         self._ends = 1 if settled else self._ends + 1
         self._process, self._ready_by, self._since = None, math.inf, math.inf
         said = self._log.said if self._log is not None else ""
+        may_pass = status == EXIT_LATER or status > _SIGNALLED
         return CoordinatorEnd(
-            f"status {status}{said} (log: {self._folder.logs / NAME}.log)", counts=status != EXIT_LATER
+            f"status {status}{said} (log: {self._folder.logs / NAME}.log)",
+            counts=status != EXIT_LATER,
+            listened=self._has_listened,
+            final=not self._has_listened and (not may_pass or self._is_first_over),
         )
 
     def start_later(self) -> float:
@@ -174,10 +210,12 @@ class CoordinatorProcess:
     def _try_start(self) -> str:
         """Start it, or let `enforce` try again; return what keeps it from starting, for people."""
         try:
-            self.start()
+            self._start()
         except OSError as error:
             if self._log is not None:
                 self._log.close()
+            if not self._has_listened and self._is_first_over:
+                raise
             self._ready_by = math.inf
             self._ends += 1
             return f"the coordinator could not be started: {error.strerror}; tried again in {self.start_later():g} s"

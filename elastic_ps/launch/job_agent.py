@@ -103,7 +103,8 @@ class JobAgent:
         """Run until every process has ended; leave none behind, whatever is raised."""
         started = time.time()
         try:
-            self._coordinator.start()
+            if news := self._coordinator.begin():
+                self._say(news)
             while self._outcome is None or self._children:
                 self._take(self._next())
                 self._decide()
@@ -217,17 +218,18 @@ class JobAgent:
                 self._say(f"the coordinator ended with {end.how}; it is started again: nodes have things to tell")
                 self._coordinator.start_later()
             return
-        if self._link is None:
-            self._stop(LauncherOutcome(1, "failed", f"the coordinator did not start: {end.how}"), now=True)
+        death = f"the coordinator {'ended with' if end.listened else 'did not start:'} {end.how}"
+        if end.final:
+            self._stop(LauncherOutcome(1, "failed", death), now=True)
             return
-        death = f"the coordinator ended with {end.how}"
         if end.counts:
             self._spend(death)
         if not self._budget.exhausted:
             seconds = self._coordinator.start_later()
             when = f"in {seconds:g} s" if seconds else "now"
             more = "" if end.counts else ", which does not count against --max-restarts"
-            self._say(f"{death}; training goes on without it; it is started again from its journal {when}{more}")
+            goes_on = "training goes on without it; it is started again from its journal"
+            self._say(f"{death}; {goes_on if end.listened else 'it is tried again'} {when}{more}")
 
     def _on_signal(self, number: int) -> None:
         self._signals += 1

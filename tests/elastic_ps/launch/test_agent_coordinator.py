@@ -1,13 +1,15 @@
 """The launcher starts its coordinator again, where that may help."""
 
+import errno
 import os
 import signal
 
 import pytest
 
 from elastic_ps.core.errors import EXIT_LATER
-from elastic_ps.launch import decide
-from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, over, running
+from elastic_ps.launch import coordinator_process, decide
+from elastic_ps.launch.processes.child_process import ChildProcess
+from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, over, registered, running
 
 
 def test_a_dead_coordinator_is_started_again_on_its_port(start_job: StartJob) -> None:
@@ -84,6 +86,68 @@ def test_a_coordinator_that_does_not_start_fails_the_job_at_once(start_job: Star
     assert outcome.status == 1
     assert "the coordinator did not start: status 2: cannot write its journal (log: /" in outcome.reason
     assert len(job.commands.ports) == 1
+
+
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_a_first_start_that_may_come_to_something_later_is_tried_again(start_job: StartJob, restarts: int) -> None:
+    job = start_job(max_restarts=restarts)
+    job.coordinator.tell("say coordinator: cannot write its journal: No space left on device")
+    assert job.coordinator.heard() == "said"
+    job.coordinator.tell(f"exit {EXIT_LATER}")
+    job.transcript.wait_for(
+        "the coordinator did not start: status 69: cannot write its journal: No space left on device (log: /"
+    )
+    job.transcript.wait_for("; it is tried again now, which does not count against --max-restarts")
+    job.coordinator = job.stage.enter("coordinator")
+    job.listen()
+    job.fake.want(workers=1, starting_workers=1)
+    (worker,) = job.workers(1)
+    registered(job, [worker], workers=1)
+    assert job.commands.ports == [0, 0]
+    assert over(job, worker).status == 0
+
+
+def test_a_first_start_that_is_killed_counts_as_a_death(start_job: StartJob) -> None:
+    """So is one that does not listen in time: modules are in the machine's memory at the next start."""
+    job = start_job(max_restarts=1)
+    os.kill(job.coordinator.pid, signal.SIGKILL)
+    job.coordinator = job.stage.enter("coordinator")
+    os.kill(job.coordinator.pid, signal.SIGKILL)
+    outcome = job.outcome()
+    assert (outcome.status, len(job.commands.ports)) == (1, 2)
+    assert "the coordinator did not start: status 137 (log: /" in outcome.reason
+    assert outcome.reason.endswith("; --max-restarts 1 has been used up")
+
+
+def test_what_does_not_pass_for_long_fails_a_job_that_never_began(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_process, "_FIRST_SECONDS", 0.0)
+    job = start_job()
+    job.coordinator.tell(f"exit {EXIT_LATER}")
+    outcome = job.outcome()
+    assert (outcome.status, len(job.commands.ports)) == (1, 1)
+    assert "the coordinator did not start: status 69 (log: /" in outcome.reason
+
+
+def test_a_machine_without_a_process_for_the_first_coordinator_has_one_later(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([OSError(errno.EAGAIN, "Resource temporarily unavailable")])
+
+    def start(*arguments: object) -> ChildProcess:
+        if failure := next(failures, None):
+            raise failure
+        return ChildProcess(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(coordinator_process, "ChildProcess", start)
+    job = start_job()
+    assert (
+        "the coordinator could not be started: Resource temporarily unavailable; tried again in 0 s"
+    ) in job.transcript.getvalue()
+    job.listen()
+    job.fake.want(ended=True, reason="all done")
+    assert job.end().status == 0
 
 
 def test_a_coordinator_that_refuses_the_launcher_fails_the_job(start_job: StartJob) -> None:
