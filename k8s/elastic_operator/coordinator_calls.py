@@ -81,6 +81,9 @@ class CoordinatorRequests:
             saving = CheckpointSaving(url=reply.url)
         except ClientError as error:
             saving = CheckpointSaving(error=str(error))
+        except Exception as error:  # no thread to be had, a channel that was just closed: nobody else would hear of it
+            log.exception("%s: no checkpoint could be asked for", self._name, extra={"job": self._name})
+            saving = CheckpointSaving(error=f"the operator failed: {error}")
         finally:
             pool.shutdown(wait=False)  # nor does a thread of each job that was ever saved stay
         self._saving = (saving, time.monotonic())

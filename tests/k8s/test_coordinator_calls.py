@@ -37,3 +37,22 @@ def test_jobs_that_save_checkpoints_keep_no_other_job_waiting():
 
     asyncio.run(scene())
     assert stopped == ["other"]
+
+
+def test_a_checkpoint_that_cannot_even_be_asked_for_is_not_waited_for():
+    """Else the job would be suspending for ever, and not be tried again."""
+    woken = []
+
+    def fails():
+        raise ValueError("Cannot invoke RPC on closed channel!")
+
+    async def scene():
+        asking = CoordinatorRequests("one", woken.append)
+        asking.save(SimpleNamespace(checkpoint=fails))
+        async with asyncio.timeout(SECONDS):
+            await asyncio.gather(asking._saver, return_exceptions=True)
+        return asking.saving
+
+    saving = asyncio.run(scene())
+    assert (saving.under_way, saving.error) == (False, "the operator failed: Cannot invoke RPC on closed channel!")
+    assert woken == [0.0]
