@@ -2,6 +2,7 @@
 
 import errno
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -64,6 +65,7 @@ class ElasticrunRuntime:
         self._ended = ended
         self._tasks, self._umask = tasks, umask
         self._looks = StorageLooks()
+        self._children: dict[int, subprocess.Popen[bytes]] = {}  # launchers of this `dl2 serve`, by their pids
         self._environment = {**os.environ, "XDG_STATE_HOME": str(folder)}
 
     def start(self, order: LaunchOrder, started: Callable[[LauncherProcess], None]) -> None:
@@ -75,7 +77,7 @@ class ElasticrunRuntime:
             command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
             self._tasks.write(order.shape)
             log.parent.mkdir(exist_ok=True)  # people delete logs, and may delete their folder
-            processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)
+            child = processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)
         except OSError as error:
             why = f"it cannot be started in {order.folder}: {error.strerror}"
             if error.errno in _MACHINE_LACKS or order.run > 1:  # which may be another job's doing; it could be before
@@ -83,6 +85,7 @@ class ElasticrunRuntime:
             raise Declined(why) from error
         except ValueError as error:  # \0 or half a character: documents have none, but records of before may
             raise Declined(f"its command cannot be given to a program: {error}") from error
+        self._children[child.pid] = child
 
     def why_not(self, order: LaunchOrder) -> str:
         """See `JobRuntime.why_not`."""
@@ -162,12 +165,14 @@ class ElasticrunRuntime:
 
     def ending(self, name: str, process: LauncherProcess, log: Path) -> LauncherEnding:
         """See `JobRuntime.ending`."""
-        job = self._job(name)
+        job, child = self._job(name), self._children.pop(process.pid, None)
         if job is not None and job.pid == process.pid:
             return LauncherEnding(job.status, _words(job.reason) or _UNSAID, job.ended or 0.0)
         said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         at = log.stat().st_mtime if log.exists() else 0.0
-        return LauncherEnding(1, said[-1], at) if said else LauncherEnding(None, _UNSAID, at)
+        if said and child is not None and child.wait() >= 0:
+            return LauncherEnding(1, said[-1], at)  # its last word, by which it has refused its job
+        return LauncherEnding(None, f"{_UNSAID}; its last line: {said[-1]}" if said else _UNSAID, at)
 
     def report(self, name: str, process: LauncherProcess) -> JobReport:
         """See `JobRuntime.report`."""

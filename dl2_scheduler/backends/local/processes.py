@@ -38,8 +38,8 @@ def start(
     started: Callable[[LauncherProcess], None],
     ended: Callable[[], None],
     umask: int = -1,
-) -> None:
-    """Start a program in a session of its own.
+) -> "subprocess.Popen[bytes]":
+    """Start a program in a session of its own, and return it.
 
     Args:
         command: argv.
@@ -70,6 +70,7 @@ def start(
         with suppress(BrokenPipeError):
             gate.write(b"go\n")
             gate.flush()
+    return child
 
 
 def _wait_at_gate(

@@ -212,7 +212,7 @@ def test_a_script_that_is_not_there_is_told_by_the_log(tmp_path):
 def options(runtime, monkeypatch):
     """Of the launcher that an order would start."""
     started = []
-    monkeypatch.setattr(processes, "start", lambda command, *further: started.append(command))
+    monkeypatch.setattr(processes, "start", lambda command, *further: started.append(command) or SimpleNamespace(pid=7))
 
     def of(order):
         runtime.start(order, lambda process: None)
@@ -284,7 +284,7 @@ def test_a_folder_that_hangs_keeps_its_own_job_alone_from_starting(runtime, tmp_
     answers, sound, begun = threading.Event(), os.path.isdir, []
     monkeypatch.setattr(os.path, "isdir", lambda path: answers.wait(SECONDS) and sound(path))
     monkeypatch.setattr(storage_looks, "_SECONDS", 0.05)
-    monkeypatch.setattr(processes, "start", lambda *given: begun.append(given))
+    monkeypatch.setattr(processes, "start", lambda *given: begun.append(given) or SimpleNamespace(pid=7))
     with pytest.raises(Unreachable, match=r"its folder .* does not answer: it waits, and is tried again"):
         runtime.start(order(tmp_path), lambda process: None)
     assert not begun
@@ -371,8 +371,49 @@ def test_what_a_launcher_left_behind(runtime, tmp_path):
         runtime.report("digits", replace(process, pid=8))  # which has not yet put its own there
     job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7}')
     assert runtime.ending("digits", process, log).status is None
-    log.write_text("Traceback\nwrong\n")
-    assert runtime.ending("digits", replace(process, pid=8), log).reason == "wrong"
+
+
+@pytest.fixture
+def plays(monkeypatch):
+    """Lets a launcher be another program."""
+    sound = processes.start
+
+    def instead(code):
+        monkeypatch.setattr(
+            processes, "start", lambda _, *further: sound([sys.executable, "-I", "-S", "-c", code], *further)
+        )
+
+    return instead
+
+
+def launched(tmp_path):
+    """A runtime, and a launcher of it that has ended."""
+    over, found = threading.Event(), []
+    runtime = ElasticrunRuntime(tmp_path, over.set, TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0))
+    runtime.start(order(tmp_path), found.append)
+    assert over.wait(SECONDS)
+    return runtime, found[0]
+
+
+def test_what_a_launcher_said_before_it_was_killed_is_not_why_it_ended(plays, tmp_path):
+    """Its coordinator does not listen yet, so that it has written down nothing: it is started again."""
+    plays("import os; print('a warning of some library', flush=True); os.kill(os.getpid(), 9)")
+    runtime, process = launched(tmp_path)
+    ending = runtime.ending("digits", process, runtime.log("digits", 3, 1))
+    assert (ending.status, ending.reason) == (
+        None,
+        "it was killed, or the machine went down; its last line: a warning of some library",
+    )
+
+
+def test_what_a_launcher_said_is_why_it_ended_if_this_scheduler_knows_that_it_ended_by_itself(plays, tmp_path):
+    plays("import sys; sys.exit('elasticrun: no')")
+    runtime, process = launched(tmp_path)
+    log = runtime.log("digits", 3, 1)
+    ending = runtime.ending("digits", process, log)
+    assert (ending.status, ending.reason) == (1, "elasticrun: no")
+    later = ElasticrunRuntime(tmp_path, lambda: None, TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0))
+    assert later.ending("digits", process, log).status is None, "the next start tells"
 
 
 def test_a_coordinators_words():

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -154,7 +155,7 @@ def test_storage_that_nobody_can_write_to_is_refused(serve):
 
 def test_its_launcher_is_told_the_mode_and_its_checkpoints_and_nothing_of_servers(tmp_path, monkeypatch):
     started = []
-    monkeypatch.setattr(processes, "start", lambda command, *further: started.append(command))
+    monkeypatch.setattr(processes, "start", lambda command, *further: started.append(command) or SimpleNamespace(pid=7))
     runtime = ElasticrunRuntime(tmp_path, lambda: None, TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0))
     shape = TaskShape("digits", 3, {"worker": 1.0}, {"worker": {}})
     order = LaunchOrder(shape, 0.0, 2, ("python", "x.py"), tmp_path, 2, 0, "", 5.0, 3, 0, JobMode.ALL_REDUCE)
