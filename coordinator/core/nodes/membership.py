@@ -193,10 +193,12 @@ def _finished(context: StepContext, name: NodeId) -> None:
 
 
 def on_exited(context: StepContext, event: Exited) -> None:
-    """Take it that a node has died or ended, as a launcher saw its process end."""
-    node = next(
-        (n for n in context.job.nodes.values() if event.node == n.id or (event.nonce and event.nonce == n.nonce)), None
-    )
+    """Take it that a node has died or ended, as a launcher saw its process end.
+
+    The nonce names the process. Where a journal was deleted, ids are given anew: one of them may be another's by now.
+    """
+    nodes = context.job.nodes.values()
+    node = next((n for n in nodes if (event.nonce == n.nonce if event.nonce else event.node == n.id)), None)
     if node is None:
         return
     plan, name = context.job.plan, node.id

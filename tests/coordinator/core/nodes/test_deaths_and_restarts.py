@@ -215,3 +215,12 @@ def test_a_leaver_that_went_while_the_coordinator_was_away_does_not_hold_the_pla
         if world.plan is None:
             break
     assert world.state.job.configuration.id in (plan.number, ConfigId(2, plan.number.number + 1))
+
+
+def test_an_exit_of_a_former_process_is_not_taken_for_that_of_the_node_which_has_its_id_now():
+    """The former one was of a coordinator whose journal somebody has deleted."""
+    world = World(2, 1)
+    world.post(ev.Exited(world.now, "worker-of-before", "w0", 137))
+    assert ("w0" in world.state.job.nodes, world.state.job.dead) == (True, frozenset())
+    world.post(ev.Exited(world.now, world.node("w0").nonce, "w7", 137))
+    assert world.state.job.dead == {"w0"}
