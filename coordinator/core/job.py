@@ -28,6 +28,10 @@ class JobPhase(StrEnum):
         return self in (JobPhase.FINISHED, JobPhase.FAILED)
 
 
+OF_ITSELF = "finished"
+"""The reason of a job that has finished as its scripts have ended; any other one says who has stopped it."""
+
+
 @dataclass(frozen=True)
 class StopOrder:
     """A node must end: see `Stop` in protos/elastic.proto."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coordinator.core.job import OF_ITSELF
+
 _PIDS = 1 << 31
 _TIMES = 1e11  # unix seconds; the year 5138
 _SIGNALLED = 128  # a launcher that a signal has ended has a status above this, as in a shell
@@ -56,10 +58,15 @@ class LocalJob:
         return any(_alive(pid) for pid in (self.pid, self.coordinator_pid) if pid)
 
     @property
+    def was_stopped(self) -> bool:
+        """Return whether somebody has had its coordinator end it, and its scripts have not ended of themselves."""
+        return self.status == 0 and self.reason not in ("", OF_ITSELF)
+
+    @property
     def how_it_ended(self) -> str:
         """Return how a job that has ended did, in a word."""
         if not self.status:
-            return "finished"
+            return "stopped" if self.was_stopped else "finished"
         return "stopped" if self.status > _SIGNALLED else "failed"
 
 

@@ -133,9 +133,9 @@ class PlayedRuntime:
         job.epochs = min(self.epochs, job.epochs + (now - job.since) * job.speed / SAMPLES)
         job.since = now
 
-    def end(self, name, status, reason):
+    def end(self, name, status, reason, is_stopped=False):
         self.train(self.jobs[name])
-        self.jobs[name].ending = LauncherEnding(status, reason, self.clock.now())
+        self.jobs[name].ending = LauncherEnding(status, reason, self.clock.now(), is_stopped)
         self.clock.wake()
 
     def watch(self, process):
@@ -212,7 +212,7 @@ class PlayedRuntime:
     def stop(self, name, process):
         self.calls.append(("stop", name))
         if self.jobs[name].ending is None:
-            self.end(name, 0, "stopped by an operator")
+            self.end(name, 0, "stopped by an operator", is_stopped=True)
 
     def tend(self, shapes):
         self.shapes = shapes

@@ -8,7 +8,7 @@ from coordinator.core.checkpoints.ending import collapse, end
 from coordinator.core.directives import has_handed_over
 from coordinator.core.effects import Why
 from coordinator.core.events import Exited, Joined, LeaveAsked, Listening, Reported
-from coordinator.core.job import DurableJob, JobPhase, RegisteredNode, StopOrder
+from coordinator.core.job import OF_ITSELF, DurableJob, JobPhase, RegisteredNode, StopOrder
 from coordinator.core.nodes.removals import is_member, owes_copies
 from coordinator.core.operator_requests import drain
 from coordinator.core.plans.cancelling import cancel
@@ -301,5 +301,5 @@ def finish(context: StepContext) -> bool:
             f"after the last step: {'; '.join(f'{name}: {why}' for name, why in job.crashed.items())}",
         )
     else:
-        end(context, JobPhase.FINISHED, "finished")
+        end(context, JobPhase.FINISHED, OF_ITSELF)
     return True

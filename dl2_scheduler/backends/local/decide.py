@@ -155,6 +155,8 @@ def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
         return {**over, "phase": LiveJobPhase.STOPPED, "reason": "as asked"}
     if record.phase is LiveJobPhase.SUSPENDING and record.saved:
         return {**changes, "phase": LiveJobPhase.WAITING, "reason": SUSPENDED, "cut_off": record.cut_off or SUSPENDED}
+    if ending.is_stopped:  # by `elasticctl stop`, of which nobody has told this scheduler
+        return {**over, "phase": LiveJobPhase.STOPPED, "reason": ending.reason}
     if ending.status == 0:
         epochs = max(record.document.spec.epochs or 0.0, record.epochs_done)  # its owner may have expected fewer
         return {**over, "phase": LiveJobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}

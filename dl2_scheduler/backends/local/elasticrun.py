@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
+from coordinator.core.job import OF_ITSELF
 from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.ctl.job_folders import LocalJob, jobs_folder, read_job
 from dl2_scheduler.backends.local import processes
@@ -167,7 +168,7 @@ class ElasticrunRuntime:
         """See `JobRuntime.ending`."""
         job, child = self._job(name), self._children.pop(process.pid, None)
         if job is not None and job.pid == process.pid:
-            return LauncherEnding(job.status, _words(job.reason) or _UNSAID, job.ended or 0.0)
+            return _ending_of(job)
         said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         at = log.stat().st_mtime if log.exists() else 0.0
         if said and child is not None and child.wait() >= 0:
@@ -178,11 +179,12 @@ class ElasticrunRuntime:
         """See `JobRuntime.report`."""
         job = self._job(name)
         if job is not None and job.pid == process.pid and job.status is not None:
-            raise Over(name, LauncherEnding(job.status, _words(job.reason), job.ended or 0.0))
+            raise Over(name, _ending_of(job))
         with self._client(name) as client:
             status = client.status()
         if status.phase in _OVER:
-            raise Over(name, LauncherEnding(_OVER[status.phase], _words(status.reason), 0.0))
+            code, is_stopped = _OVER[status.phase], status.phase == "finished" and status.reason != OF_ITSELF
+            raise Over(name, LauncherEnding(code, _words(status.reason), 0.0, is_stopped))
         return report_of(status)
 
     def since(self, name: str) -> float | None:
@@ -272,6 +274,10 @@ class ElasticrunRuntime:
             raise Unreachable(str(error)) from error
         except (ClientError, ConfigurationError) as error:
             raise Declined(str(error)) from error
+
+
+def _ending_of(job: LocalJob) -> LauncherEnding:
+    return LauncherEnding(job.status, _words(job.reason) or _UNSAID, job.ended or 0.0, job.was_stopped)
 
 
 def _words(reason: str) -> str:

@@ -175,11 +175,13 @@ class LauncherEnding:
         status: its exit status; None: it was killed, or never let go.
         reason: for people.
         at: unix seconds.
+        is_stopped: somebody has had its coordinator end it: in order, but before its scripts ended.
     """
 
     status: int | None
     reason: str
     at: float
+    is_stopped: bool = False
 
     @property
     def is_by_signal(self) -> bool:

@@ -67,6 +67,24 @@ def test_a_job_that_is_over_is_not_decided_about_while_its_launcher_lives(serve,
     assert found.ended == pytest.approx(1041.5)
 
 
+def test_a_job_that_somebody_stops_by_its_coordinator_has_not_finished(serve, runtime, clock):
+    """Its epochs are those that it has trained: forecasts take those of finished jobs for all there are."""
+    cluster = serve()
+    cluster.desk.submit(document(), HERE)
+
+    def over():
+        runtime.jobs["digits"].over = LauncherEnding(0, "stopped by the operator", 0.0, is_stopped=True)
+
+    slot(cluster, digits=(1, 1))
+    clock.at(1030.0, over)
+    found = only(slot(cluster, digits=(1, 1)))
+    assert (found.note, found.epochs, found.finished) == ("stopped: stopped by the operator", 0.0, 40.0)
+    runtime.end("digits", 0, "stopped by the operator", is_stopped=True)
+    slot(cluster)
+    (job,) = cluster.desk.jobs()
+    assert (job.phase, job.reason, job.epochs_done) == (LiveJobPhase.STOPPED, "stopped by the operator", 2.0)
+
+
 def test_a_held_job_that_is_over_is_given_nothing(serve, runtime):
     cluster = serve()
     cluster.desk.submit(document(), HERE)

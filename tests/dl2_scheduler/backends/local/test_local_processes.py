@@ -366,6 +366,8 @@ def test_what_a_launcher_left_behind(runtime, tmp_path):
     with pytest.raises(Over) as over:
         runtime.report("digits", process)  # its coordinator ends, and its launcher then
     assert over.value.ending == LauncherEnding(0, "finished", 0.0)
+    job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "status": 0, "reason": "stopped by me"}')
+    assert runtime.ending("digits", process, log) == LauncherEnding(0, "stopped by me", 0.0, is_stopped=True)
     job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 0}')
     with pytest.raises(Unreachable, match="no coordinator"):
         runtime.report("digits", replace(process, pid=8))  # which has not yet put its own there
@@ -450,13 +452,24 @@ def test_a_job_that_tells_what_cannot_be_takes_nothing_else_with_it(tmp_path, ra
         state_of(again.get(record.number), 0.0).job.check()
 
 
-@pytest.mark.parametrize(("phase", "status"), [("finished", 0), ("failed", 1)])
-def test_a_job_that_is_over_is_not_one_that_trains(runtime, tmp_path, monkeypatch, phase, status):
-    said = pb.StatusReply(phase=phase, reason="w0 died; --max-restarts 3 has been used up")
+@pytest.mark.parametrize(
+    ("phase", "reason", "ending"),
+    [
+        ("finished", "finished", LauncherEnding(0, "finished", 0.0)),
+        ("finished", "stopped by me", LauncherEnding(0, "stopped by me", 0.0, is_stopped=True)),
+        (
+            "failed",
+            "w0 died; --max-restarts 3 has been used up",
+            LauncherEnding(1, "w0 died; retryLimit 3 has been used up", 0.0),
+        ),
+    ],
+)
+def test_a_job_that_is_over_is_not_one_that_trains(runtime, tmp_path, monkeypatch, phase, reason, ending):
+    said = pb.StatusReply(phase=phase, reason=reason)
     monkeypatch.setattr(runtime, "_client", lambda name: nullcontext(SimpleNamespace(status=lambda: said)))
     with pytest.raises(Over) as over:
         runtime.report("digits", LauncherProcess(7, "b"))
-    assert over.value.ending == LauncherEnding(status, "w0 died; retryLimit 3 has been used up", 0.0)
+    assert over.value.ending == ending
 
 
 def test_the_machines_clock_is_woken_also_before_it_waits():
