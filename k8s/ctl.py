@@ -253,25 +253,25 @@ class _Jobs:
 
     def coordinator(self, name: str) -> "JobPod":
         """Return the pod of a job's coordinator."""
-        self.one(name)
-        found = self._pods(f"{JOB_LABEL}={name},{ROLE_LABEL}={COORDINATOR}")
+        found = self._pods(name, f"{ROLE_LABEL}={COORDINATOR}")
         if not found:
             _fail(f"{name} has no coordinator now: elasticctl --kube status {name} says why", _UNREACHABLE)
         return found[0]
 
     def node(self, name: str, node: str) -> "JobPod":
         """Return the pod of a job's node."""
-        self.one(name)
-        pods = self._pods(f"{JOB_LABEL}={name},{NODE_LABEL}")
+        pods = self._pods(name, NODE_LABEL)
         known = {pod.node: pod for pod in pods}
         if node not in known:
             _fail(f"{name} has no node {node}: it has {', '.join(sorted(known)) or 'none'}", _REFUSED)
         return known[node]
 
-    def _pods(self, selector: str) -> list["JobPod"]:
-        namespace = self._place[2]
-        found = self._core.list_namespaced_pod(namespace, label_selector=selector, _request_timeout=_CALL_SECONDS)
-        return [JobPod(self._core, pod) for pod in found.items]
+    def _pods(self, name: str, more: str) -> list["JobPod"]:
+        """Return the pods of a job with such a label; others may carry it too, but were not made for the job."""
+        uid, selector = self.one(name)["metadata"]["uid"], f"{JOB_LABEL}={name},{more}"
+        found = self._core.list_namespaced_pod(self._place[2], label_selector=selector, _request_timeout=_CALL_SECONDS)
+        own = (pod for pod in found.items if any(each.uid == uid for each in pod.metadata.owner_references or ()))
+        return [JobPod(self._core, pod) for pod in own]
 
     def scale(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Write other counts; return the job as it is then."""

@@ -140,9 +140,13 @@ class World:
 
     def add_pods(self, job: str) -> None:
         """Create a job's gang, as the operator makes it."""
+        made = self.api.get(job_path(self.name, job))
+        owner = {"apiVersion": made["apiVersion"], "kind": made["kind"], "name": job, "uid": made["metadata"]["uid"]}
         for role, cpu in (("coordinator", "50m"), ("server", "1"), ("worker", "2")):
             labels = {"dl2.scheduler/job": job, "dl2.scheduler/role": role}
-            metadata = {"name": f"{job}-{role}-0", "labels": labels, "annotations": {"dl2.scheduler/gang": "1,1"}}
+            annotations = {"dl2.scheduler/gang": "1,1"}
+            metadata = {"name": f"{job}-{role}-0", "labels": labels, "annotations": annotations}
+            metadata["ownerReferences"] = [owner]
             spec = {"schedulerName": "dl2", **self._spec(cpu)}
             self.api.create(f"/api/v1/namespaces/{self.name}/pods", {"metadata": metadata, "spec": spec})
 

@@ -29,6 +29,7 @@ def template(cpu="1", **spec):
 
 def pod(name, cpu="1", job="", role="", node="", namespace="default", created=0.0, bound=None, gang=None, **spec):
     """`created` and `bound` in seconds since NOW."""
+    owner = {"apiVersion": "dl2.scheduler/v1alpha1", "kind": "ElasticJob", "name": job, "uid": f"uid-of-{job}"}
     labels = {"dl2.scheduler/job": job, "dl2.scheduler/role": role} if job else {}
     made = {
         "metadata": {
@@ -38,6 +39,7 @@ def pod(name, cpu="1", job="", role="", node="", namespace="default", created=0.
             "resourceVersion": "1",
             "creationTimestamp": stamp(NOW + created),
             "labels": labels,
+            "ownerReferences": [owner] if job else [],
             "annotations": {"dl2.scheduler/gang": gang} if gang else {},
         },
         "spec": {"schedulerName": "dl2", **template(cpu)["spec"], **({"nodeName": node} if node else {}), **spec},

@@ -156,6 +156,8 @@ class Bench(Schedulers):
         names = [("coordinator", "coordinator", "100m")] * coordinator
         names += [(f"server-{number}", "server", cpu) for number in range(servers)]
         names += [(f"worker-{number}", "worker", cpu) for number in range(workers)]
+        kind = {"apiVersion": "dl2.scheduler/v1alpha1", "kind": "ElasticJob"}
+        owner = {**kind, "name": job, "uid": self.job(job).uid}
         for short, role, takes in names:
             self.api.create(
                 self.pods_path,
@@ -163,6 +165,7 @@ class Bench(Schedulers):
                     "metadata": {
                         "name": f"{job}-{short}",
                         "labels": {"dl2.scheduler/job": job, "dl2.scheduler/role": role},
+                        "ownerReferences": [owner],
                         "annotations": {"dl2.scheduler/gang": gang or f"{workers},{servers}"},
                     },
                     "spec": {"schedulerName": "dl2", **spec(takes, self.name), **more},

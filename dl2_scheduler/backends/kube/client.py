@@ -102,7 +102,8 @@ class KubeClient:
 
     def status(self, job: str) -> pb.JobStatus:
         """Return the status of one job."""
-        return _status(self._job(job), self._pods(f"{JOB_LABEL}={job}"))
+        pods = self._pods(f"{JOB_LABEL}={job}")
+        return _status(self._job(job), [pod for pod in pods if pod.job == job])
 
     def why(self, job: str, most: int) -> Sequence[pb.Decision]:
         """Return the latest decisions about a job, oldest first: those that changed something, each until the next."""
@@ -201,7 +202,8 @@ class KubeClient:
         """
         self._job(job)
         found = self._api.get(self._pods_path, {"labelSelector": f"{JOB_LABEL}={job}"})["items"]
-        pods = sorted((pod_of(each) for each in found), key=lambda pod: (pod.role != WORKER, _number(pod), pod.name))
+        own = [pod for pod in map(pod_of, found) if pod.job == job]
+        pods = sorted(own, key=lambda pod: (pod.role != WORKER, _number(pod), pod.name))
         names = {pod.name.removeprefix(f"{job}-"): pod.name for pod in pods}
         if not names:
             raise ClusterRefused(f"{job} has no pods now, and so no output")

@@ -19,11 +19,11 @@ from k8s import ctl, within
 def job(name="digits", scaling="Manual", **status):
     roles = {role: {"replicas": 2, "min": 1, "max": 4} for role in ("workers", "servers")}
     spec = {"scaling": scaling, **roles}
-    return {"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec, "status": status}
+    return {"metadata": {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "1"}, "spec": spec, "status": status}
 
 
 class PlayedPods:
-    """kubernetes' CoreV1Api: one job's coordinator and one server."""
+    """kubernetes' CoreV1Api: one job's coordinator and one server, and pods of others with the same labels."""
 
     def __init__(self):
         self.deleted = []
@@ -31,10 +31,17 @@ class PlayedPods:
     def list_namespaced_pod(self, namespace, label_selector, **_):
         role = "coordinator" if "role=coordinator" in label_selector else "server-1"
         labels = {"dl2.scheduler/node": "s0"} if role == "server-1" else {}
-        meta = client.V1ObjectMeta(name=f"digits-{role}", namespace=namespace, labels=labels)
+        owner = client.V1OwnerReference(
+            api_version="dl2.scheduler/v1alpha1", kind="ElasticJob", name="digits", uid="uid-of-digits"
+        )
         container = client.V1Container(name="main", command=["/opt/python", "-m", "coordinator"])
-        pod = client.V1Pod(metadata=meta, spec=client.V1PodSpec(containers=[container]))
-        return client.V1PodList(items=[pod])
+        found = (("foreign", None), (f"digits-{role}", [owner]))
+        metas = [
+            client.V1ObjectMeta(name=name, namespace=namespace, labels=labels, owner_references=owners)
+            for name, owners in found
+        ]
+        spec = client.V1PodSpec(containers=[container])
+        return client.V1PodList(items=[client.V1Pod(metadata=meta, spec=spec) for meta in metas])
 
     def delete_namespaced_pod(self, name, namespace, **_):
         self.deleted.append((namespace, name))

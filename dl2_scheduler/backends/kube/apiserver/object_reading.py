@@ -23,7 +23,7 @@ from dl2_scheduler.cluster.document.quantities import amount
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES, MOST_SPEED, or_not_known
 from elastic_ps.core.job_mode import JobMode
-from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER
+from k8s.foundation.names import JOB_LABEL, ROLE_LABEL, SERVER, WORKER, owner_of
 
 _BY_SCHEDULER = "Scheduler"
 _MOST_BY_DEFAULT = 16
@@ -57,6 +57,7 @@ def pod_of(found: Object) -> PodInfo:
     """Read a pod."""
     metadata, spec, status = found["metadata"], found["spec"], found.get("status") or {}
     labels = metadata.get("labels") or {}
+    job = name if (name := labels.get(JOB_LABEL, "")) == owner_of(metadata) else ""
     created = unix(metadata["creationTimestamp"]) or 0.0
     conditions: dict[str, Object] = {each["type"]: each for each in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled", {})
@@ -74,8 +75,8 @@ def pod_of(found: Object) -> PodInfo:
         scheduler=spec.get("schedulerName") or "",
         gated=bool(spec.get("schedulingGates")),
         deleting="deletionTimestamp" in metadata,
-        job=labels.get(JOB_LABEL, ""),
-        role=labels.get(ROLE_LABEL, ""),
+        job=job,
+        role=labels.get(ROLE_LABEL, "") if job else "",
         gang=_pair(gang) if gang else None,
         waits=scheduled.get("message") or "" if not node else "",
         cores_at_most=_cores_at_most(spec),

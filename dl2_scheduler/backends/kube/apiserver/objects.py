@@ -58,7 +58,7 @@ class PodInfo:
         scheduler: that is to bind it.
         gated: it is not to be bound yet.
         deleting: it is about to go.
-        job: of its label, in its namespace; "": it is no ElasticJob's.
+        job: of its label, in its namespace; "": it was made for no ElasticJob, whatever its labels say.
         role: coordinator, server or worker; "": none.
         gang: workers and servers of its job's minimum; None: the job's own say.
         waits: why it is not bound, as the pod says; "": it does not say.

@@ -224,6 +224,21 @@ def test_pods_of_others_of_unknown_jobs_and_of_other_namespaces_are_left():
     assert reasons(found) == {"orphan": "there is no ElasticJob gone in default (yet)"}
 
 
+def test_what_only_carries_a_jobs_labels_is_none_of_its_pods():
+    """Anybody may label pods: with a gang that gives its room back they were deleted, and they made it whole."""
+    strangers = [pod("stranger", job="one", role="worker", node="b"), pod("asks", job="one", role="worker")]
+    for each, owners in zip(
+        strangers, ([], [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "one"}]), strict=True
+    ):
+        each["metadata"]["ownerReferences"] = owners
+    half = gang("one", 1, 1, nodes={"one-coordinator": "a"}, bound=-1000.0, created=-1000.0)
+    full = decided([node("a", "1"), node("b", "2")], [*half, *strangers], [job("one")])
+    assert [each.pod.name for each in full.returns] == ["one-coordinator"]
+    assert where(full) == {"asks": "b"}
+    lone = [pod_of(each) for each in strangers]
+    assert [(each.job, each.role) for each in lone] == [("", "")] * 2
+
+
 def test_a_job_that_is_to_have_nothing_keeps_no_room_but_its_coordinator_is_bound():
     suspended = job("one", (4, 4), suspend=True)
     found = decided([node("a", "2")], [gang("one")[0], *gang("next")], [suspended, job("next", cpu="900m")])
