@@ -137,14 +137,10 @@ class CoordinatorProcess:
         """The monotonic seconds at which `enforce` has something to do next."""
         return min(self._ready_by, self._start_at)
 
-    def begin(self) -> str:
-        """Start it for the first time; return what keeps it from starting, for people.
-
-        Raises:
-            OSError: another try would not help.
-        """
-        self._first_by = time.monotonic() + _FIRST_SECONDS
-        return self._try_start()
+    def begin(self) -> None:
+        """Let `enforce` start it for the first time."""
+        self._start_at = time.monotonic()
+        self._first_by = self._start_at + _FIRST_SECONDS
 
     def _start(self) -> None:
         """Start it, on the port that it had before. Raises OSError: the system has no process for it now."""
@@ -197,7 +193,11 @@ class CoordinatorProcess:
         return seconds
 
     def enforce(self) -> str:
-        """Do what is due; return what that was, for people."""
+        """Do what is due; return what that was, for people.
+
+        Raises:
+            OSError: the system has had no process for the first one for long.
+        """
         now = time.monotonic()
         if now >= self._start_at:
             return self._try_start()

@@ -113,6 +113,11 @@ def pause(ends: int) -> float:
     return 0.0 if ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(ends - 2, 30))
 
 
+def when(seconds: float) -> str:
+    """Return in how many seconds something is done, for people."""
+    return f"in {seconds:g} s" if seconds else "now"
+
+
 @dataclass(frozen=True, slots=True)
 class StartProcesses:
     """The launcher starts `count` processes."""
@@ -184,6 +189,22 @@ def is_death(process: LocalProcess, status: int, wanted: WantedNodes | None) -> 
     if wanted is not None and wanted.ended:
         return False
     return status != 0 or not process.node
+
+
+def ended_early(process: LocalProcess, status: int, wanted: WantedNodes | None) -> bool:
+    """Return whether a process ended well before it belonged to the job, and nobody is known to have told it to.
+
+    Args:
+        process: that has exited.
+        status: its exit status.
+        wanted: the coordinator's latest word; None before the first.
+
+    It is no death: it may have joined, trained and ended since that word. Else it is wanted again, and the next one may
+    end likewise.
+    """
+    told = process.ending or process.leaving or process.expelled or process.evicted or process.restarting
+    over = wanted is not None and wanted.ended
+    return status == 0 and bool(process.node) and not (process.joined or told or over)
 
 
 def is_failure(process: LocalProcess, status: int) -> bool:

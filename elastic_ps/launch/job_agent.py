@@ -31,8 +31,7 @@ from elastic_ps.launch.restart_budget import RestartBudget
 from elastic_ps.system.printable import one_line
 from protos import elastic_pb2 as pb
 
-_DELIVERY_SECONDS = 5.0
-_FLUSH_SECONDS = 5.0
+_DELIVERY_SECONDS = _FLUSH_SECONDS = 5.0
 _EXPELLED_SECONDS = 2.0  # so that a process which is not frozen ends by itself and says why in its log
 _SILENT_SECONDS = 20.0  # beyond a lease
 _GOES_ON = "the job goes on without it, which does not count against --max-restarts"
@@ -103,8 +102,7 @@ class JobAgent:
         """Run until every process has ended; leave none behind, whatever is raised."""
         started = time.time()
         try:
-            if news := self._coordinator.begin():
-                self._say(news)
+            self._coordinator.begin()
             while self._outcome is None or self._children:
                 self._take(self._next())
                 self._decide()
@@ -188,7 +186,11 @@ class JobAgent:
         if decide.is_death(local, status, self._wanted):
             self._on_death(local, decide.describe_death(local, status, str(log.path), log.last))
             return
-        self._say(f"{local.name} has ended with status {status}")
+        news = f"{local.name} has ended with status {status}"
+        if decide.ended_early(local, status, self._wanted):
+            when = decide.when(self._failed_starts.rest(local, time.monotonic()))
+            news += f" before it belonged to the job; one that is wanted is started {when}"
+        self._say(news)
         if decide.is_failure(local, status):
             death = decide.describe_death(local, status, str(log.path), log.last)
             self._fail_late(f"its workers had finished, but {death}")
@@ -199,8 +201,7 @@ class JobAgent:
             self._spend(death)
             self._say(death)
             return
-        when = f"in {seconds:g} s" if seconds else "now"
-        self._say(f"{death}; {_GOES_ON}: another one is started {when}")
+        self._say(f"{death}; {_GOES_ON}: another one is started {decide.when(seconds)}")
 
     def _spend(self, death: str) -> None:
         version = self._link.version if self._link is not None else 0
@@ -225,8 +226,7 @@ class JobAgent:
         if end.counts:
             self._spend(death)
         if not self._budget.exhausted:
-            seconds = self._coordinator.start_later()
-            when = f"in {seconds:g} s" if seconds else "now"
+            when = decide.when(self._coordinator.start_later())
             more = "" if end.counts else ", which does not count against --max-restarts"
             goes_on = "training goes on without it; it is started again from its journal"
             self._say(f"{death}; {goes_on if end.listened else 'it is tried again'} {when}{more}")

@@ -33,8 +33,15 @@ class FailedStarts:
             process: that has died.
             now: monotonic seconds.
         """
-        if process.joined or not self._was_whole:
-            return None
+        return None if process.joined or not self._was_whole else self.rest(process, now)
+
+    def rest(self, process: LocalProcess, now: float) -> float:
+        """Start no process of this one's role for a while, longer each time; return for how many seconds.
+
+        Args:
+            process: that has ended.
+            now: monotonic seconds.
+        """
         self._ends[process.role] = self._ends.get(process.role, 0) + 1
         seconds = pause(self._ends[process.role])
         self._due[process.role] = now + seconds

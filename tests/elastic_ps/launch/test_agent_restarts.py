@@ -108,6 +108,33 @@ def test_job_that_trains_goes_on_without_those_whose_script_fails_before_they_be
     assert job.end().status == 1
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_scripts_that_register_and_end_well_are_not_started_again_without_a_pause(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """As one may that finds itself superfluous; it is no death, as it may have trained since the last word."""
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.05)
+    if whole:
+        job, (worker,) = running(start_job, max_restarts=0)
+        known = {"workers": 2, "nodes": {worker.name: "w0"}}
+    else:
+        job, worker = start_job(max_restarts=0), None
+        job.listen()
+        known = {"workers": 2, "nodes": {}}
+    for when in ("now", "in 0.05 s", "in 0.1 s"):
+        job.fake.want(**known, starting_workers=1)
+        late = job.stage.enter("worker")
+        node = f"w{late.pid}"
+        job.fake.want(**{**known, "nodes": {**known["nodes"], late.name: node}}, joining=[node])
+        job.transcript.wait_for(f"{node} has joined")
+        late.tell("exit 0")
+        assert job.exit_of(late) == 0
+        job.transcript.wait_for(
+            f"{node} has ended with status 0 before it belonged to the job; one that is wanted is started {when}\n"
+        )
+    assert over(job, *filter(None, [worker])).status == 0
+
+
 class ScarceProcesses:
     """A system that has no process for a launcher the first times that it asks."""
 
