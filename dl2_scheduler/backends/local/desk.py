@@ -85,6 +85,8 @@ class LocalDesk:
             is_there = self._looks.ask(str(found), partial(os.path.isdir, found))
         except TimeoutError:
             raise BadInput(f"{name}: workingDir: {found} does not answer: submit it again when it does") from None
+        except OSError as error:
+            raise BadInput(f"{name}: workingDir: {found} cannot be looked at now: {error.strerror}") from error
         if not is_there:
             raise BadInput(f"{name}: workingDir: there is no folder {found}: make it, or give another")
 

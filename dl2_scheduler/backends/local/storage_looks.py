@@ -8,6 +8,8 @@ from concurrent.futures import Future
 
 _SECONDS = 20.0
 _HANGING_SECONDS = 1.0  # instead, while another look hangs: jobs that have the same wait one after the other
+_MOST_LOOKS = 64
+"""At once: nobody can end a thread that hangs in a file system, and each has its stack."""
 
 _Look = tuple[Future[bool], float]
 """What a look will have told, and until when it is waited for, in monotonic seconds."""
@@ -29,7 +31,7 @@ class StorageLooks:
 
         Raises:
             TimeoutError: it hangs.
-            OSError: no thread can be started.
+            OSError: no thread can be started, or so many looks hang that no more are begun.
         """
         with self._lock:
             found, until = self._looks.get(what) or self._begin(what, look)
@@ -42,6 +44,10 @@ class StorageLooks:
 
     def _begin(self, what: str, look: Callable[[], bool]) -> _Look:
         """Begin to look for something."""
+        if len(self._looks) >= _MOST_LOOKS:  # those that have told meanwhile may never be asked for again
+            self._looks = {key: each for key, each in self._looks.items() if not each[0].done()}
+        if len(self._looks) >= _MOST_LOOKS:
+            raise OSError(errno.EAGAIN, f"{_MOST_LOOKS} others do not answer: no more are asked until one does")
         now, found = time.monotonic(), Future[bool]()
         hangs = any(until < now and not other.done() for other, until in self._looks.values())
         try:
