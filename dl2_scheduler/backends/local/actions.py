@@ -109,6 +109,8 @@ class Actions:
 
     def tend(self) -> None:
         """End the jobs that have been saved for it; those that could not be saved go on."""
+        if self._kept_waiting:  # people stop jobs that wait
+            self._kept_waiting &= {record.number for record in self._records.active()}
         while not self._saves.empty():
             number, problem = self._saves.get()
             record = self._records.get(number)

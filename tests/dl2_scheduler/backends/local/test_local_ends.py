@@ -165,6 +165,18 @@ def test_a_job_that_cannot_be_started_yet_takes_no_room_from_others(serve, runti
     assert [job.workers for job in slot(cluster, a=(4, 4), b=(1, 1)).jobs] == [4, 1]
 
 
+def test_a_job_that_is_stopped_while_it_waits_to_be_started_is_forgotten(serve, runtime):
+    cluster = serve()
+    cluster.desk.submit(document(), HERE)
+    runtime.away["digits"] = "its folder is not there"
+    slot(cluster, digits=(1, 1))
+    assert cluster._actions._kept_waiting == {1}
+    cluster.desk.stop("digits")
+    for _ in range(2):
+        slot(cluster)
+    assert cluster._actions._kept_waiting == set()
+
+
 def test_a_lost_launcher_is_started_again_but_not_for_ever(serve, runtime):
     cluster = serve()
     cluster.desk.submit(document(), HERE)
