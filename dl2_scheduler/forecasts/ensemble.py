@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.snapshot import Allocation, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.forecasts.drawn_world import HORIZON, DrawnWorld, WorldDraws
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
-from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, only_fitting, speeds_of
+from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, only_fitting, speeds_of, waited_at
 from dl2_scheduler.world_model.observed import ObservedCluster
 
 MEMBERS = 16
@@ -99,7 +99,7 @@ def _future(
     cluster.lanes.speed_factor[0] = [each.factor for each in drawn]
     cluster.lanes.epochs[0] = [each.epochs for each in drawn]
     cluster.lanes.saves[0] = [each.saves for each in drawn]
-    return SimulatedFuture(cluster, policy, observed.cost.start, observed.waited)
+    return SimulatedFuture(cluster, policy, observed.cost.start, waited_at(present, observed.waited))
 
 
 def _played(

@@ -9,7 +9,7 @@ from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.live.serve_the_waiting import NOBODY, Waited
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
-from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, speeds_of
+from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, speeds_of, waited_at
 
 MOST_SLOTS = 500
 """Of a simulated future; jobs that have not ended by then count as if they ended there."""
@@ -45,7 +45,8 @@ def completion(
     if not snapshot.jobs:
         return [0.0 for _ in policies], 0
     speeds = speeds_of([state.job for state in snapshot.jobs], fitted)
-    futures = [SimulatedFuture(cluster_at(snapshot, speeds, cost), each, cost.start, waited) for each in policies]
+    waits = waited_at(snapshot, waited)
+    futures = [SimulatedFuture(cluster_at(snapshot, speeds, cost), each, cost.start, waits) for each in policies]
     deadline = time.monotonic() + seconds
     while not all(future.cluster.done for future in futures) and futures[0].cluster.lanes.slot < PRESENT + MOST_SLOTS:
         if time.monotonic() > deadline:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.shrink_before_suspend import give_back
@@ -20,7 +21,10 @@ MOST_SLOTS = 50
 REMEMBERED_SLOTS = 4 * MOST_SLOTS
 """Slots of a history that are read after a restart, to find out who has waited."""
 
-Waited = Mapping[JobId, int]
+JobKey = tuple[JobId, float]
+"""Id and arrival: a name may be used again."""
+
+Waited = Mapping[JobKey, int]
 """Slots in a row in which each job was granted nothing; `MOST_SLOTS` stays so until the job ends."""
 
 NOBODY: Waited = MappingProxyType({})
@@ -28,7 +32,12 @@ NOBODY: Waited = MappingProxyType({})
 _SERVED = f"has its minimum until it ends, as it was granted nothing in {MOST_SLOTS} slots in a row"
 
 
-def count_waiting(waited: Waited, snapshot: Snapshot, allocation: Allocation) -> dict[JobId, int]:
+def key_of(job: Job) -> JobKey:
+    """Return what tells a job from others of its name, before it and after it."""
+    return job.id, job.arrival
+
+
+def count_waiting(waited: Waited, snapshot: Snapshot, allocation: Allocation) -> dict[JobKey, int]:
     """Return how long the jobs of a slot have waited when it has been decided.
 
     Args:
@@ -36,7 +45,8 @@ def count_waiting(waited: Waited, snapshot: Snapshot, allocation: Allocation) ->
         snapshot: the snapshot of the slot.
         allocation: the allocation that was decided.
     """
-    return {state.job.id: _count(waited.get(state.job.id, 0), allocation.of(state.job.id)) for state in snapshot.jobs}
+    jobs = (state.job for state in snapshot.jobs)
+    return {key_of(job): _count(waited.get(key_of(job), 0), allocation.of(job.id)) for job in jobs}
 
 
 def _count(before: int, grant: Grant) -> int:
@@ -45,9 +55,9 @@ def _count(before: int, grant: Grant) -> int:
     return 0 if grant.workers else before + 1
 
 
-def waiting_in(slots: Iterable[RecordedSlot]) -> dict[JobId, int]:
+def waiting_in(slots: Iterable[RecordedSlot]) -> dict[JobKey, int]:
     """Return how long jobs have waited at the end of a history."""
-    found: dict[JobId, int] = {}
+    found: dict[JobKey, int] = {}
     for slot in slots:
         found = count_waiting(found, slot.snapshot, slot.allocation)
     return found
@@ -59,7 +69,7 @@ def serve(draft: SlotDraft, waited: Waited) -> SlotDraft:
     It is the draft itself where nothing of it has to change.
     """
     jobs, grants = draft.snapshot.jobs, draft.grants
-    owed = [index for index, state in enumerate(jobs) if waited.get(state.job.id, 0) >= MOST_SLOTS]
+    owed = [index for index, state in enumerate(jobs) if waited.get(key_of(state.job), 0) >= MOST_SLOTS]
     if all(grants[index].workers for index in owed):
         return draft
     room = FreeResources(draft.snapshot, draft.rule)

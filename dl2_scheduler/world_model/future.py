@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.jobs import Job, Node, check_fits
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Grid, Speeds
-from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
+from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting, key_of
 from dl2_scheduler.live.slot_decision import answer
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
@@ -32,7 +32,7 @@ class SimulatedFuture:
         cluster: the simulated cluster, at first at the present.
         policy: the policy that decides.
         start_seconds: how long a job takes to start there, as the live loop knows it.
-        waited: see `live.serve_the_waiting`; left out: nobody has waited before the present.
+        waited: see `waited_at`; left out: nobody has waited before the present.
     """
 
     cluster: SimulatedCluster
@@ -138,6 +138,17 @@ def jobs_at(snapshot: Snapshot) -> list[Job]:
         )
         for number, state in enumerate(snapshot.jobs)
     ]
+
+
+def waited_at(snapshot: Snapshot, waited: Waited) -> Waited:
+    """Return how long the jobs of the present have waited, as a future has them: they arrive there at other times.
+
+    Args:
+        snapshot: the present.
+        waited: see `live.serve_the_waiting`.
+    """
+    jobs = zip(snapshot.jobs, jobs_at(snapshot), strict=True)
+    return {key_of(job): waited.get(key_of(state.job), 0) for state, job in jobs}
 
 
 def from_present(jobs: Iterable[Job], slot_seconds: float) -> list[Job]:

@@ -17,6 +17,7 @@ from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.guard.program import Comparing
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS as WAITING_SLOTS
+from dl2_scheduler.live.serve_the_waiting import key_of
 from dl2_scheduler.live.slot_decision import UnfitAnswer
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
@@ -184,6 +185,16 @@ def test_futures_are_decided_as_the_live_loop_decides():
         completion(waits, [Greedy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
 
 
+@pytest.mark.parametrize(("arrival", "left"), [(70.0, 1), (0.0, WAITING_SLOTS)])
+def test_a_future_goes_on_with_the_slots_that_its_jobs_have_waited(arrival, left):
+    """Not with those of a former job of the same name."""
+    now = present(0.0, counts=(0, 0))
+    waits = replace(now, jobs=tuple(replace(each, job=replace(each.job, arrival=70.0)) for each in now.jobs))
+    waited = {("a0", arrival): WAITING_SLOTS - 1}
+    (late, soon), _ = completion(waits, [Starves(), Stingy()], fitted(), MEASURED, NodeRule.SPREAD, 60.0, waited)
+    assert late == pytest.approx(soon + left)
+
+
 def test_nothing_to_compare():
     assert completion(present(), [Drf()], fitted(), MEASURED, NodeRule.SPREAD, 1.0) == ([0.0], 0)
 
@@ -245,7 +256,7 @@ def test_a_job_that_fits_no_node_is_left_out(tmp_path):
 
 def test_futures_know_how_long_jobs_have_waited():
     snapshot, rest = present(0.0, counts=(0, 0)), (fitted(), MEASURED, NodeRule.SPREAD, 60.0)
-    (soon,), _ = completion(snapshot, [Starves()], *rest, {snapshot.jobs[0].job.id: WAITING_SLOTS})
+    (soon,), _ = completion(snapshot, [Starves()], *rest, {key_of(snapshot.jobs[0].job): WAITING_SLOTS})
     (late,), _ = completion(snapshot, [Starves()], *rest)
     assert late == pytest.approx(soon + WAITING_SLOTS)
 

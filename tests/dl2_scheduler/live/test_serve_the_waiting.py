@@ -11,7 +11,7 @@ from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, Snapshot
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
-from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS, Waited, count_waiting, serve
+from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS, Waited, count_waiting, key_of, serve
 from dl2_scheduler.live.slot_draft import SlotDraft
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import LIVE_NAMES, make_live_policy
@@ -22,7 +22,7 @@ from tests.dl2_scheduler.live.test_shrink_before_suspend import clusters, counts
 from tests.sweeps import examples
 
 ONE = {"slots": 1.0}
-LONG = dict.fromkeys(("gang", "small"), MOST_SLOTS)
+LONG = dict.fromkeys((("gang", 0.0), ("small", 0.0)), MOST_SLOTS)
 
 
 def served(now: Snapshot, decided: Allocation, waited: Waited) -> SlotDraft:
@@ -32,7 +32,7 @@ def served(now: Snapshot, decided: Allocation, waited: Waited) -> SlotDraft:
 def test_a_gang_that_was_passed_for_too_long_begins_and_others_shrink_for_it():
     now = snapshot(state("young", (6, 6)), state("gang", least=(4, 4)), slots=(12,))
     decided = Allocation({"young": Grant(6, 6, "all that it can use"), "gang": Grant(0, 0, "waits")})
-    assert served(now, decided, {"gang": MOST_SLOTS - 1}).allocation is decided
+    assert served(now, decided, {("gang", 0.0): MOST_SLOTS - 1}).allocation is decided
     draft = served(now, decided, LONG)
     found, room = draft.allocation, draft.room
     assert counts(found) == {"young": (2, 2), "gang": (4, 4)}
@@ -63,9 +63,19 @@ def test_slots_are_counted_in_a_row_until_it_is_owed():
     waited = {}
     for _ in range(3):
         waited = count_waiting(waited, now, nothing)
-    assert waited == {"a": 3}
-    assert count_waiting(waited, now, Allocation({"a": Grant(1, 1)})) == {"a": 0}
-    assert count_waiting({"a": MOST_SLOTS, "ended": 3}, now, Allocation({"a": Grant(1, 1)})) == {"a": MOST_SLOTS}
+    a, ended = ("a", 0.0), ("ended", 0.0)
+    assert waited == {a: 3}
+    assert count_waiting(waited, now, Allocation({"a": Grant(1, 1)})) == {a: 0}
+    assert count_waiting({a: MOST_SLOTS, ended: 3}, now, Allocation({"a": Grant(1, 1)})) == {a: MOST_SLOTS}
+
+
+def test_a_job_that_is_submitted_under_a_former_ones_name_has_not_waited():
+    """The former was stopped while it was owed its minimum: others would be suspended for the new one at once."""
+    waited = {("gang", 0.0): MOST_SLOTS}
+    now = snapshot(state("young", (1, 1)), state("gang", least=(4, 4), arrival=100.0), slots=(8,))
+    decided = Allocation({"young": Grant(4, 4), "gang": Grant(0, 0)})
+    assert served(now, decided, waited).allocation is decided
+    assert count_waiting(waited, now, decided) == {("young", 0.0): 0, ("gang", 100.0): 1}
 
 
 @settings(deadline=None, max_examples=examples(60))
@@ -73,7 +83,7 @@ def test_slots_are_counted_in_a_row_until_it_is_owed():
 def test_whatever_a_policy_decides_it_fits_and_the_oldest_that_can_begin_does(now, name, data):
     decided = make_live_policy(name).allocate(now, FreeResources(now))
     owed = data.draw(st.sets(st.sampled_from([each.job.id for each in now.jobs])))
-    found = served(now, decided, dict.fromkeys(owed, MOST_SLOTS)).allocation
+    found = served(now, decided, {key_of(each.job): MOST_SLOTS for each in now.jobs if each.job.id in owed}).allocation
     room, alone = FreeResources(now), FreeResources(now)
     for number, each in enumerate(now.jobs):
         granted = counts(found).get(each.job.id, (0, 0))

@@ -6,6 +6,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.snapshot import JobState
 from dl2_scheduler.guard.program import Comparing
 from dl2_scheduler.learning.live.exploring_program import ExplorationSearch
+from dl2_scheduler.live.serve_the_waiting import key_of
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.world_model.observed import ObservedCluster
 from tests.dl2_scheduler.learning.test_live_learning import SLOT
@@ -37,7 +38,9 @@ def test_a_slot_after_one_that_was_cut_short_is_counted_once_however_often_one_l
         for _ in range(3):
             observed.catch_up()
             assert observed.last.snapshot.slot == slot
-    assert observed.waited == {"a0": 0, "a2": 1}, "of slot 0"
+    runs, waits = (key_of(state.job) for state in observed.last.snapshot.jobs)
+    assert (runs[0], waits[0]) == ("a0", "a2")
+    assert observed.waited == {runs: 0, waits: 1}, "of slot 0"
     assert [report[0] for report in observed.fitted.reports["a"].values()] == [2] * 4
 
 
