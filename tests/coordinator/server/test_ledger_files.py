@@ -111,6 +111,26 @@ def test_what_was_told_in_the_name_of_a_dead_server_is_not_told_again_at_the_end
     ledger.close()
 
 
+def test_more_told_in_the_names_of_dead_servers_than_a_mark_repeats_is_read_from_the_file(tmp_path, monkeypatch):
+    """Nothing of it is lost: the next start reads what lies behind the last mark, if there is one."""
+    monkeypatch.setattr(ledger_files, "MARK_BYTES", 20)
+    path, most = tmp_path / "ledger.jsonl", ledger_files._MOST_COUNTED
+    ledger = loaded(path)
+    for first, count in ((0, most - 1), (most - 1, 1), (most, 1), (most + 1, 1)):
+        ledger.store("s1", first, [told(version, 0, 2) for version in range(first, first + count)])
+    ledger.close()
+    lines = path.read_text().splitlines()
+    assert [number for number, line in enumerate(lines) if line.startswith('{"kept":')] == [most]
+    again = loaded(path)
+    assert again.store("s1", 0, []) == most + 2
+    told_again = [told(0, 0, 3), told(most, 0, 3), told(most + 1, 0, 3)]
+    again.store("s2", 0, told_again, ended=True)
+    of_s0 = [(version, runs) for server, version, runs in found(again) if server == "s0"]
+    assert of_s0[: most + 2] == [(version, (0, 2)) for version in range(most + 2)]
+    assert of_s0[most + 2 :] == [(0, (2, 1)), (most, (2, 1)), (most + 1, (2, 1))], "what nobody had told"
+    again.close()
+
+
 def test_no_mark_hides_what_is_kept_apart_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger_files, "MARK_BYTES", 100)
     ledger = loaded(tmp_path / "ledger.jsonl")
