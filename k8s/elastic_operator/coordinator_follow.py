@@ -67,6 +67,8 @@ class CoordinatorFollower:
                         self._asked.set()
                 except grpc.RpcError as error:
                     self._note(error)
+                except Exception as error:  # noqa: BLE001  # it is told of: whoever answers there may say anything
+                    self._wonder(error)
                 self._wanted, self.report = None, None
                 self._wake()
                 await asyncio.sleep(_AWAY_SECONDS)
@@ -93,10 +95,14 @@ class CoordinatorFollower:
                 await self._ask_once()
             except (ClientError, TimeoutError) as error:
                 log.debug("no status from %s: %s", self.address, error)
-            except Exception as error:  # the job's own image is asked, which may be of another release
-                if repr(error) != self._odd:
-                    self._odd = repr(error)
-                    log.exception("what %s says is not understood; it is asked again", self.address)
+            except Exception as error:  # noqa: BLE001  # likewise: the job's own image may be of another release
+                self._wonder(error)
+
+    def _wonder(self, error: Exception) -> None:
+        """Tell, once, of words that are not understood."""
+        if repr(error) != self._odd:
+            self._odd = repr(error)
+            log.exception("what %s says is not understood; it is asked again", self.address)
 
     async def _ask_once(self) -> None:
         async with asyncio.timeout(2 * CALL_SECONDS):

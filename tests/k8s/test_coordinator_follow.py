@@ -2,8 +2,10 @@
 
 import asyncio
 import math
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import grpc
 import pytest
 
 from k8s.elastic_operator import coordinator_follow
@@ -35,4 +37,31 @@ def test_words_that_are_not_understood_are_logged_once_and_it_is_asked_again(mon
         await follower.close()
 
     asyncio.run(scene())
+    assert len([each for each in caplog.records if "is not understood" in each.message]) == 1
+
+
+class Babbler(grpc.GenericRpcHandler):
+    """Answers whatever it is asked with bytes that are no message."""
+
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"\xff\xff\xff\xff")
+
+
+def test_who_answers_what_is_no_message_is_asked_again(monkeypatch, caplog):
+    """Else the operator would hear nothing more of the job, and nobody of that."""
+    monkeypatch.setattr(coordinator_follow, "_AWAY_SECONDS", 0.01)
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Babbler()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+
+    async def scene():
+        woken = asyncio.Semaphore(0)
+        follower = CoordinatorFollower(f"127.0.0.1:{port}", b"0" * 16, woken.release)
+        async with asyncio.timeout(SECONDS):
+            for _ in range(2):
+                await woken.acquire()
+        await follower.close()
+
+    asyncio.run(scene())
+    server.stop(None).wait()
     assert len([each for each in caplog.records if "is not understood" in each.message]) == 1
