@@ -104,6 +104,20 @@ def test_a_coordinator_that_never_starts_fails_the_job_with_its_words():
     assert "cannot read the checkpoint" in done.status.reason
 
 
+def test_a_coordinator_that_was_heard_between_its_crashes_fails_no_job():
+    """Nor does the operator's own restart, behind which it has heard nobody yet: the crashes of weeks are no row."""
+    crashed = replace(COORDINATOR, container_restarts=5, trouble="OOMKilled")
+    pods = (worker(1), worker(2), server(1))
+    heard = usual()
+    done = decide(replace(heard, pods=(crashed, *pods)), job())
+    assert (done.status.phase, done.status.coordinator_restarts) == (RUNNING, 5)
+    for restarts, phase in ((5, RUNNING), (9, RUNNING), (10, FAILED)):
+        silent = replace(crashed, container_restarts=restarts)
+        assert decide(ObservedJob(done.status, (silent, *pods)), job()).status.phase == phase
+    gone = decide(ObservedJob(done.status, pods), job())
+    assert gone.status.coordinator_restarts == 0, "of another pod"
+
+
 # ---- the coordinator -------------------------------------------------------------------------------------------------
 
 

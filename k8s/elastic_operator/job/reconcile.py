@@ -122,6 +122,7 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
         created=Counts(status.created.workers + want.workers, status.created.servers + want.servers),
         start_time=status.start_time or timestamp(draft.now),
         trained=restore,
+        coordinator_restarts=0,
         whole=False,
         failed_starts=Counts(),
     )
@@ -156,7 +157,8 @@ def _revive(draft: JobDecisionDraft) -> None:
     if nodes or not draft.status.trained:
         counts = wanted or draft.desired.whole(max(1, draft.status.workers), max(1, draft.status.servers))
         asks = "reads its journal" if draft.desired.claim else "asks its nodes"
-        draft.note(term=draft.status.term + 1, reason=f"its coordinator is started again, and {asks}")
+        again = f"its coordinator is started again, and {asks}"
+        draft.note(term=draft.status.term + 1, reason=again, coordinator_restarts=0)
         lost = f"its pod is gone: another one takes over in term {draft.status.term}, and {asks}"
         draft.set_condition("Coordinated", False, LOST, lost)
         draft.write_event("CoordinatorLost", lost, warning=True)
@@ -205,7 +207,8 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
     _say_placed(draft)
     denied = draft.seen.denied
     if report is None:
-        if coordinator.container_restarts >= MOST_CRASHES and coordinator.trouble:
+        crashes = coordinator.container_restarts - draft.status.coordinator_restarts
+        if crashes >= MOST_CRASHES and coordinator.trouble:
             fail(draft, f"its coordinator does not start: {coordinator.trouble}")
         elif denied is not None:
             _retry(draft, denied)
@@ -215,7 +218,7 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
     running = report.phase == "running"
     _say_changed(draft, report)
     _say_back(draft, report)
-    draft.note(phase=RUNNING if running else STARTING)
+    draft.note(phase=RUNNING if running else STARTING, coordinator_restarts=coordinator.container_restarts)
     draft.set_condition("Running", running, "Training" if running else report.phase.title(), report.reason)
     if not mourn(draft, report):
         return

@@ -60,6 +60,7 @@ class ElasticJobStatus:
         failures: of these, those that ended by themselves in a row, which `retryLimit` bounds.
         failure_time: of the last of them.
         failure_version: the highest that the job had reached by then.
+        coordinator_restarts: of the container of its pod, when it was last heard.
         whole: the job has had all that it wanted at once, since it started last.
         failed_starts: pods in a row, by role, that ended by themselves before they belonged to the job, which trained.
         failed_start_time: of the last of them.
@@ -93,6 +94,7 @@ class ElasticJobStatus:
     failures: int = 0
     failure_time: str = ""
     failure_version: int = 0
+    coordinator_restarts: int = 0
     whole: bool = False
     failed_starts: Counts = field(default_factory=Counts)
     failed_start_time: str = ""
