@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import EXIT_LATER
 from k8s.elastic_operator.job.actions import (
     DeletePod,
     Ensure,
@@ -14,7 +15,7 @@ from k8s.elastic_operator.job.actions import (
     StartNode,
     WriteEvent,
 )
-from k8s.elastic_operator.job.model import Counts, timestamp
+from k8s.elastic_operator.job.model import Counts, Pod, timestamp
 from k8s.elastic_operator.job.reconciliation import ApiDenial, ObservedJob
 from k8s.elastic_operator.job.report import CoordinatorReport, ReportedProtection
 from k8s.elastic_operator.job.status import (
@@ -116,6 +117,23 @@ def test_a_coordinator_that_was_heard_between_its_crashes_fails_no_job():
         assert decide(ObservedJob(done.status, (silent, *pods)), job()).status.phase == phase
     gone = decide(ObservedJob(done.status, pods), job())
     assert gone.status.coordinator_restarts == 0, "of another pod"
+
+
+def test_a_job_trains_on_while_something_that_may_pass_keeps_its_coordinator_from_running():
+    """Its volume is full, say. One that has not begun to train is given up: it has nothing to lose."""
+    said = {"exitCode": EXIT_LATER, "message": "coordinator: cannot write its journal: No space left on device"}
+    waits = {"waiting": {"reason": "CrashLoopBackOff"}}
+    container = {"restartCount": 7, "state": waits, "lastState": {"terminated": said}}
+    body = {"metadata": {"name": "c"}, "status": {"phase": "Running", "containerStatuses": [container]}}
+    crashed = replace(Pod.of(body), node="node-1")
+    pods = (crashed, worker(1), worker(2), server(1))
+    for before, after in ((RUNNING, RUNNING), (STARTING, FAILED)):
+        done = decide(ObservedJob(ElasticJobStatus(phase=before, term=1, trained=True), pods), job())
+        assert done.status.phase == after
+        assert "its coordinator does not start: coordinator: cannot write its journal: No space" in done.status.reason
+    bug = replace(crashed, last_status=1)
+    done = decide(ObservedJob(ElasticJobStatus(phase=RUNNING, term=1, trained=True), (bug, *pods[1:])), job())
+    assert done.status.phase == FAILED
 
 
 # ---- the coordinator -------------------------------------------------------------------------------------------------

@@ -212,6 +212,7 @@ class Pod:
         created: unix seconds, by the API server's clock.
         exit_status: of its container; None: it has not ended.
         container_restarts: of its container, in place.
+        last_status: exit status of its container, or of the one before it; None: neither has ended.
         trouble: why it does not run, in words; "": nothing known.
     """
 
@@ -230,6 +231,7 @@ class Pod:
     created: float = 0.0
     exit_status: int | None = None
     container_restarts: int = 0
+    last_status: int | None = None
     trouble: str = ""
 
     @property
@@ -257,6 +259,7 @@ class Pod:
         containers: Sequence[Body] = status.get("containerStatuses", ())
         main: Body = containers[0] if containers else {}
         ended = main.get("state", {}).get("terminated")
+        last = ended or main.get("lastState", {}).get("terminated")
         return Pod(
             name=meta["name"],
             role=None if role == COORDINATOR else Role(role),
@@ -273,6 +276,7 @@ class Pod:
             created=unix(made) if (made := meta.get("creationTimestamp")) else 0.0,
             exit_status=ended.get("exitCode") if ended else None,
             container_restarts=main.get("restartCount", 0),
+            last_status=last.get("exitCode") if last else None,
             trouble=_trouble(status, main),
         )
 

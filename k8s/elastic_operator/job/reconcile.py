@@ -6,6 +6,7 @@ Level-triggered: nothing depends on how a state came about, and whatever an acti
 from collections.abc import Sequence
 
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import EXIT_LATER
 from k8s.elastic_operator.job.acceptance import accept
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.job.ending import fail, finish, is_stopping, leave, rest, suspend
@@ -208,7 +209,8 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
     denied = draft.seen.denied
     if report is None:
         crashes = coordinator.container_restarts - draft.status.coordinator_restarts
-        if crashes >= MOST_CRASHES and coordinator.trouble:
+        trains_on = draft.status.phase == RUNNING and coordinator.last_status == EXIT_LATER
+        if crashes >= MOST_CRASHES and coordinator.trouble and not trains_on:
             fail(draft, f"its coordinator does not start: {coordinator.trouble}")
         elif denied is not None:
             _retry(draft, denied)
