@@ -16,6 +16,7 @@ from coordinator.core.job import OF_ITSELF
 from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.ctl.job_folders import LocalJob, jobs_folder, read_job
 from dl2_scheduler.backends.local import processes
+from dl2_scheduler.backends.local.outputs import last_line
 from dl2_scheduler.backends.local.runtime import (
     SERVER,
     WORKER,
@@ -169,11 +170,10 @@ class ElasticrunRuntime:
         job, child = self._job(name), self._children.pop(process.pid, None)
         if job is not None and job.pid == process.pid:
             return _ending_of(job)
-        said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-        at = log.stat().st_mtime if log.exists() else 0.0
-        if said and child is not None and child.wait() >= 0:
-            return LauncherEnding(1, said[-1], at)  # its last word, by which it has refused its job
-        return LauncherEnding(None, f"{_UNSAID}; its last line: {said[-1]}" if said else _UNSAID, at)
+        said, at = last_line(log)
+        if said and child is not None and (status := child.wait()) >= 0:
+            return LauncherEnding(min(status, 1), said, at)  # its last word, by which it has refused its job
+        return LauncherEnding(None, f"{_UNSAID}; its last line: {said}" if said else _UNSAID, at)
 
     def report(self, name: str, process: LauncherProcess) -> JobReport:
         """See `JobRuntime.report`."""

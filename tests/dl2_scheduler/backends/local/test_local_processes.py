@@ -418,6 +418,27 @@ def test_what_a_launcher_said_is_why_it_ended_if_this_scheduler_knows_that_it_en
     assert later.ending("digits", process, log).status is None, "the next start tells"
 
 
+def test_a_job_whose_folder_somebody_has_deleted_has_finished_all_the_same(plays, tmp_path):
+    plays("print('job digits finished after 3.0 s')")
+    runtime, process = launched(tmp_path)
+    ending = runtime.ending("digits", process, runtime.log("digits", 3, 1))
+    assert (ending.status, ending.reason) == (0, "job digits finished after 3.0 s")
+
+
+def test_a_log_that_cannot_be_read_or_is_huge_ends_no_scheduler(runtime, tmp_path):
+    process, log = LauncherProcess(7, "b"), runtime.log("digits", 3, 1)
+    log.mkdir(parents=True)  # for want of a disk that fails
+    assert runtime.ending("digits", process, log) == LauncherEnding(
+        None, "it was killed, or the machine went down", 0.0
+    )
+    log.rmdir()
+    with log.open("wb") as file:
+        file.seek(1 << 40)  # a terabyte that takes no room
+        file.write(b"\nthe last line\n")
+    ending = runtime.ending("digits", process, log)
+    assert (ending.status, ending.reason.endswith("its last line: the last line")) == (None, True)
+
+
 def test_a_coordinators_words():
     data = pb.DataSpec(elastic=True, samples=100, global_batch=10, last="short", loss="sum", exchanges=1)
     roles = [(pb.WORKER, "member"), (pb.WORKER, "shadow"), (pb.SERVER, "member"), (pb.WORKER, "member")]
