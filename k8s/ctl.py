@@ -270,8 +270,7 @@ class _Jobs:
         """Return the pods of a job with such a label; others may carry it too, but were not made for the job."""
         uid, selector = self.one(name)["metadata"]["uid"], f"{JOB_LABEL}={name},{more}"
         found = self._core.list_namespaced_pod(self._place[2], label_selector=selector, _request_timeout=_CALL_SECONDS)
-        own = (pod for pod in found.items if any(each.uid == uid for each in pod.metadata.owner_references or ()))
-        return [JobPod(self._core, pod) for pod in own]
+        return [JobPod(self._core, pod) for pod in found.items if uid in _owners(pod)]
 
     def scale(self, name: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Write other counts; return the job as it is then."""
@@ -295,6 +294,12 @@ class _Jobs:
             else:
                 return dict(written)
         return _fail(f"others keep changing {name}: try again", _FAILED)
+
+
+def _owners(pod: client.V1Pod) -> set[str]:
+    """Return the uids of the objects that a pod was made for."""
+    owners = pod.metadata.owner_references if pod.metadata is not None else None
+    return {each.uid for each in owners or ()}
 
 
 def _summary(job: Mapping[str, Any]) -> dict[str, Any]:
