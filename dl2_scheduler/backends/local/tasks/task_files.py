@@ -1,6 +1,7 @@
 """This module says how a job's tasks begin: through `task_entry`, by a file that says what each role has."""
 
 import json
+import logging
 import os
 import shlex
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from dl2_scheduler.backends.local.runtime import TaskShape
 from dl2_scheduler.backends.local.tasks import task_entry
 from dl2_scheduler.backends.local.tasks.isolation import Isolation
+
+log = logging.getLogger(__name__)
 
 
 class TaskFiles:
@@ -28,6 +31,7 @@ class TaskFiles:
         self._cores = cores
         self._slots = slots
         self._written: dict[str, str] = {}
+        self._trouble = ""
         folder.mkdir(exist_ok=True, mode=0o700)
 
     def wrap(self, shape: TaskShape, role: str) -> str:
@@ -37,9 +41,10 @@ class TaskFiles:
     def write(self, shape: TaskShape) -> None:
         """Say what a job's tasks have, for those that begin from now on."""
         text = json.dumps({role: self._task(shape, role) for role in shape.slots})
-        if self._written.get(shape.key) == text:
-            return
         path = self._path(shape.key)
+        if self._written.get(shape.key) == text and path.exists():
+            return
+        self._folder.mkdir(exist_ok=True, mode=0o700)  # people delete what they do not know
         draft = path.with_suffix(".tmp")
         draft.unlink(missing_ok=True)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -48,19 +53,29 @@ class TaskFiles:
         self._written[shape.key] = text
 
     def tend(self, shapes: Sequence[TaskShape]) -> None:
-        """See `JobRuntime.tend`."""
+        """See `JobRuntime.tend`. What the disk does not let it do is told once, and tried again."""
+        trouble = ""
+        try:
+            self._write_all(shapes)
+        except OSError as error:
+            trouble = f"what tasks have cannot be written down: {error}"
+        if trouble and trouble != self._trouble:
+            log.warning("%s", trouble)
+        self._trouble = trouble
+        self.isolation.tend({shape.key: {role: self.share(shape, role) for role in shape.slots} for shape in shapes})
+
+    def _write_all(self, shapes: Sequence[TaskShape]) -> None:
         for shape in shapes:
             self.write(shape)
         active = {shape.key for shape in shapes}
-        for path in self._folder.iterdir():
+        for path in self._folder.glob("*"):
             if path.stem not in active and not path.is_dir():  # of folders none is ours
                 path.unlink(missing_ok=True)
                 self._written.pop(path.stem, None)
-        self.isolation.tend({shape.key: {role: self.share(shape, role) for role in shape.slots} for shape in shapes})
 
     def close(self) -> None:
         """Leave nothing behind, where no job is left whose tasks may begin or run."""
-        if not any(self._folder.iterdir()):
+        if not any(self._folder.glob("*")):
             self.isolation.close()
 
     def share(self, shape: TaskShape, role: str) -> float:

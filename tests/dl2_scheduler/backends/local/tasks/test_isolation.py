@@ -1,7 +1,9 @@
 """Tasks kept to their share: real processes under quotas where this machine lets us, folders that play the kernel's."""
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -236,3 +238,34 @@ def test_a_group_in_use_stays(tmp_path):
     assert [path.name for path in groups.all()] == ["a-1.worker.3"]
     assert list(Cgroups(tmp_path / "none", 2).all()) == []
     assert cgroups.Cgroups(tmp_path, 2).limit_of(os.getpid()) == 0.0
+
+
+def test_files_that_somebody_has_deleted_are_written_again(tmp_path):
+    """Else each task that begins from then on would end at once, and count as a death of its job."""
+    files = TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0)
+    given = TaskShape("digits", 3, {"worker": 1.0, "server": 1.0}, {"worker": {}, "server": {}})
+    files.tend([given])
+    shutil.rmtree(tmp_path / "tasks")
+    files.tend([given])
+    assert (tmp_path / "tasks" / "digits-3.json").exists()
+    shutil.rmtree(tmp_path / "tasks")
+    files.tend([])
+    files.close()
+
+
+def test_a_full_disk_is_told_of_once_and_ends_no_scheduler(tmp_path, monkeypatch, caplog):
+    files = TaskFiles(tmp_path / "tasks", NoIsolation(), 2.0, 16.0)
+    given = TaskShape("digits", 3, {"worker": 1.0, "server": 1.0}, {"worker": {}, "server": {}})
+
+    def full(*_given, **_more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", full)
+        for _ in range(2):
+            files.tend([given])
+    assert [each.message for each in caplog.records] == [
+        "what tasks have cannot be written down: [Errno 28] No space left on device"
+    ]
+    files.tend([given])
+    assert (tmp_path / "tasks" / "digits-3.json").exists()
