@@ -51,15 +51,16 @@ def test_a_worker_that_had_finished_and_exits_with_a_status_has_died():
     assert not world.state.job.finished
 
 
-def test_a_job_whose_last_worker_exits_with_a_status_has_failed():
+@pytest.mark.parametrize("exit_status", [3, 255])
+def test_a_job_whose_last_worker_exits_with_a_status_has_failed(exit_status):
     world = World(2, 1)
     for node in ("w0", "w1"):
         world.report(world.node(node), finished=True)
     assert world.state.job.phase == "finished"
-    world.kill(world.node("w1"), 3)
+    world.kill(world.node("w1"), exit_status)
     world.launcher()
     assert world.state.job.phase == "failed"
-    assert "w1 ended with exit status 3" in world.state.job.reason
+    assert f"w1 ended with exit status {exit_status}" in world.state.job.reason
     assert world.wanted.failed
 
 

@@ -86,6 +86,16 @@ def test_a_dead_server_without_checkpoint_ends_the_job_with_the_reason():
     assert sorted(node.exited for node in world.nodes) == [1, 1, 1, 137]
 
 
+@pytest.mark.parametrize(
+    ("exit_status", "why"), [(1, "exit status 1"), (137, "killed by signal 9"), (255, "exit status 255")]
+)
+def test_a_death_is_told_as_what_it_was(exit_status, why):
+    world = World(2, 1)
+    world.kill(world.node("w1"), exit_status)
+    world.launcher()
+    assert f"w1 is gone: {why}" in world.logs
+
+
 def test_a_server_that_dies_before_anything_is_trained_starts_the_job_again():
     world = World(2, 1, declare=False)
     world.settle()
