@@ -14,6 +14,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import ALIGNMENT, Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
+from elastic_ps.core.script_text import check_text
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.early_sends import Pushpull, send_as_ready
@@ -61,18 +62,17 @@ class WorkerKeyStore:
 
     def init(self, keys: Sequence[str], arrays: Sequence[Array]) -> None:
         """See `KeyStore.init`."""
-        for key in keys:
-            if key in self._keys:  # of the others none counts: the script may go on, and init them again
+        for key in keys:  # where one is refused none counts: the script may go on, and init the others again
+            check_text("key", key[2:])
+            if key in self._keys:
                 raise ConfigurationError(f"key {key[2:]}: initialized twice; init each key once")
-        for key, array in zip(keys, arrays, strict=True):
-            self._first[key] = np.array(array.read())
-            self._keys[key] = self._first[key].shape, self._first[key].dtype.name
+        self._first |= {key: np.array(array.read()) for key, array in zip(keys, arrays, strict=True)}
+        self._keys |= {key: (self._first[key].shape, self._first[key].dtype.name) for key in keys}
         if keys and not self._job.staging.rehearsing:
             try:
                 self._declare_keys([self._tensor(key) for key in keys])
-            except ConfigurationError:  # refused as a whole: the script may mend it and define them again
-                for key in keys:
-                    del self._keys[key]
+            except Exception:  # the job has none of them: the script may mend it and define them again
+                self._keys = {key: kind for key, kind in self._keys.items() if key not in keys}
                 raise
             finally:
                 self._first.clear()

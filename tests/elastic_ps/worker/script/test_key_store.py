@@ -5,22 +5,69 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.worker.script.key_store import WorkerKeyStore
 from elastic_ps.worker.script.numpy_array import NumpyArray
 
+VALUE = NumpyArray(np.ones(2, np.float32))
 
-def test_keys_that_are_refused_with_one_that_is_known_can_be_initialized_afterwards():
-    declared = []
 
-    def declare(_store, tensors, *_):
-        declared.extend(tensor.key for tensor in tensors)
+class Job:
+    """A job that takes all that is declared, as often as it is not `away`."""
+
+    def __init__(self):
+        self.node, self.staging = None, SimpleNamespace(rehearsing=False)
+        self.declared, self.away = [], 0
+
+    def declare(self, _store, tensors, *_):
+        if self.away:
+            self.away -= 1
+            raise CoordinatorLost("away")
+        self.declared.extend(tensor.key for tensor in tensors)
         return []
 
-    job = SimpleNamespace(node=None, staging=SimpleNamespace(rehearsing=False), declare=declare)
-    store, value = WorkerKeyStore(job, 0), NumpyArray(np.ones(2, np.float32))
+
+class Unreadable(NumpyArray):
+    """An array whose values cannot be read, as a computation of MXNet's has failed."""
+
+    def read(self):
+        raise ArithmeticError
+
+
+def test_keys_that_are_refused_with_one_that_is_known_can_be_initialized_afterwards():
+    job, value = Job(), VALUE
+    store = WorkerKeyStore(job, 0)
     store.init(["s:b"], [value])
     with pytest.raises(ConfigurationError, match="key b: initialized twice"):
         store.init(["s:a", "s:b"], [value] * 2)
     store.init(["s:a"], [value])
-    assert declared == ["s:b", "s:a"]
+    assert job.declared == ["s:b", "s:a"]
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("s:a\udc80", r"key 'a\\udc80': a text that is not Unicode"),
+        ("s:a\0", r"key 'a\\x00': a text with a zero in it"),
+        ("s:" + "k" * 16_001, "key 'kkk.*': 16001 characters, of which at most 16000 are taken"),
+    ],
+)
+def test_a_key_that_cannot_be_sent_is_refused_and_costs_no_other(key, why):
+    job = Job()
+    store = WorkerKeyStore(job, 0)
+    with pytest.raises(ConfigurationError, match=why):
+        store.init(["s:b", key], [VALUE] * 2)
+    store.init(["s:b"], [VALUE])
+    assert job.declared == ["s:b"]
+
+
+def test_keys_are_initialized_again_after_what_was_no_fault_of_theirs():
+    job = Job()
+    store = WorkerKeyStore(job, 0)
+    with pytest.raises(ArithmeticError):
+        store.init(["s:a", "s:b"], [VALUE, Unreadable(np.ones(2))])
+    job.away = 1
+    with pytest.raises(CoordinatorLost):
+        store.init(["s:a", "s:b"], [VALUE] * 2)
+    store.init(["s:a", "s:b"], [VALUE] * 2)
+    assert job.declared == ["s:a", "s:b"]
