@@ -39,6 +39,6 @@ def report(step: int, **metrics: float) -> None:
         metrics: loss=..., accuracy=...: numbers, or arrays of one element. NaN and infinities are shown as they are.
 
     Raises:
-        ConfigurationError: a value is no number.
+        ConfigurationError: a value is no number, or a name cannot be sent.
     """
     script_job().report(step, metrics)

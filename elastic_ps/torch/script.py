@@ -40,7 +40,7 @@ def report(**metrics: Any) -> None:
         metrics: numbers, or tensors of one element. NaN and infinities are shown as they are.
 
     Raises:
-        ConfigurationError: a value is no number.
+        ConfigurationError: a value is no number, or a name cannot be sent.
     """
     job = script_job()
     number = 0

@@ -7,11 +7,15 @@ from typing import Any
 
 from elastic_ps.core.data_order import DataSpec, Place
 from elastic_ps.core.errors import ConfigurationError, JobEnded
+from elastic_ps.core.script_text import check_text
 from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
 from elastic_ps.worker.script.data_position import DataPosition, StepPart, position_of
 from elastic_ps.worker.script.process_ending import ScriptEnding, drain_on_sigterm, exits
 from elastic_ps.worker.script.staging import Staging
 from elastic_ps.worker.wire.member_state import MemberState
+
+_LONGEST_NAME = 200
+"""The most characters of a metric's name: it heads a column of `elasticctl status`."""
 
 
 class ScriptJob:
@@ -94,7 +98,9 @@ class ScriptJob:
         return len(self.node.configuration.workers) if elastic else self.node.founders
 
     def report(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Take over metrics of a step."""
+        """Take over metrics of a step; a name that cannot be sent is refused here, where the script sees it."""
+        for name in metrics:
+            check_text("report: metric", name, _LONGEST_NAME)
         values = {name: _number(name, value) for name, value in metrics.items()}
         if not self.staging.rehearsing:
             self.node.progress.metrics(step, values)
@@ -129,5 +135,5 @@ class ScriptJob:
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigurationError(f"report: {name} = {value!r} is no number; give one, as in loss=0.31") from error

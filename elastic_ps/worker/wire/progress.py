@@ -15,6 +15,9 @@ _KNOWN = 1e-6
 REPORT_STEPS = 5000
 """Most steps of one report: with all of a long time in which there was no coordinator none would ever arrive."""
 
+MOST_METRICS = 100
+"""Most names of metrics in a report."""
+
 KEPT_STEPS = 200_000
 """Most steps that wait for a coordinator; older ones are not told any more."""
 
@@ -60,7 +63,9 @@ class WorkerProgress:
         with self._lock:
             if step >= self._step:
                 self._step = step
-                self._metrics.update(values)
+                others = {name: value for name, value in self._metrics.items() if name not in values}
+                # each report has all of them: whoever gives each step a name would have them grow for ever
+                self._metrics = dict(list((others | values).items())[-MOST_METRICS:])
 
     def report(self, version: int) -> pb.ReportRequest:
         """Return what has not been sent, and the present figures."""

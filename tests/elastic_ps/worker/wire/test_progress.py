@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.worker.wire.progress import REPORT_STEPS, WorkerProgress
+from elastic_ps.worker.wire.progress import MOST_METRICS, REPORT_STEPS, WorkerProgress
 
 
 @pytest.fixture
@@ -21,11 +21,28 @@ def test_metrics_are_whatever_is_a_number(play):
     assert metrics == {"norm": 0.5, "rate": 2}
 
 
-@pytest.mark.parametrize("value", ["abc", None, np.ones(2)], ids=str)
+@pytest.mark.parametrize("value", ["abc", None, np.ones(2), 10**400], ids=lambda value: str(value)[:9])
 def test_what_is_no_number_is_refused_by_name(play, value):
     with pytest.raises(ConfigurationError, match=r"report: loss = .* is no number; give one, as in loss=0\.31"):
         play.job.report(3, {"loss": value, "norm": 1})
     assert not play.node.report().metrics
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\udc80", "a" * 201], ids=["zero", "surrogate", "long"])
+def test_a_name_that_cannot_be_sent_is_refused_where_the_script_sees_it(play, name):
+    with pytest.raises(ConfigurationError, match=r"report: metric 'a.*': "):
+        play.job.report(3, {name: 1})
+    assert not play.node.report().metrics
+
+
+def test_of_many_names_the_latest_count(play):
+    play.job.report(0, {"first": 0, "loss": 0})
+    for step in range(MOST_METRICS):
+        play.job.report(step, {f"loss of step {step}": step, "loss": step})
+    metrics = play.node.report().metrics
+    assert len(metrics) == MOST_METRICS
+    assert "first" not in metrics
+    assert metrics["loss"] == MOST_METRICS - 1, "it came first, and was told last"
 
 
 def test_steps_of_a_long_time_without_a_coordinator_are_told_in_parts():
