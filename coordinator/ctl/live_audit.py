@@ -1,6 +1,7 @@
 """This module checks whether a running job's ledger proves that its epochs used each sample exactly once."""
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,20 +56,20 @@ def prove(client: CoordinatorClient) -> Proof:
         raise ConfigurationError(f"{status.job}: the ledger cannot tell which samples were used: {why}")
     until = time.monotonic() + LATE_SECONDS
     while True:
-        proof = _check(status, list(client.ledger()))
+        proof = _check(status, client.ledger)
         if proof.found.exactly_once or time.monotonic() > until:
             return proof
         time.sleep(_LOOK_SECONDS)
 
 
-def _check(status: pb.StatusReply, entries: list[pb.LedgerEntry]) -> Proof:
+def _check(status: pb.StatusReply, ledger: Callable[[], Iterable[pb.LedgerEntry]]) -> Proof:
     """Check the epochs before the present one. A ledger that was lost begins within one, which it cannot prove."""
     last, data = int(status.epoch), status.data
-    first = first_whole_epoch(entries) if status.rebuilt else 0
+    first = first_whole_epoch(ledger()) if status.rebuilt else 0
     if first >= last:
         raise ConfigurationError(
             f"{status.job}: no epoch is over that its ledger has from its beginning; ask again later"
         )
-    before = (entry for entry in entries if entry.epoch < last)
+    before = (entry for entry in ledger() if entry.epoch < last)
     kind = data.last or "short"
     return Proof(first, last, audit(before, data.samples, data.global_batch, last, kind, first, status.blocks))

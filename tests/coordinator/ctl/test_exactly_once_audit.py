@@ -1,4 +1,5 @@
 import random
+import tracemalloc
 
 import pytest
 
@@ -111,6 +112,53 @@ def test_voided_entries_do_not_count():
     found = check([*entries, again])
     assert found.exactly_once
     assert found.voided == 1
+
+
+def test_an_audit_of_a_long_job_takes_no_memory_for_each_step_of_each_block():
+    """A week of a job is a million steps, and a model has hundreds of blocks."""
+    spec = DataSpec(True, 8000, 8)
+    steps = spec.steps_per_epoch
+
+    def entries():
+        for step in range(steps):
+            slices = [pb.Slice(worker="w0", low=8 * step, high=8 * step + 8)]
+            for server in range(2):
+                yield pb.LedgerEntry(
+                    server=f"s{server}", version=step, runs=[250 * server, 250], step=step, slices=slices
+                )
+
+    tracemalloc.start()
+    found = audit(entries(), spec.samples, spec.global_batch, 1, blocks=500)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.exactly_once
+    assert peak < 8 << 20  # as sets of version and block they were 80 MiB
+
+
+def test_of_blocks_told_together_and_alone_each_is_judged_by_all_its_entries():
+    """Which blocks one entry tells of depends on when pushes come."""
+    spec = DataSpec(True, SAMPLES, BATCH)
+    entries = [
+        entry
+        for version, entry in enumerate(ledger(servers=((0, 5),), spec=spec))
+        for entry in ([entry] if version % 2 else parted(entry))
+    ]
+    assert check(entries).exactly_once
+    again = pb.LedgerEntry()
+    again.CopyFrom(next(entry for entry in entries if list(entry.runs) == [2, 3]))
+    again.server, again.runs[:] = "s9", [1, 2]
+    assert check([*entries, again]).problems[:2] == (
+        f"block 1: version {again.version} was applied twice, again by s9",
+        f"block 2: version {again.version} was applied twice, again by s9",
+    )
+
+
+def parted(entry):
+    parts = [pb.LedgerEntry(), pb.LedgerEntry()]
+    for part, runs in zip(parts, ([0, 2], [2, 3]), strict=True):
+        part.CopyFrom(entry)
+        part.runs[:] = runs
+    return parts
 
 
 def test_an_empty_ledger_proves_nothing():
