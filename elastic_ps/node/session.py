@@ -213,9 +213,13 @@ class Session:
         """Run a handler on every server and wait.
 
         Raises:
-            ConfigurationError: no such handler, or it failed.
+            ConfigurationError: no such handler, or it failed, or the command is none that can be sent.
         """
-        request = pb.CommandRequest(head=head, body=body, id=1 + secrets.randbits(63))
+        try:
+            request = pb.CommandRequest(head=head, body=body, id=1 + secrets.randbits(63))
+        except (TypeError, ValueError) as error:
+            wanted = f"give a number from 0 to {(1 << 32) - 1} and a text"
+            raise ConfigurationError(f"command {head!r}: {wanted} ({error})") from error
         self._wait(self._stub.Command, request)
 
     def report_soon(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from elastic_ps.control.token import Door
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.errors import JobEnded
+from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.node.peer_watch import PeerView
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
@@ -148,3 +148,13 @@ def test_a_session_that_is_closed_ends_whoever_still_asks(ask: Callable[[Session
     session.close()
     with pytest.raises(JobEnded, match="closed"):
         ask(session)
+
+
+@pytest.mark.parametrize(("head", "body"), [(-1, "text"), (1 << 32, "text"), ("1", "text"), (1, 2), (1, "a\udc80")])
+def test_a_command_that_cannot_be_sent_is_refused_with_the_reason(head, body):
+    session = Session(NodeSettings("127.0.0.1:1", TOKEN, "127.0.0.1", "nonce"), Role.WORKER)
+    try:
+        with pytest.raises(ConfigurationError, match=f"command {head!r}: give a number from 0 to 4294967295 and a"):
+            session.command(head, body)
+    finally:
+        session.close()
