@@ -9,7 +9,7 @@ gradients are sparse, and keeps the optimizer in `_updater`, where `Trainer.load
 
 import ctypes
 import os
-import tempfile
+import secrets
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -323,14 +323,13 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old one or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a file so that a reader sees the old one or the new one. Who may read it is as the script's umask says."""
+    beside = path.parent / f".{path.name}.{secrets.token_hex(4)}"  # `tempfile` would keep it from all others
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
+        beside.write_bytes(data)
+        os.replace(beside, path)
     except BaseException:
-        os.unlink(name)
+        beside.unlink(missing_ok=True)
         raise
 
 

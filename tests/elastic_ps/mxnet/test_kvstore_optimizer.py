@@ -124,6 +124,13 @@ def test_a_file_of_another_optimizer_changes_nothing(kv, fake, tmp_path):
     assert isinstance(reader._updater.optimizer, mx.optimizer.SGD)
 
 
+def test_saved_states_can_be_read_by_whom_the_script_lets_read_its_files(kv, tmp_path):
+    kv.set_optimizer(mx.optimizer.SGD())
+    (tmp_path / "own").touch()
+    kv.save_optimizer_states(str(tmp_path / "states"))
+    assert (tmp_path / "states").stat().st_mode == (tmp_path / "own").stat().st_mode
+
+
 def test_a_failed_save_leaves_the_old_file(kv, tmp_path, monkeypatch):
     kv.set_optimizer(mx.optimizer.SGD())
     path = tmp_path / "states"
