@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,9 @@ class Sampler:
         shuffle: bool = True,
     ):
         size = _batch_size(consistency, global_batch, batch)
+        count, ahead = _whole_number("samples", samples), _whole_number("staleness", staleness)
         order = "shuffled" if shuffle else "given"
-        self.spec = DataSpec(True, samples, size, last, loss, 1, consistency, staleness, order)
+        self.spec = DataSpec(True, count, size, last, loss, 1, consistency, ahead, order)
         self._load = load
         self._lookahead = lookahead
         self._order: tuple[int, NDArray[np.int64]] | None = None
@@ -125,7 +127,7 @@ def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -
     """Return the batch size that the consistency takes, for a DataSpec.
 
     Raises:
-        ConfigurationError: the other one is given, or none.
+        ConfigurationError: the other one is given, or none, or it is no whole number.
     """
     if consistency == "sync":
         taken, other, rule = global_batch, batch, "global_batch, the samples of a step over all workers, and no batch"
@@ -133,7 +135,16 @@ def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -
         taken, other, rule = batch, global_batch, "batch, the samples of each worker's own step, and no global_batch"
     if consistency in CONSISTENCIES and (taken is None or other is not None):
         raise ConfigurationError(f'consistency "{consistency}" takes {rule}')
-    return taken or 0  # which is refused there, like an unknown consistency
+    # 0 is refused there, like an unknown consistency
+    return _whole_number("global_batch" if consistency == "sync" else "batch", taken or 0)
+
+
+def _whole_number(what: str, number: Any) -> int:
+    """Return an argument as an int; what is none, as 64 / 2 is in Python, would fail far from where it was given."""
+    try:
+        return index(number)
+    except TypeError:
+        raise ConfigurationError(f"{what} must be a whole number, not {number!r:.80}") from None
 
 
 def epochs(count: int) -> Iterator[int]:

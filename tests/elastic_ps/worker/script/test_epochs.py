@@ -2,6 +2,10 @@
 
 from types import SimpleNamespace
 
+import numpy as np
+import pytest
+
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.sampler import Sampler, epochs
 
 
@@ -47,3 +51,23 @@ def test_who_comes_after_the_end_has_the_jobs_parameters_by_its_rehearsal(monkey
     assert job.begun == []
     assert list(epochs(5)) == [], "it rehearses once"
     assert list(epochs(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"samples": 16, "global_batch": 64 / 8}, "global_batch must be a whole number, not 8.0"),
+        ({"samples": 16, "batch": 2.5, "consistency": "async"}, "batch must be a whole number, not 2.5"),
+        ({"samples": 16, "batch": 2, "consistency": "ssp", "staleness": 1.5}, "staleness must be a whole number"),
+        ({"samples": ["image"] * 16, "global_batch": 8}, r"samples must be a whole number, not \['image', "),
+    ],
+    ids=["global_batch", "batch", "staleness", "data set"],
+)
+def test_a_sampler_of_parts_of_samples_is_refused_where_it_is_made(arguments, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Sampler(**arguments)
+
+
+def test_a_sampler_takes_numpys_whole_numbers():
+    spec = Sampler(np.int64(16), np.int32(8)).spec
+    assert (type(spec.samples), type(spec.global_batch)) == (int, int)
