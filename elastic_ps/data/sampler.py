@@ -82,6 +82,7 @@ class Sampler:
                 "a job has one elastic sampler: iterate over the same one in every epoch, and use a plain loop for "
                 "validation data"
             )
+        job.draws += 1
         job.leave_step()
         if not job.rehearsed:
             yield self._rehearsal(job)
@@ -91,6 +92,7 @@ class Sampler:
         if job.epochs is not None and epoch >= job.epochs:
             return  # the job has come to its end while this worker rehearsed
         while (part := job.begin_step(epoch)) is not None:
+            job.draws += 1  # a script may keep the iterator from one epoch's body to the next
             assert part.place is not None
             assert job.data_position is not None
             if not len(part.positions):
@@ -165,9 +167,11 @@ def epochs(count: int) -> Iterator[int]:
     job.epochs = count
     epoch = job.epoch if job.rehearsed else min(job.epoch, max(count - 1, 0))
     while epoch < count:
+        draws = job.draws
         yield epoch
         job.leave_step()
-        if not job.rehearsed:
+        # a body that skips an epoch of a sync job would get it again for ever, as all workers make each step
+        if not job.rehearsed or (job.draws == draws and job.spec is not None and job.spec.is_sync):
             raise ConfigurationError(
                 "the body of `for epoch in elastic_ps.epochs(n)` must iterate over an elastic_ps.Sampler, and train"
             )

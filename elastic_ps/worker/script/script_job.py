@@ -30,6 +30,7 @@ class ScriptJob:
         data_position: the worker's, in an elastic job.
         epochs: of the whole job; None: the script has not said.
         rehearsed: the rehearsal is over.
+        draws: how often the script has iterated over its sampler, or taken the next batch.
         seeders: called with a seed of each step's own.
     """
 
@@ -40,6 +41,7 @@ class ScriptJob:
         self.data_position: DataPosition | None = None
         self.epochs: int | None = None
         self.rehearsed = False
+        self.draws = 0
         self.seeders: list[Callable[[int], None]] = []
 
     def start(self) -> None:

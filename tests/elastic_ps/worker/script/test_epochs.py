@@ -17,13 +17,13 @@ class LateJob:
         self.epoch, self.rehearsed, self.rank = epoch, False, 0
         self.staging = SimpleNamespace(rehearsing=False)
         self.node = SimpleNamespace(configuration=SimpleNamespace(workers=("w0",)), seed=1)
-        self.begun = []
+        self.begun, self.draws = [], 0
 
     def leave_step(self):
         """No step is under way."""
 
     def rehearse(self, spec):
-        self.staging.rehearsing = True
+        self.spec, self.staging.rehearsing = spec, True
 
     def perform(self):
         self.staging.rehearsing, self.rehearsed, self.epoch = False, True, 5
@@ -51,6 +51,38 @@ def test_who_comes_after_the_end_has_the_jobs_parameters_by_its_rehearsal(monkey
     assert job.begun == []
     assert list(epochs(5)) == [], "it rehearses once"
     assert list(epochs(0)) == []
+
+
+def test_a_script_that_skips_an_epoch_is_told_so(monkeypatch):
+    """It got the same epoch again and again, and neither trained nor ended."""
+    job = LateJob()
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    sampler, begun = Sampler(16, 8), []
+
+    def train():
+        for epoch in epochs(7):
+            begun.append(epoch)
+            assert len(begun) < 3, "for ever"
+            if epoch != 5:
+                list(sampler)
+
+    with pytest.raises(ConfigurationError, match=r"must iterate over an elastic_ps\.Sampler, and train"):
+        train()
+    assert begun == [4, 5]
+
+
+def test_a_worker_that_takes_no_batch_may_wait_for_the_others_epoch(monkeypatch):
+    """In an async job the others do the batches."""
+    job = LateJob()
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    sampler, begun = Sampler(16, batch=8, consistency="async"), []
+    for epoch in epochs(6):
+        begun.append(epoch)
+        if epoch != 5:
+            list(sampler)
+        elif begun.count(5) == 2:
+            job.epoch = 6
+    assert begun == [4, 5, 5]
 
 
 @pytest.mark.parametrize(
