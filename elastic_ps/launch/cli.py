@@ -109,17 +109,19 @@ def _train(program: ProgramOptions, job: JobOptions, nodes: NodesOptions) -> int
     settings = JobSettings(script, named, nodes)
     try:
         with sole_saver(job.checkpoint, job.identity):
-            return run_job(settings, JobCommands(settings), MergedStream(sys.stdout), jobs_folder()).status
+            return run_job(settings, JobCommands, MergedStream(sys.stdout), jobs_folder()).status
     except ConfigurationError as error:
         _refuse(str(error))
 
 
-def run_job(settings: JobSettings, commands: ProcessCommands, merged: MergedStream, root: Path) -> LauncherOutcome:
+def run_job(
+    settings: JobSettings, commands: Callable[[JobSettings], ProcessCommands], merged: MergedStream, root: Path
+) -> LauncherOutcome:
     """Run a whole job from the main thread, which takes this process's signals.
 
     Args:
         settings: the job.
-        commands: what its processes are.
+        commands: returns what its processes are.
         merged: takes all output.
         root: folder of all jobs.
 
@@ -128,7 +130,8 @@ def run_job(settings: JobSettings, commands: ProcessCommands, merged: MergedStre
     """
     folder = JobFolder(settings.job.name, root)
     try:
-        agent = JobAgent(settings, folder, commands, merged)
+        settings = replace(settings, job=replace(settings.job, restore=folder.moved(settings.job.restore)))
+        agent = JobAgent(settings, folder, commands(settings), merged)
         with signals_to(agent.signalled):
             return agent.run()
     finally:

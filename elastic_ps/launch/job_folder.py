@@ -14,6 +14,7 @@ from typing import Any
 from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.file_lock import try_lock
+from elastic_ps.system.storage import local_folder
 
 _RECORD = "job.json"
 _ROOM = 4096  # bytes that the record takes of the disk from the start, so that a job's end finds room
@@ -53,6 +54,7 @@ class JobFolder:
             )
         self.name = name
         self.path = root / name
+        self._retired: Path | None = None  # where the folder of the job before is now
         try:
             self._lock = self._make(root)
         except OSError as error:
@@ -78,6 +80,13 @@ class JobFolder:
     def token_file(self) -> Path:
         """The file of the job's secret as hex digits, for its owner only."""
         return self.path / "token"
+
+    def moved(self, url: str) -> str:
+        """Return where a URL leads to now: what was in the folder of the job before has moved aside with it."""
+        path = local_folder(url) if url and self._retired is not None else None
+        if self._retired is None or path is None or not path.resolve().is_relative_to(self.path.resolve()):
+            return url
+        return str(self._retired / path.resolve().relative_to(self.path.resolve()))
 
     def listening(self, coordinator: str, pid: int) -> None:
         """Write where the job's coordinator listens (host:port), and its process: operators find the job now."""
@@ -147,6 +156,7 @@ class JobFolder:
         while (kept := self.path.with_name(f"{self.name}~{number}")).exists():
             number += 1
         self.path.rename(kept)
+        self._retired = kept
         with contextlib.suppress(OSError, ValueError):  # it never came to write one
             record = json.loads((kept / _RECORD).read_text())
             _write_record(kept, {**record, "name": kept.name, "folder": str(kept)})

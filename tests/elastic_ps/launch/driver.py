@@ -22,7 +22,7 @@ def main() -> None:
         settings = MemberSettings(Role.WORKER, join, 30.0, float(grace), *member[1:])
         sys.exit(run_member(settings, lambda nonce: puppet_command(int(port), nonce)))
     job = JobSettings(Script("train.py"), JobOptions(name="toy"), NodesOptions(grace=float(grace)))
-    sys.exit(run_job(job, PuppetCommands(int(port)), MergedStream(sys.stdout), Path(root)).status)
+    sys.exit(run_job(job, lambda _job: PuppetCommands(int(port)), MergedStream(sys.stdout), Path(root)).status)
 
 
 if __name__ == "__main__":

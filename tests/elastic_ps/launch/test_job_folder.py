@@ -48,6 +48,21 @@ def test_the_folder_of_an_ended_job_is_kept_beside_the_new_one(tmp_path: Path) -
     assert names["toy~1"]["folder"] == str(tmp_path / "toy~1")
 
 
+def test_a_checkpoint_in_the_folder_of_the_job_before_is_found_where_that_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`elasticrun --name toy --restore` with what a job named toy has saved found no checkpoint: it had just moved."""
+    first = JobFolder("toy", tmp_path)
+    saved = str(first.path / "checkpoints")
+    assert first.moved(saved) == saved
+    first.release()
+    again, there = JobFolder("toy", tmp_path), str(tmp_path / "toy~1" / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    assert [again.moved(url) for url in (saved, f"file://{saved}", "toy/checkpoints")] == [there] * 3
+    others = ["", str(tmp_path / "toys"), "memory://toy/checkpoints", str(tmp_path)]
+    assert [again.moved(url) for url in others] == others
+
+
 def test_a_folder_without_a_record_is_kept_too(tmp_path: Path) -> None:
     JobFolder("toy", tmp_path).release()
     JobFolder("toy", tmp_path).release()

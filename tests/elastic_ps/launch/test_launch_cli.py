@@ -1,6 +1,7 @@
 """The command line of `elasticrun`."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[JobSettings, JobCommands
     """Jobs that would have been run."""
     taken: list[tuple[JobSettings, JobCommands]] = []
 
-    def run_job(settings: JobSettings, commands: JobCommands, *_: Any) -> LauncherOutcome:
-        taken.append((settings, commands))
+    def run_job(settings: JobSettings, commands: Callable[[JobSettings], JobCommands], *_: Any) -> LauncherOutcome:
+        taken.append((settings, commands(settings)))
         return LauncherOutcome(3, "failed")
 
     monkeypatch.setattr(cli, "run_job", run_job)
