@@ -26,6 +26,8 @@ from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.records import remembered
 from coordinator.core.state import State
 from elastic_ps.core.configuration import Configuration, NodeId, Role
+from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.model import Model
 
 
 def standing(state: State, name: NodeId) -> tuple[Directive, ...]:
@@ -133,16 +135,7 @@ def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
     job = state.job
     if is_unextended(state, node.id):
         assert job.configuration is not None
-        configuration = job.configuration
-        yield Extend(
-            configuration.id,
-            job.model.tensors,
-            configuration.assignment,
-            job.optimizers,
-            job.data,
-            configuration.followers,
-            job.growth,
-        )
+        yield _extend(job.configuration, job.model, job.optimizers, job.data, job.growth)
     if node.id not in job.members:
         return
     saving = state.saving
@@ -157,6 +150,22 @@ def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
     for run in state.running:
         if node.id in run.waiting:
             yield RunCommand(run.id, run.head, run.body)
+
+
+@remembered
+def _extend(
+    configuration: Configuration, model: Model, optimizers: tuple[str, ...], data: DataSpec | None, growth: int
+) -> Extend:
+    """Return one object for all nodes: it is encoded once, and may hold thousands of tensors."""
+    return Extend(
+        configuration.id,
+        model.tensors,
+        configuration.assignment,
+        optimizers,
+        data,
+        configuration.followers,
+        growth,
+    )
 
 
 def unextended(state: State) -> frozenset[NodeId]:
@@ -182,7 +191,20 @@ def is_unextended(state: State, name: NodeId) -> bool:
 def welcome(state: State) -> Welcome:
     """Return what is in force. After a restore the declarations come before the configuration."""
     job = state.job
-    return Welcome(job.configuration, job.model.tensors, job.optimizers, job.data, job.identity, job.begun)
+    return _welcome(job.configuration, job.model, job.optimizers, job.data, job.identity, job.begun)
+
+
+@remembered
+def _welcome(
+    configuration: Configuration | None,
+    model: Model,
+    optimizers: tuple[str, ...],
+    data: DataSpec | None,
+    identity: str,
+    begun: str,
+) -> Welcome:
+    """Return one object for all nodes, as `_extend` does: all may come at once."""
+    return Welcome(configuration, model.tensors, optimizers, data, identity, begun)
 
 
 def owed(state: State, name: NodeId) -> tuple[Directive, ...]:

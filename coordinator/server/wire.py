@@ -16,6 +16,7 @@ from coordinator.core.job import CancelOrder, StopOrder
 from coordinator.core.plans.best_fit import Move
 from coordinator.core.plans.plan import MigrationMode
 from coordinator.core.plans.promotion import Holding, HoldingKind
+from coordinator.core.records import remembered
 from coordinator.core.state import ReportedWait
 from elastic_ps.control.codec import (
     config_id_from_pb,
@@ -49,8 +50,9 @@ _MODES = {MigrationMode.LIVE: pb.LIVE, MigrationMode.PAUSE: pb.PAUSE}
 MIGRATIONS = {number: migration for migration, number in _MODES.items()}
 
 
+@remembered
 def directive_to_pb(directive: ef.Directive, term: int, plan: int) -> "pb.Directive":
-    """Encode a directive.
+    """Encode a directive. One that goes to all nodes is encoded once: nobody may change the message.
 
     Args:
         directive: to a node.
