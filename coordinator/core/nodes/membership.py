@@ -250,6 +250,7 @@ def _remove(context: StepContext, name: NodeId) -> None:
         # an ended job's status goes on to say how far it came
         vitals={key: value for key, value in context.state.vitals.items() if key != name or context.job.ended},
         welcomed=context.state.welcomed - {name},
+        extended=context.state.extended - {name},
     )
 
 

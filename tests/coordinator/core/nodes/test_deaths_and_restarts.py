@@ -31,6 +31,16 @@ def test_a_death_before_armed_cancels_and_builds_on_the_old_table(phase):
     assert world.counts == (3, 2), "the wish is taken up again, the dead worker is replaced"
 
 
+def test_a_node_that_is_gone_is_forgotten():
+    """A job that is scaled for months would have thousands of them in each state of its coordinator."""
+    world = World(3, 1)
+    world.kill(world.node("w1"))
+    world.settle()
+    state = world.state
+    assert state.extended <= state.job.nodes.keys()
+    assert state.vitals.keys() | state.welcomed <= state.job.nodes.keys()
+
+
 def test_a_death_after_armed_builds_on_the_new_table():
     world = World(3, 1)
     world.ask(ev.ScaleAsked, 3, 2)
