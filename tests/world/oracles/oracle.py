@@ -145,6 +145,8 @@ class Oracle(Watch):
     def _takes_part(self, process: Any) -> bool:
         """Return whether a worker is one of those that its job has, or goes over to have."""
         job = self.world.injector.state.job
+        if process.environment["ELASTIC_NONCE"] in job.expelled:
+            return False
         target = job.plan.target if job.plan is not None and job.plan.phase is Phase.ARMED else job.configuration
         return target is None or process.job.node.session.node in target.ranks
 
