@@ -96,14 +96,14 @@ class KubeClient:
 
     def jobs(self) -> Sequence[pb.JobStatus]:
         """Return all jobs, by submission."""
-        pods = self._pods(JOB_LABEL)
+        pods = self._pods(JOB_LABEL, loads.ALIVE)
         jobs = sorted(self._list(), key=lambda job: (job.created, job.name))
         return [_status(job, [pod for pod in pods if pod.job == job.name]) for job in jobs]
 
     def status(self, job: str) -> pb.JobStatus:
         """Return the status of one job."""
-        pods = self._pods(f"{JOB_LABEL}={job}")
-        return _status(self._job(job), [pod for pod in pods if pod.job == job])
+        pods = self._pods_of(job, loads.ALIVE)
+        return _status(self._job(job), pods)
 
     def why(self, job: str, most: int) -> Sequence[pb.Decision]:
         """Return the latest decisions about a job, oldest first: those that changed something, each until the next."""
@@ -201,9 +201,7 @@ class KubeClient:
             tail: the last lines only; None: all.
         """
         self._job(job)
-        found = self._api.get(self._pods_path, {"labelSelector": f"{JOB_LABEL}={job}"})["items"]
-        own = [pod for pod in map(pod_of, found) if pod.job == job]
-        pods = sorted(own, key=lambda pod: (pod.role != WORKER, _number(pod), pod.name))
+        pods = sorted(self._pods_of(job), key=lambda pod: (pod.role != WORKER, _number(pod), pod.name))
         names = {pod.name.removeprefix(f"{job}-"): pod.name for pod in pods}
         if not names:
             raise ClusterRefused(f"{job} has no pods now, and so no output")
@@ -228,9 +226,13 @@ class KubeClient:
         except NotFound as error:
             raise self._not_installed(error) from error
 
-    def _pods(self, selector: str) -> list[PodInfo]:
-        query = {"labelSelector": selector, "fieldSelector": loads.ALIVE}
+    def _pods(self, labels: str, fields: str = "") -> list[PodInfo]:
+        query = {"labelSelector": labels} | ({"fieldSelector": fields} if fields else {})
         return [pod_of(found) for found in self._api.get(self._pods_path, query)["items"]]
+
+    def _pods_of(self, job: str, fields: str = "") -> list[PodInfo]:
+        """Return the pods that were made for a job: others may bear its label, too."""
+        return [pod for pod in self._pods(f"{JOB_LABEL}={job}", fields) if pod.job == job]
 
     def _job(self, name: str) -> JobInfo:
         try:
