@@ -92,3 +92,11 @@ def gang(name, workers=1, servers=1, cpu="1", coordinator="100m", least=None, cr
         pod(each, cpu=takes, job=name, role=role, node=nodes.get(each, ""), created=created, bound=bound, gang=least)
         for each, role, takes in names
     ]
+
+
+def given(made, workers, servers, reason):
+    """Return a job to which a policy has given so many, and why."""
+    return {
+        **made,
+        "spec": {**made["spec"], "allocation": {"workers": workers, "servers": servers, "reason": reason, "slot": 1}},
+    }

@@ -1,25 +1,15 @@
-"""What a policy sees of a Kubernetes cluster, what is written of its decisions, and what is told of their outcome."""
-
-import json
-from dataclasses import replace
+"""What a policy sees of a Kubernetes cluster."""
 
 import pytest
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.views import (
-    MOST_DECISIONS,
     change_of,
-    changed,
-    decisions_until_now,
-    note_of,
     outcome_of,
-    phase_of,
-    reason_of,
     scaled,
     snapshot_of,
     status_of,
 )
-from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
@@ -186,186 +176,6 @@ def test_tasks_go_only_where_they_may_though_policies_know_no_constraints():
     assert not room.give(0, 2, 0)  # of its two places one is taken, wherever its server went
     assert room.give(1, 4, 4) is False
     assert room.give(1, 4, 2)
-
-
-# ---- what is written -----------------------------------------------------------------------------------------------
-
-
-def change(made, grant, reason="why", note=""):
-    return change_of(job_of(made), Grant(*grant), reason, 7, NOW, "drf", note)
-
-
-def given(made, workers, servers, reason):
-    return {
-        **made,
-        "spec": {**made["spec"], "allocation": {"workers": workers, "servers": servers, "reason": reason, "slot": 1}},
-    }
-
-
-def test_a_change_is_the_allocation_and_the_decision():
-    body = change(job("one", allocation=None), (2, 1))
-    assert body["spec"] == {"allocation": {"workers": 2, "servers": 1, "reason": "why", "slot": 7}}
-    (entry,) = json.loads(body["metadata"]["annotations"]["dl2.scheduler/decisions"])
-    assert entry == {
-        "slot": 7, "at": NOW, "policy": "drf", "workers_before": 0, "servers_before": 0, "workers": 2, "servers": 1,
-        "reason": "why", "epochs_done": 0.0,
-    }  # fmt: skip
-
-
-def test_a_job_after_its_change_is_what_the_api_server_makes_of_it():
-    made = job("one", allocation=None)
-    body = change(made, (2, 1))
-    metadata = {**made["metadata"], "resourceVersion": "9", "annotations": body["metadata"]["annotations"]}
-    written = {**made, "metadata": metadata, "spec": {**made["spec"], **body["spec"]}}
-    assert changed(job_of(made), body, "9") == job_of(written)
-
-
-@pytest.mark.parametrize(
-    ("before", "grant", "reason", "written"),
-    [
-        ((2, 1, "3 of 9 jobs"), (2, 1), "3 of 9 jobs", False),
-        ((2, 1, "3 of 9 jobs"), (2, 1), "4 of 17 jobs", False),
-        ((2, 1, "3 of 9 jobs"), (2, 1), "all that it can use", True),
-        ((2, 1, "3 of 9 jobs"), (3, 1), "3 of 9 jobs", True),
-        (None, (0, 0), "", False),
-        (None, (0, 0), "waits", True),
-    ],
-)
-def test_only_what_differs_is_written(before, grant, reason, written):
-    made = given(job("one"), *before) if before else job("one", allocation=None)
-    assert (change(made, grant, reason) is not None) is written
-
-
-def test_decisions_are_closed_by_the_next_and_the_last_ones_kept():
-    made = job("one", allocation=None)
-    for number in range(MOST_DECISIONS + 3):
-        body = change(made, (number % 2 + 1, 1), note="late")
-        made = {**made, "spec": {**made["spec"], **body["spec"]}, "metadata": {**made["metadata"], **body["metadata"]}}
-        made["status"] = {"phase": "Running", "workers": number % 2 + 1, "servers": 1, "epoch": float(number)}
-    entries = json.loads(made["metadata"]["annotations"]["dl2.scheduler/decisions"])
-    assert len(entries) == MOST_DECISIONS
-    assert entries[0]["happened"] == {"workers": 2, "servers": 1, "epochs": 1.0, "note": "late"}
-    assert "happened" not in entries[-1]
-
-
-@pytest.mark.parametrize(
-    "text", ['[{"epochs_done": "x"}]', '[{"slot": -1}]', '[{"happened": 7}]', "[" * 100_000, "[7]", "7"]
-)
-def test_what_somebody_else_writes_as_decisions_is_none(text):
-    made = replace(job_of(job("one", allocation=None)), decisions=text)
-    assert decisions_until_now(made) == []
-    body = change_of(made, Grant(2, 1), "why", 7, NOW, "drf", "")
-    assert len(json.loads(body["metadata"]["annotations"]["dl2.scheduler/decisions"])) == 1
-
-
-@pytest.mark.parametrize(("phase", "note"), [("Running", "so far"), ("Completed", "")])
-def test_the_last_decision_tells_what_has_become_of_it(phase, note):
-    body = change(job("one", allocation=None), (2, 1))
-    made = {**job("one"), "status": {"phase": phase, "workers": 2, "servers": 1, "epoch": 40.0}}
-    made["metadata"] |= body["metadata"]
-    (entry,) = decisions_until_now(job_of(made))
-    assert entry["happened"] == {"workers": 2, "servers": 1, "epochs": 40.0, "note": note}
-    del made["status"]
-    assert "happened" not in decisions_until_now(job_of(made))[0]
-
-
-def test_an_annotation_of_somebody_else_is_written_over():
-    made = job("one", allocation=None)
-    made["metadata"]["annotations"] = {"dl2.scheduler/decisions": "{not json"}
-    assert change(made, (1, 1)) is not None
-
-
-# ---- what is told ---------------------------------------------------------------------------------------------------
-
-
-def running(workers=2, servers=1, epoch=3.0, **status):
-    told = {"phase": "Running", "workers": workers, "servers": servers, "epoch": epoch, **status}
-    return job_of({**job("one"), "status": told})
-
-
-def test_an_outcome_is_what_happened():
-    before, now = running(1, 1, 3.0), running(2, 1, 4.5)
-    found = outcome_of(before, now, Grant(3, 1), "plan 4 cancelled", 0.0, NOW - 100, NOW)
-    assert (found.workers, found.servers, found.epochs, found.finished) == (2, 1, 1.5, None)
-    assert found.note == "plan 4 cancelled"
-
-
-def test_a_job_trains_with_its_counts_since_its_last_plan_was_committed():
-    plans = [
-        {"phase": "COMMITTED", "ended": stamp(NOW - 30)},
-        {"phase": "COMMITTED", "ended": stamp(NOW - 20)},
-        {"phase": "CANCELLED", "ended": stamp(NOW - 10)},
-    ]
-    before = running(1, 1)
-    assert outcome_of(before, running(plans=plans), Grant(2, 1), "", 0.0, NOW - 100, NOW).since == 80.0
-    starting = running(0, 0, plans=plans, phase="Starting")
-    assert outcome_of(before, starting, Grant(2, 1), "", 0.0, NOW - 100, NOW).since is None
-    assert outcome_of(before, running(), Grant(2, 1), "", 0.0, NOW - 100, NOW).since is None
-
-
-def test_a_job_that_completed_has_trained_all_its_epochs_with_what_it_had():
-    now = running(0, 0, 38.0, phase="Completed", completionTime=stamp(NOW + 5))
-    found = outcome_of(running(2, 1, 37.0), now, Grant(2, 1), "", 0.0, NOW - 100, NOW + 9)
-    assert (found.workers, found.servers, found.epochs, found.finished) == (2, 1, 3.0, 105.0)
-
-
-@pytest.mark.parametrize(
-    ("trained", "had", "note"),
-    [(False, (0, 0), "Failed before it trained: w0 died"), (True, (2, 1), "Failed: w0 died")],
-)
-def test_a_job_that_failed_before_it_trained_had_nothing(trained, had, note):
-    before, now = running(0, 0, 0.0), running(0, 0, 0.0, phase="Failed", reason="w0 died", trained=trained)
-    grant = Grant(2, 1)
-    found = outcome_of(before, now, grant, note_of(before, now, grant, ()), 0.0, NOW - 100, NOW)
-    assert ((found.workers, found.servers), found.note) == (had, note)
-
-
-def test_a_job_that_is_gone_was_deleted():
-    found = outcome_of(running(), None, Grant(2, 1), "", 0.0, NOW - 100, NOW)
-    assert (found.finished, found.note) == (100.0, "stopped: it was deleted")
-
-
-@pytest.mark.parametrize(
-    ("now", "pods", "expected"),
-    [
-        (running(3, 1), (), ""),
-        (
-            running(2, 1, plans=[{"id": 4, "phase": "CANCELLED", "reason": "a node died"}]),
-            (),
-            "plan 4 cancelled: a node died",
-        ),
-        (running(2, 1, plans=[{"id": 4, "phase": "COMMITTED"}], reason="one joins"), (), "Running: one joins"),
-        (running(2, 1), ("0/2 nodes",), "one-worker-2: 0/2 nodes"),
-        (running(0, 0, phase="Failed", reason="no server left", trained=True), (), "Failed: no server left"),
-    ],
-)
-def test_notes_tell_why_a_job_was_other_than_decided(now, pods, expected):
-    waiting = [replace(pod_of(pod("one-worker-2", job="one", role="worker")), waits=text) for text in pods]
-    assert note_of(running(), now, Grant(3, 1), waiting) == expected
-
-
-@pytest.mark.parametrize(
-    ("spec", "status", "phase", "reason"),
-    [
-        ({}, {}, LiveJobPhase.WAITING, "the policy's words"),
-        ({"suspend": True}, {"phase": "Suspended"}, LiveJobPhase.WAITING, "suspended: spec.suspend is set"),
-        ({}, {"phase": "Starting", "reason": "2 pods start"}, LiveJobPhase.STARTING, "the policy's words"),
-        ({"scaling": "Manual"}, {"phase": "Starting", "reason": "2 pods start"}, LiveJobPhase.STARTING, "2 pods start"),
-        ({}, {"phase": "Running"}, LiveJobPhase.RUNNING, ""),
-        ({}, {"phase": "Failed", "reason": "exit 3"}, LiveJobPhase.FAILED, "exit 3"),
-        ({}, {"phase": "Completed"}, LiveJobPhase.FINISHED, ""),
-    ],
-)
-def test_phases_and_reasons(spec, status, phase, reason):
-    made = given({**job("one", **spec), "status": status}, 0, 0, "the policy's words")
-    found = job_of(made)
-    assert (phase_of(found), reason_of(found, ())) == (phase, reason)
-    assert status_of(found, "one", ()).held is ("scaling" in spec)
-
-
-def test_a_pod_that_waits_says_why_its_job_does():
-    waiting = replace(pod_of(pod("one-worker-2", job="one", role="worker")), waits="0/2 nodes")
-    assert reason_of(job_of({**job("one"), "status": {"phase": "Starting"}}), [waiting]) == "0/2 nodes"
 
 
 def all_reduce(name, gpus="1", **more):
