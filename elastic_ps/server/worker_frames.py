@@ -238,7 +238,7 @@ class WorkerFrames:
         state.changed.notify_all()
 
     def _init(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
-        state = self._state
+        state, given = self._state, False
         for run, raw in zip(frame.runs, data, strict=True):
             status = state.store.status[run[0] : sum(run)].copy()
             for low, high in stretches(status):
@@ -246,6 +246,7 @@ class WorkerFrames:
                 piece = state.store.cut(run, raw, low, high)
                 if status[low] == BlockStatus.EMPTY:
                     self._first_values(part, piece, frame.version)
+                    given = True
                 elif status[low] == BlockStatus.FOLLOWER:
                     meta = InitMeta(runs=(part,))
                     self._hold(node, Frame(meta, frame.configuration, frame.version), [piece])
@@ -255,7 +256,8 @@ class WorkerFrames:
                     raise ProtocolError(
                         f"{node} gave {state.node} first values of blocks {part}, which it does not own"
                     )
-        state.retry()
+        if given:  # else what is held here would be judged again, and hold itself, without end
+            state.retry()
 
     def _first_values(self, run: Run, raw: Raw, version: int) -> None:
         store = self._state.store

@@ -13,6 +13,7 @@ from elastic_ps.transport.frames import Frame
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_reference import ADAM, HYPER, SGD, TENSORS, tensor_view
+from tests.elastic_ps.waiting import until
 
 
 @pytest.mark.parametrize("spec", [SGD, ADAM, None])
@@ -104,6 +105,17 @@ def test_second_init_of_a_known_block_is_dropped(jobs: Jobs) -> None:
     frame = Frame(InitMeta(runs=[[0, count]]), job.configuration.id, 0)
     job.workers["w0"].send("s0", frame, [slab[job.model.span((0, count))]])
     job.check_step(1)
+
+
+def test_first_values_that_come_to_a_follower_are_held(jobs: Jobs) -> None:
+    """It may own the block soon; the server that judged them again at once ended by that."""
+    count = len(Job(TENSORS).model.blocks)
+    job = jobs.begin(Job(TENSORS, followers=[1] * count), servers=2, assignment=[0] * count)
+    frame = Frame(InitMeta(runs=[[0, count]]), job.configuration.id, 0)
+    job.workers["w0"].send("s1", frame, [job.random_slab()])
+    until(lambda: job.servers["s1"].state.held)
+    job.check_step(0)
+    assert job.servers["s1"].wait(0) is None
 
 
 def test_stale_push_is_refused_and_names_the_current(jobs: Jobs) -> None:
