@@ -8,7 +8,7 @@ they are cut into blocks. So training gives the same numbers over every transpor
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from elastic_ps.core.segments import Array, Raw
 _ARGUMENTS = {"float16": "", "bfloat16": "", "2bit": "threshold", "topk": "ratio"}
 """What each kind may be given beside its name."""
 
-_MOST = {"threshold": float("inf"), "ratio": 1.0}
+_MOST = {"threshold": float(np.finfo(np.float32).max), "ratio": 1.0}
 _INDEX = np.dtype("<u4")
 
 
@@ -48,18 +48,18 @@ class Compression:
         kind = params.get("type")
         if kind not in _ARGUMENTS:
             raise ConfigurationError(
-                f"gradient compression of type {kind!r}: the type is one of {', '.join(_ARGUMENTS)}"
+                f"gradient compression of type {short(kind)}: the type is one of {', '.join(_ARGUMENTS)}"
             )
         argument = _ARGUMENTS[kind]
         if wrong := sorted(set(params) - {"type", argument}):
             more = f"{argument!r} and nothing else" if argument else "nothing else"
-            raise ConfigurationError(f"gradient compression {kind} takes {more}, not {wrong[0]!r}")
+            raise ConfigurationError(f"gradient compression {kind} takes {more}, not {short(wrong[0])}")
         if argument not in params:
             return Compression(kind)
         value, most = params[argument], _MOST[argument]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not (0 < value <= most and isfinite(value)):
-            limit = " and at most 1" if argument == "ratio" else ""
-            raise ConfigurationError(f"gradient compression {kind}: {argument} must be above 0{limit}, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:  # NaN is neither
+            limit = f"above 0 and at most {most:g}"
+            raise ConfigurationError(f"gradient compression {kind}: {argument} must be {limit}, not {short(value)}")
         return Compression(kind, **{argument: float(value)})
 
     @staticmethod

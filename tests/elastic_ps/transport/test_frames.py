@@ -177,6 +177,8 @@ HYPERS = {"lr": 0.1, "wd": 0, "rescale_grad": 1, "clip_gradient": None}
         (Kind.PUSH, json.dumps({"hyper": {**HYPERS, "lr": "abc"}}), "lr|number"),
         (Kind.PUSH, json.dumps({"hyper": {**HYPERS, "lr": 1e308}}).replace("1e+308", "1e999"), "finite"),
         (Kind.PUSH, '{"encoded":{"type":["x"],"nbytes":[1]}}', "encoded"),
+        (Kind.PUSH, '{"encoded":{"type":"2bit","threshold":1%s,"nbytes":[1]}}' % ("0" * 400), "threshold"),
+        (Kind.PUSH, '{"encoded":{"type":"%s","nbytes":[1]}}' % ("x" * 1_000), "encoded"),
         (Kind.PUSH, '{"unheard":1}', "unheard"),
         (Kind.PUSH, '{"at":[[0,0]]}', "at"),
         (Kind.RECORD, '{"runs":"ab"}', "runs"),
