@@ -136,6 +136,7 @@ class WorkerFrames:
             if (sizes := payloads.sizes(frame, state.store)) is not None:
                 return [np.empty(size, dtype=np.uint8) for size in sizes]
             serves = frame.kind is Kind.PUSH and self._verdict(node, frame) is FrameVerdict.SERVE
+            serves = serves and not self._is_past(frame)  # else it would take back what was pushed since
             if serves:
                 state.gathering.withdraw(node, frame.runs)
             if gradients is None or not serves:
@@ -170,6 +171,11 @@ class WorkerFrames:
         if self._state.standing.decided(frame.configuration):
             self._switch()
         return judge(self._state.standing, frame.configuration, node, reads=frame.kind in _READS)
+
+    def _is_past(self, frame: Frame) -> bool:
+        """Return whether all blocks of a push have its update already, so that it is only answered."""
+        versions = self._state.store.versions
+        return self._state.data.is_sync and all(versions[run[0] : sum(run)].min() > frame.version for run in frame.runs)
 
     def _hold(self, node: NodeId, frame: Frame, data: Sequence[Contribution]) -> None:
         """Judge a frame again when something has changed; the same frame sent again replaces it."""

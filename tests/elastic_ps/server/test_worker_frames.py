@@ -118,6 +118,15 @@ def test_first_values_that_come_to_a_follower_are_held(jobs: Jobs) -> None:
     assert job.servers["s1"].wait(0) is None
 
 
+def test_a_push_that_comes_once_more_after_the_next_one_takes_nothing_back(jobs: Jobs) -> None:
+    job = jobs.begin(Job(TENSORS), servers=2)
+    old, new = job.check_step(0), [job.random_slab() for _ in range(2)]
+    job.push("w0", 1, new[0])
+    job.push("w0", 0, old[0])
+    job.push("w1", 1, new[1])
+    job.check_settled(1, new)
+
+
 def test_stale_push_is_refused_and_names_the_current(jobs: Jobs) -> None:
     job = jobs.begin(Job(TENSORS), servers=2)
     job.check_step(0)
