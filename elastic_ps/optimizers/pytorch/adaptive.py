@@ -93,7 +93,7 @@ class TorchRMSprop(TorchRule):
                 addcmul(root, average, average, -1.0, work[1])
             np.sqrt(root, out=root)
             root += kind(numbers["eps"])
-            if momentum > 0:
+            if self.momentum and momentum > 0:
                 velocity = others[0]
                 velocity *= kind(momentum)
                 addcdiv(velocity, g, root, 1.0, root)

@@ -217,6 +217,16 @@ def test_an_epsilon_that_float16_rounds_to_zero_is_refused(name: str) -> None:
     make_rule(OptimizerSpec(name, {"epsilon": 1e-4})).states(np.dtype(np.float16))
 
 
+@pytest.mark.parametrize("name", ["torch.SGD", "torch.RMSprop"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_momentum_counts_for_nothing_where_there_are_no_velocities(name: str, momentum: float) -> None:
+    """A push may tell one of a rule that was made without."""
+    rule, value = make_rule(OptimizerSpec(name)), np.ones(4, np.float32)
+    states = {slot: np.zeros(4, dtype) for slot, dtype in rule.states(value.dtype)}
+    rule.update(value, np.ones(4, np.float32), states, 1, Hyper(groups=({"lr": 0.1, "momentum": momentum},)))
+    assert value == pytest.approx(np.full(4, 0.9 if name == "torch.SGD" else 0.0), abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("value", "bits"),
     [(0.1, np.float32(0.1)), (-2.5, np.float32(-2.5)), (0.0, np.float32(0)), (1e-8, np.float32(1) / np.float32(1e8))],
