@@ -62,7 +62,9 @@ def payload_bytes(model: Model, run_list: Sequence[Run], counts: Sequence[int]) 
     found = []
     for run, count in zip(run_list, counts, strict=True):
         rows = rows_of(model, run)
-        if rows is None or count > len(rows):
+        if rows is None or not model.holds_rows(model.blocks[run[0]].tensor):
+            raise ProtocolError(f"a frame brings rows of blocks {run}, which hold no whole ones of one tensor")
+        if count > len(rows):
             raise ProtocolError(f"a frame brings {count} rows of blocks {run}, which hold {rows}")
         found.append(count * (_NUMBER.itemsize + _tensor(model, run).row_bytes))
     return found
