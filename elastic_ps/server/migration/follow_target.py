@@ -256,6 +256,10 @@ class FollowTarget:
 
     def _update(self, segment: Run, run: Run, record: RecordMeta, data: Rows | Raw | None) -> None:
         store = self._state.store
+        if data is not None and (wrong := store.refusal(segment[0], record.hyper)):
+            raise ProtocolError(f"an update of blocks {segment} that no owner makes: {wrong}")
+        if isinstance(data, Rows) and not store.treatment(segment[0]).takes_rows(record.hyper):
+            raise ProtocolError(f"an update of some rows of blocks {segment}, whose rule needs all")
         batch = BatchId(*record.batch) if record.batch is not None else None
         aggregate: GradientSum | Rows | None = None
         if isinstance(data, Rows):
