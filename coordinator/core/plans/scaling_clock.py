@@ -24,6 +24,7 @@ def scaling_clock(vitals: Iterable[Vitals], exchanges: int, margin: int, version
     told = tuple(vitals)
     highest = max([version, *(v.version for v in told)])
     step = min((v.step_seconds for v in told if v.step_seconds > 0), default=0.0)
-    trip = max((v.rtt_seconds for v in told), default=0.0)
-    ahead = min(MOST_STEPS, (ceil(trip / step) if step else 0) + margin)
+    trip = max([0.0, *(v.rtt_seconds for v in told)])
+    steps = min(MOST_STEPS, trip / step) if step else 0  # of any numbers that nodes tell: the quotient may be infinite
+    ahead = min(MOST_STEPS, ceil(steps) + margin)
     return (-(-highest // exchanges) + ahead) * exchanges
