@@ -18,7 +18,7 @@ from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scaling_clock import scaling_clock
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.checkpoint_names import name_of
-from elastic_ps.core.configuration import Configuration, NodeId
+from elastic_ps.core.configuration import Configuration, NodeId, Role
 
 SAVE_SECONDS = 1800.0
 """Seconds after which the job goes on without a checkpoint that is not complete: its holders have so long to write."""
@@ -118,13 +118,12 @@ def on_saved(context: StepContext, event: Saved) -> None:
     saving = context.state.saving
     if saving is None or saving.clock != event.version or saving.writing:
         return
+    holds = Role.WORKER if context.job.all_reduces else Role.SERVER
+    if context.job.nodes[event.node].role is not holds:
+        return
     try:
-        told = json.loads(event.detail)
-        if not isinstance(told, dict):
-            raise TypeError(f"it is a {type(told).__name__}")
-        if "error" not in told and not isinstance(told["blocks"], dict):
-            raise TypeError(f"blocks is a {type(told['blocks']).__name__}")
-    except (ValueError, KeyError, TypeError) as error:
+        told = _told(event.detail, len(context.job.model.blocks))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         _fail(context, saving, f"{event.node} could not save its blocks: {event.detail[:500] or repr(error)}")
         return
     if told.get("url", saving.url) != saving.url:
@@ -133,6 +132,31 @@ def on_saved(context: StepContext, event: Saved) -> None:
         _fail(context, saving, str(told["error"]))
         return
     context.live(saving=replace(saving, saved={**saving.saved, event.node: event.detail}))
+
+
+def _told(detail: str, blocks: int) -> Mapping[str, Any]:
+    """Return where a node has written its blocks, or its error.
+
+    Args:
+        detail: of its answer, JSON.
+        blocks: that the job has.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: no node answers so.
+    """
+    told = json.loads(detail)
+    if not isinstance(told, dict):
+        raise TypeError(f"it is a {type(told).__name__}")
+    if "error" in told:
+        return told
+    entries, applied = told["blocks"].items(), told.get("applied", {}).values()
+    if not all(int(block) in range(blocks) and isinstance(entry.get("version", 0), int) for block, entry in entries):
+        raise ValueError(f"it names blocks that are none of the job's {blocks}")
+    if not all(
+        isinstance(number, int) for held in applied for first, count, last in held for number in (first, count, last)
+    ):
+        raise TypeError("what its blocks have taken is no numbers")
+    return told
 
 
 def write(context: StepContext) -> bool:

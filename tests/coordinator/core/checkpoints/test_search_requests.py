@@ -213,11 +213,27 @@ def test_a_save_that_fails_is_told_and_cleared_away_and_the_job_goes_on(fault):
     assert world.state.version > before
 
 
-@pytest.mark.parametrize("detail", ["", "[]", '"error"', '{"blocks": []}'])
+@pytest.mark.parametrize(
+    "detail",
+    [
+        *("", "[]", '"error"', '{"blocks": []}', "[" * 100_000),
+        *('{"blocks": {"x": {}}}', '{"blocks": {"0": 1}}', '{"blocks": {"0": {"version": "1"}}}'),
+        *('{"blocks": {"99": {}}}', '{"blocks": {}, "applied": []}', '{"blocks": {}, "applied": {"w0": [[0, 1]]}}'),
+    ],
+    ids=lambda detail: detail[:50],
+)
 def test_an_answer_that_is_none_fails_the_checkpoint_with_the_nodes_name(detail):
     world = World(1, 1, checkpoint="file:///ck")
     world.post(na.Saved(world.now, "s0", saving(world).clock, detail))
     assert "s0 could not save its blocks" in world.replies[world.asked].text
+
+
+def test_who_holds_no_blocks_says_nothing_of_where_they_are():
+    world = World(1, 1, checkpoint="file:///ck")
+    pending = saving(world)
+    blocks = {str(block): {"file": "w0.bin"} for block in range(len(world.state.job.model.blocks))}
+    world.post(na.Saved(world.now, "w0", pending.clock, json.dumps({"blocks": blocks})))
+    assert not world.state.saving.saved
 
 
 def test_an_answer_to_an_order_for_another_folder_is_none_to_this_one():
