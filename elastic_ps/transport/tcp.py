@@ -63,6 +63,6 @@ class TcpTransport:
     def _connected(self, host: str, port: int, peer: str, timeout: float) -> socket.socket:
         try:
             sock = socket.create_connection((host, port), timeout=timeout)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter of a name that is no host's
             raise PeerLost(peer, f"cannot connect to {host}:{port}: {error}") from error
         return called(sock, peer, self._token, port, timeout)

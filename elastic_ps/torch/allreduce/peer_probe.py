@@ -57,6 +57,6 @@ def _try_to_reach(member: Member, seconds: float) -> str:
     """Connect to a member's store; return why that fails, "": it does not."""
     try:
         socket.create_connection((member.host, member.port), seconds).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of a name that is no host's
         return str(error) or type(error).__name__
     return ""

@@ -139,3 +139,10 @@ for line in sys.stdin:
         with pytest.raises(PeerLost):
             newcomer.result()  # it was let in; nobody greets in this process
         process.terminate()
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "a..b"])
+def test_a_peer_whose_host_is_no_name_cannot_be_reached(host):
+    """Nodes say themselves where they are reached: to look such a name up raises what no other failure does."""
+    with pytest.raises(PeerLost, match="lost s0: cannot connect to a"):
+        TcpTransport(bytes(16)).connect(host, 9, "s0")
