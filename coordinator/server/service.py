@@ -18,6 +18,7 @@ from coordinator.server.wire import (
     MIGRATIONS,
     answer_from_pb,
     introduction_from_pb,
+    ledger_from_pb,
     reply_to_pb,
     waits_from_pb,
     wanted_to_pb,
@@ -223,11 +224,13 @@ class CoordinatorService(rpc.CoordinatorServicer):
         if request.ledger:
             await self._ledger_loaded()
         now = await self._admit(request, context)
-        node = request.caller.node
+        node, job = request.caller.node, self._runtime.state.job
         try:
-            of, ended = request.ledger_of or node, self._runtime.state.job.ended
-            kept = self._ledger.store(of, request.ledger_sequence, request.ledger, ended)
+            of = ledger_from_pb(request, job.all_reduces)
+            kept = self._ledger.store(of, request.ledger_sequence, request.ledger, job.ended)
             self._steps.store(node, request.steps)
+        except ConfigurationError as error:
+            await self._invalid(context, str(error))
         except JobFolderUnwritable as error:
             self._runtime.fail(error)
             await self._refuse(context, error)

@@ -31,7 +31,7 @@ from elastic_ps.control.codec import (
     tensor_from_pb,
     tensor_to_pb,
 )
-from elastic_ps.core.configuration import Member, Role
+from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
@@ -167,6 +167,22 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
         undecided=told.undecided,
         modules=tuple(map(module_from_pb, told.modules)),
     )
+
+
+def ledger_from_pb(request: "pb.ReportRequest", all_reduces: bool) -> NodeId:
+    """Return whose ledger a report tells of: its node's, or the one that all workers have together.
+
+    Args:
+        request: a node's report.
+        all_reduces: the job has no servers.
+
+    Raises:
+        ConfigurationError: another's, of which it would hide what that one tells.
+    """
+    node, of = request.caller.node, request.ledger_of or request.caller.node
+    if of != node and not (all_reduces and re.fullmatch(r"workers\.\d+", of)):
+        raise ConfigurationError(f"{node} reports the ledger {of!r}, which is not its own")
+    return of
 
 
 def waits_from_pb(request: "pb.ReportRequest", now: float) -> tuple[ReportedWait, ...]:

@@ -290,6 +290,16 @@ def test_the_ledger_is_acknowledged_and_read(served, operator):
     assert [e.version for e in operator.Ledger(pb.LedgerRequest())] == [0, 1, 2]
 
 
+def test_a_node_reports_no_ledger_but_its_own(served, operator):
+    """It would hide all that the other one tells."""
+    worker, server = start(served)
+    with pytest.raises(grpc.RpcError) as refused:
+        worker.report(ledger=[pb.LedgerEntry(version=9)], ledger_sequence=9, ledger_of=server.id)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "is not its own" in refused.value.details()
+    assert server.report(ledger=[pb.LedgerEntry(version=0, runs=[0, 1])], ledger_sequence=0).ledger_kept == 1
+
+
 def test_the_job_is_decided_about_while_its_ledger_is_read(tmp_path, monkeypatch):
     asked, may = threading.Event(), threading.Event()
     load = Ledger.load
