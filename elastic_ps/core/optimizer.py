@@ -62,7 +62,7 @@ class OptimizerSpec:
         try:
             value = json.loads(text)
             return OptimizerSpec(str(value["name"]), dict(value["args"]), dict(value["keys"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigurationError(f"not an optimizer: {text[:200]!r} ({error})") from error
 
 

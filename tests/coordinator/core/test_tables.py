@@ -165,9 +165,10 @@ def test_each_store_has_its_optimizer():
     assert world.state.job.optimizers == ("", "", SGD)
 
 
-def test_a_text_that_is_no_optimizer_is_refused():
+@pytest.mark.parametrize("text", ['{"name": 3', "[" * 100_000], ids=["cut off", "deep"])
+def test_a_text_that_is_no_optimizer_is_refused(text):
     world = started()
-    reply = world.declare(world.node("w0"), TENSORS, optimizer='{"name": 3')
+    reply = world.declare(world.node("w0"), TENSORS, optimizer=text)
     assert isinstance(reply, ef.Refuse)
     assert "not an optimizer" in reply.text
 
