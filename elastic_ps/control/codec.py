@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Run, Tensor
 from elastic_ps.core.module_file import ModuleFile
 from protos import elastic_pb2 as pb
@@ -28,7 +29,13 @@ def member_to_pb(member: Member) -> pb.Member:
 
 
 def member_from_pb(message: pb.Member) -> Member:
-    """Decode a member."""
+    """Decode a member.
+
+    Raises:
+        ConfigurationError: it has no role.
+    """
+    if message.role not in _ROLES_BACK:
+        raise ConfigurationError(f"member {message.id!r} is neither a worker nor a server")
     return Member(message.id, _ROLES_BACK[message.role], message.host, message.port, message.machine)
 
 

@@ -96,3 +96,12 @@ def test_a_name_that_is_none_of_its_role_is_refused(memory, name):
     request.caller.node = name
     with pytest.raises(ConfigurationError, match="no name of a node"):
         introduction_from_pb(request)
+
+
+@pytest.mark.parametrize("which", ["current", "prepared", "before"])
+def test_a_configuration_whose_member_has_no_role_is_refused(memory, which):
+    request = pb.ListenRequest(introduction=memory.introduction(Standing("w0")))
+    request.caller.node = "w0"
+    getattr(request.introduction, which).workers.add(id="w0")
+    with pytest.raises(ConfigurationError, match="'w0' is neither a worker nor a server"):
+        introduction_from_pb(request)
