@@ -1,5 +1,6 @@
 """This module checks what every message must be: it says in a sentence what is wrong with one."""
 
+import re
 from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
@@ -8,8 +9,10 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from coordinator.core.callers import Introduction
+from elastic_ps.core.configuration import Configuration, Role
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.model import Tensor
+from elastic_ps.core.model import ALIGNMENT, Tensor
 
 _MOST = 2**62
 """The largest number: versions, counts and terms can still be counted on in the 64 bits of numpy and SQLite."""
@@ -105,3 +108,42 @@ def checked_tensor(tensor: Tensor) -> Tensor:
             f"key {tensor.name}: shape {tensor.shape}: too large, at most {_MOST_TENSOR_BYTES} bytes"
         )
     return tensor
+
+
+def checked_introduction(told: Introduction) -> Introduction:
+    """Return what a node knows of its job, where that can be: a coordinator without a journal builds its state on it.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
+    if told.block_bytes <= 0 or told.block_bytes % ALIGNMENT:
+        raise ConfigurationError(f"blocks of {told.block_bytes} bytes: not a multiple of {ALIGNMENT}")
+    for tensor in told.tensors:
+        checked_tensor(tensor)
+    for configuration in told.configurations:
+        _check_configuration(configuration)
+    for name in told.dead:
+        if not any(_names(role, name) for role in Role):
+            raise ConfigurationError(f"{name!r} is no name of a node")
+    return told
+
+
+def _check_configuration(configuration: Configuration) -> None:
+    members = (*configuration.workers, *configuration.servers)
+    if len({member.id for member in members}) < len(members):
+        raise ConfigurationError(f"configuration {configuration.id} names a node twice")
+    for role, roster in ((Role.WORKER, configuration.workers), (Role.SERVER, configuration.servers)):
+        for member in roster:
+            if member.role is not role or not _names(role, member.id):
+                raise ConfigurationError(f"configuration {configuration.id}: {member.id!r} is no name of a {role}")
+    servers, blocks, followers = len(configuration.servers), configuration.assignment, configuration.followers
+    if max(blocks, default=-1) >= servers or max(followers, default=-1) >= servers or min(followers, default=0) < -1:
+        raise ConfigurationError(f"configuration {configuration.id} gives blocks to servers that it does not have")
+    if followers and len(followers) != len(blocks):
+        raise ConfigurationError(
+            f"configuration {configuration.id} has {len(followers)} followers of {len(blocks)} blocks"
+        )
+
+
+def _names(role: Role, name: str) -> bool:
+    return re.fullmatch(rf"{role[0]}\d{{1,18}}", name) is not None

@@ -12,7 +12,7 @@ from coordinator.core.effects import Why
 from coordinator.server import status_view
 from coordinator.server.journal import JobFolderUnwritable
 from coordinator.server.ledger_files import Ledger, Steps
-from coordinator.server.message_checks import checked_tensor
+from coordinator.server.message_checks import checked_introduction, checked_tensor
 from coordinator.server.runtime import RefusedError, Runtime
 from coordinator.server.wire import (
     MIGRATIONS,
@@ -155,11 +155,13 @@ class CoordinatorService(rpc.CoordinatorServicer):
     async def Listen(self, request: "pb.ListenRequest", context: Context) -> "AsyncIterator[pb.Directive]":  # noqa: D102, N802
         now = await self._admit(request, context, rebuilding=True)
         node = request.caller.node
+        rebuilds = self._runtime.state.rebuilding is not None
         try:
             told = introduction_from_pb(request)
+            told = checked_introduction(told) if rebuilds else told
         except ConfigurationError as error:
             await self._invalid(context, str(error))
-        if self._runtime.state.rebuilding is not None:
+        if rebuilds:
             event: ev.JobEvent = ev.Introduced(now, node, told)
         else:
             await self._same(context, node, told.nonce)

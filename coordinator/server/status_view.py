@@ -135,7 +135,7 @@ def _rank(job: DurableJob, node: RegisteredNode) -> int:
     if job.configuration is None or node.id not in job.members:
         return -1
     roster = job.configuration.workers if node.role is Role.WORKER else job.configuration.servers
-    return roster.index(node.member)
+    return [member.id for member in roster].index(node.id)
 
 
 def _standing(job: DurableJob, node: RegisteredNode) -> str:

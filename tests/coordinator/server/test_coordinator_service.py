@@ -34,10 +34,10 @@ TOKEN = bytes(range(16))
 class Served:
     """A coordinator in a thread with a loop of its own."""
 
-    def __init__(self, folder, workers=1, servers=1, port=0):
+    def __init__(self, folder, workers=1, servers=1, port=0, term=0):
         self.folder, self.job = folder, DurableJob(ScaleGoal(workers, servers), seed=3, model=Model(block_bytes=64))
         self._ready, self._stop = threading.Event(), None
-        self._port = port
+        self._port, self._term = port, term
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="coordinator")
         self._thread.start()
         assert self._ready.wait(20)
@@ -53,7 +53,7 @@ class Served:
         server = make_server(TOKEN)
         rpc.add_CoordinatorServicer_to_server(CoordinatorService(self.runtime, ledger, steps), server)
         self.port = server.add_insecure_port(f"127.0.0.1:{self._port}")
-        self.runtime.start()
+        self.runtime.start(self._term)
         await server.start()
         self._ready.set()
         loading = asyncio.create_task(asyncio.to_thread(ledger.load))

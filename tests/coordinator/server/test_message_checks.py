@@ -137,6 +137,44 @@ def test_what_no_correct_caller_sends_is_named(stub, name, request_, sentence):
     assert sentence in details
 
 
+WORKER, SERVER = pb.Member(id="w0", role=pb.WORKER), pb.Member(id="s0", role=pb.SERVER, port=9)
+
+
+def configured(workers=(WORKER,), servers=(SERVER,), assignment=(0, 0), followers=()):
+    return pb.Configuration(workers=workers, servers=servers, assignment=assignment, followers=followers)
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ({"block_bytes": 65}, "blocks of 65 bytes"),
+        ({"tensors": [pb.Tensor(key="i:0", dtype="bogus")]}, "is not one of numpy's"),
+        ({"dead": ["wx"]}, "'wx' is no name of a node"),
+        ({"current": configured(assignment=[0, 1])}, "gives blocks to servers that it does not have"),
+        ({"prepared": configured(followers=[0, -2])}, "gives blocks to servers that it does not have"),
+        ({"before": configured(followers=[0])}, "1 followers of 2 blocks"),
+        ({"current": configured(workers=[WORKER, WORKER])}, "names a node twice"),
+        ({"current": configured(workers=[SERVER], servers=[])}, "'s0' is no name of a worker"),
+        ({"current": configured(servers=[pb.Member(id="sx", role=pb.SERVER)])}, "'sx' is no name of a server"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_coordinator_without_a_journal_believes_no_node_what_cannot_be(tmp_path, told, sentence):
+    """It puts its state together of it, where nobody is left to be refused: it ended, and so did the next one."""
+    coordinator = Served(tmp_path, term=3)
+    try:
+        introduction = pb.Introduction(role=pb.WORKER, nonce="n0", **{"block_bytes": 64, **told})
+        with grpc.insecure_channel(f"127.0.0.1:{coordinator.port}") as channel:
+            request = pb.ListenRequest(caller=pb.Caller(node="w0"), introduction=introduction)
+            stub = rpc.CoordinatorStub(showing(channel, TOKEN))
+            with pytest.raises(grpc.RpcError) as refused:
+                next(stub.Listen(request, timeout=10))
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert sentence in refused.value.details()
+    finally:
+        coordinator.close()
+
+
 def test_a_loss_may_be_nan_and_a_seed_any_bits():
     assert not fault(pb.ReportRequest(metrics={"loss": float("nan")}))
     assert not fault(pb.RegisterReply(seed=2**64 - 1))
