@@ -147,13 +147,16 @@ class ServerBlockStore:
         """Return how many bytes the values of runs have on the wire.
 
         Raises:
-            ProtocolError: blocks that the model does not have.
+            ProtocolError: blocks that the model does not have, or more of them than it has.
         """
-        total = 0
+        total = named = 0
         for first, count in runs_:
+            named += count
             if first < 0 or count < 1 or first + count > len(self.status):
                 last = first + count - 1
                 raise ProtocolError(f"blocks {first} to {last} are named, but the model has {len(self.status)}")
+            if named > len(self.status):  # the least text could ask for any amount of memory
+                raise ProtocolError(f"{named} blocks are named, but the model has {len(self.status)}")
             last = first + count - 1
             total += int(self.positions[last] + self.extents[last] - self.positions[first])
         return total

@@ -1,5 +1,6 @@
 """Frames that are well-formed and wrong, from peers that know the token: they cost nobody else anything."""
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.transport.frame_metas import HelloMeta, PushMeta, RecordMeta
+from elastic_ps.transport.frame_metas import HelloMeta, InitMeta, Meta, PullMeta, PushMeta, RecordMeta
 from elastic_ps.transport.frames import Frame
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
@@ -51,6 +52,16 @@ def test_an_update_that_no_owner_makes_ends_the_stream_alone(
             pass
     assert f"blocks {last}" in frame.meta.detail
     assert job.servers["s1"].wait(0) is None
+
+
+@pytest.mark.parametrize("meta", [PullMeta, PushMeta, InitMeta])
+def test_blocks_that_are_named_again_and_again_are_given_no_memory(jobs: Jobs, meta: Callable[..., Meta]) -> None:
+    """By the 16 MiB that a frame's meta may have, a million times as much as the model needs."""
+    job = jobs.begin(Job(TENSORS))
+    count = len(job.model.blocks)
+    job.workers["w0"].send("s0", Frame(meta(runs=[[0, count], [1, 1]]), job.configuration.id))
+    refused = job.workers["w0"].await_kind(Kind.REFUSED)
+    assert f"{count + 1} blocks are named, but the model has {count}" in refused.meta.detail
 
 
 def test_rows_of_a_tensor_whose_blocks_cut_them_are_refused(jobs: Jobs) -> None:
