@@ -32,6 +32,7 @@ _OF_PAIRS = {"runs", "promoted"}
 
 _MOST_SHOWN = 100
 _MOST_TENSOR_BYTES = 1 << 40
+_MOST_AXES = 64  # numpy's
 
 
 def fault(message: Message, path: str = "") -> str:
@@ -95,6 +96,8 @@ def checked_tensor(tensor: Tensor) -> Tensor:
     Raises:
         ConfigurationError: it is not a type of numbers, or too large.
     """
+    if len(tensor.shape) > _MOST_AXES:  # before they are multiplied: of a million that takes hours
+        raise ConfigurationError(f"key {tensor.key!r} with {len(tensor.shape)} axes: at most {_MOST_AXES} are taken")
     if not tensor.key or min(tensor.shape, default=0) < 0:
         raise ConfigurationError(f"key {tensor.key!r} with shape {tensor.shape}: not a tensor")
     try:

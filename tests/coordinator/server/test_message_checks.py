@@ -7,8 +7,10 @@ import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor as Field
 
-from coordinator.server.message_checks import fault
+from coordinator.server.message_checks import checked_tensor, fault
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.model import Tensor
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from protos import elastic_pb2 as pb
@@ -173,6 +175,12 @@ def test_a_coordinator_without_a_journal_believes_no_node_what_cannot_be(tmp_pat
         assert sentence in refused.value.details()
     finally:
         coordinator.close()
+
+
+def test_a_tensor_of_more_axes_than_there_can_be_is_refused_before_its_size_is_worked_out():
+    """A message has room for millions of them, whose product takes hours."""
+    with pytest.raises(ConfigurationError, match=r"'i:0' with 10000 axes: at most 64 are taken"):
+        checked_tensor(Tensor(0, "i:0", (2**62,) * 10_000, "int8"))
 
 
 def test_a_loss_may_be_nan_and_a_seed_any_bits():
