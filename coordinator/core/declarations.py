@@ -30,6 +30,9 @@ _SAID = {"exchanges": "exchanges of a step", "global_batch": "batch size"}
 MOST_STORES = 1024
 """Key stores of one script; a larger number is a mistake."""
 
+MOST_BLOCKS = 1 << 20
+"""Blocks of a job: 4 TiB in blocks of the default size. Each takes memory of the coordinator and of all servers."""
+
 
 def on_declared(context: StepContext, event: Declared) -> None:
     """Take what a script declares. It waits until every server knows it, unless it has been told to end."""
@@ -126,11 +129,18 @@ def merge(job: DurableJob, declaration: Declaration, replicas: int = 0) -> tuple
 
     Raises:
         ConfigurationError: it contradicts the job: another shape or dtype of a known key, other data, another
-            consistency, updates elsewhere than on the servers of an `async` or `ssp` job; or it is not an optimizer.
+            consistency, updates elsewhere than on the servers of an `async` or `ssp` job; or it is not an optimizer, or
+            too large a model.
     """
     warnings: list[str] = []
     changes: dict[str, object] = {}
     model = job.model.extended(declaration.tensors)
+    blocks = sum(max(1, tensor.nbytes // model.block_bytes) for tensor in model.tensors)  # before they are made
+    if blocks > MOST_BLOCKS:
+        raise ConfigurationError(
+            f"the model would have {blocks} blocks of {model.block_bytes} bytes, more than {MOST_BLOCKS}: "
+            "give larger --block-bytes"
+        )
     if len(model.tensors) > len(job.model.tensors):
         assert job.configuration is not None
         grown = replace(job, model=model)

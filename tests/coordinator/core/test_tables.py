@@ -156,6 +156,14 @@ def test_another_rule_is_one_warning():
     assert list(reply.warnings) == ["optimizer adam is ignored, the job has sgd"]
 
 
+def test_a_model_of_more_blocks_than_anybody_can_keep_is_refused_before_they_are_made():
+    world = started()
+    reply = world.declare(world.node("w0"), [Tensor(0, "i:9", (1 << 36,), "float32")])
+    assert isinstance(reply, ef.Refuse)
+    assert "more than 1048576: give larger --block-bytes" in reply.text
+    assert not world.state.job.model.tensors
+
+
 def test_each_store_has_its_optimizer():
     world = started()
     world.declare(world.node("w0"), TENSORS, DATA)
