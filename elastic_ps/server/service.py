@@ -308,6 +308,8 @@ class ServerNode:
         """See `Receiver`."""
         with self.state.changed:
             self.state.wake_copying()
+            if self.state.held:  # there may be room for an answer now
+                self.state.retry()
 
     def lost(self, node: NodeId, lane: str, reason: str) -> None:
         """See `Receiver`."""

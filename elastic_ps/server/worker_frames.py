@@ -19,6 +19,7 @@ from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.segments import Raw, stretches
 from elastic_ps.optimizers.gradient_sum import Contribution
+from elastic_ps.server.copying.follow_source import BACKLOG_BYTES
 from elastic_ps.server.phases import BlockStatus, FrameVerdict, having, judge
 from elastic_ps.server.state.held_frames import HeldFrame
 from elastic_ps.server.state.server_state import ServerState
@@ -199,7 +200,7 @@ class WorkerFrames:
 
     def _pull(self, node: NodeId, frame: Frame, data: list[Raw]) -> None:
         blocks = self._blocks(node, frame)
-        if blocks is None:
+        if blocks is None or self._state.outbox.backlog(node) > BACKLOG_BYTES:  # it asks for more than it reads
             self._hold(node, frame, data)
         elif (asked := frame.of(PullMeta)).states:
             self._send_states(node, blocks, asked)

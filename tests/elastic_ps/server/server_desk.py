@@ -43,6 +43,9 @@ class Sent:
     def notice(self, frame: Frame) -> None:
         self.frames.append(("", frame, []))
 
+    def backlog(self, node: NodeId) -> int:
+        return 0
+
     def is_connected(self, node: NodeId) -> bool:
         return True
 

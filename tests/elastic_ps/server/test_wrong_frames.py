@@ -4,27 +4,32 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import numpy as np
 import pytest
 
+from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.server.connections import EXCHANGE, FOLLOW
+from elastic_ps.server.copying.follow_source import BACKLOG_BYTES
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, InitMeta, Meta, PullMeta, PushMeta, RecordMeta
 from elastic_ps.transport.frames import Frame
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import HYPER, TENSORS
+from tests.elastic_ps.waiting import until
 
 GROUPED = OptimizerSpec("sgd", {"momentum": 0.9}, {"i:5": {"group": 1.0}})
 """The last tensor is in a parameter group of its own."""
 
 
-def owner(job: Job, server: str, of: str) -> Any:
-    """A connection to a server, as one by which another sends it updates."""
+def greeted(job: Job, server: str, node: str, role: Role) -> Any:
+    """A connection to a server, of a worker or of one that sends it updates, which the test reads."""
     member = job.members[server]
     connection = job.transport.connect(member.host, member.port, server)
     connection.detached().settimeout(TIMEOUT)
-    connection.send(Frame(HelloMeta(node=of, role="server", lane="follow")))
+    connection.send(Frame(HelloMeta(node=node, role=role, lane=EXCHANGE if role is Role.WORKER else FOLLOW)))
     assert connection.receive().kind is Kind.ACCEPTED
     return connection
 
@@ -46,7 +51,7 @@ def test_an_update_that_no_owner_makes_ends_the_stream_alone(
     last = count - 1, 1
     job.workers["w0"].drain("s0", last[0], job.configuration.id)  # the follower has the values
     payload = [] if "rows" in wrong else [job.random_slab()[job.model.span(last)]]
-    with closing(owner(job, "s1", "s9")) as stream:
+    with closing(greeted(job, "s1", "s9", Role.SERVER)) as stream:
         stream.send(Frame(RecordMeta(runs=[list(last)], **wrong), job.configuration.id, 0), payload)
         while (frame := stream.receive()).kind is not Kind.REFUSED:
             pass
@@ -62,6 +67,22 @@ def test_blocks_that_are_named_again_and_again_are_given_no_memory(jobs: Jobs, m
     job.workers["w0"].send("s0", Frame(meta(runs=[[0, count], [1, 1]]), job.configuration.id))
     refused = job.workers["w0"].await_kind(Kind.REFUSED)
     assert f"{count + 1} blocks are named, but the model has {count}" in refused.meta.detail
+
+
+def test_who_asks_for_more_than_it_reads_is_answered_as_it_reads(jobs: Jobs) -> None:
+    """Each answer is a copy: without a bound a server filled its memory with them."""
+    job = jobs.begin(Job((Tensor(0, "i:0", (1 << 18,), "float32"),), block_bytes=1 << 20))
+    state = job.servers["s0"].state
+    with closing(greeted(job, "s0", "w9", Role.WORKER)) as reader:
+        for number in range(64):
+            reader.send(Frame(PullMeta(runs=[[0, 1]]), job.configuration.id, number))
+        until(lambda: state.held or state.outbox.backlog("w9") > 32 << 20)
+        assert state.outbox.backlog("w9") <= BACKLOG_BYTES + (1 << 20)
+        values = np.empty(1 << 20, dtype=np.uint8)
+        while state.held or state.outbox.backlog("w9"):
+            assert reader.receive().kind is Kind.VALUE
+            reader.receive_into([values])
+    job.check_step(0)
 
 
 def test_rows_of_a_tensor_whose_blocks_cut_them_are_refused(jobs: Jobs) -> None:
