@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.system.strangers import MOST_STRANGERS
 from elastic_ps.transport.base import Buffer, flat
 from elastic_ps.transport.frame_metas import JoinMeta
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.json_checks import short
 from elastic_ps.transport.stream import SocketConnection
 
 MOST_SOCKETS = 16
@@ -130,7 +132,10 @@ class PendingStripes:
         if not (2 <= of <= MOST_SOCKETS and 0 <= part < of):
             raise ProtocolError(f"JOIN names part {part} of {of}, but 2 to {MOST_SOCKETS} sockets make a connection")
         with self._lock:
-            self._forget_old()
+            if part in self._waiting.get(name, (0.0, {}))[1]:
+                raise ProtocolError(f"JOIN names part {part} of connection {short(name)} twice")
+            if name not in self._waiting:
+                self._make_room()
             parts = self._waiting.setdefault(name, (time.monotonic(), {}))[1]
             parts[part] = connection
             if set(parts) != set(range(of)):
@@ -139,10 +144,10 @@ class PendingStripes:
         sockets = [parts[number].detached() for number in range(of)]
         return StripedConnection(sockets, connection.peer)
 
-    def _forget_old(self) -> None:
-        """Close what was never completed: its other end has gone."""
+    def _make_room(self) -> None:
+        """Close what was never completed, as its other end has gone, and the oldest where too many wait."""
         for name, (since, parts) in list(self._waiting.items()):
-            if time.monotonic() - since > _JOIN_SECONDS:
+            if time.monotonic() - since > _JOIN_SECONDS or len(self._waiting) >= MOST_STRANGERS:
                 del self._waiting[name]
                 for connection in parts.values():
                     connection.close()

@@ -10,8 +10,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from elastic_ps.core.errors import PeerLost
-from elastic_ps.transport.stream import SocketListener
+from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.system.strangers import MOST_STRANGERS
+from elastic_ps.transport.frame_metas import JoinMeta
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.stream import SocketConnection, SocketListener
+from elastic_ps.transport.striped import PendingStripes
 from elastic_ps.transport.tcp import TcpTransport
 from tests.elastic_ps.transport.wiring import Aside, Striped, Tcp, join
 
@@ -146,3 +150,26 @@ def test_a_peer_whose_host_is_no_name_cannot_be_reached(host):
     """Nodes say themselves where they are reached: to look such a name up raises what no other failure does."""
     with pytest.raises(PeerLost, match="lost s0: cannot connect to a"):
         TcpTransport(bytes(16)).connect(host, 9, "s0")
+
+
+def test_sockets_of_connections_that_are_never_complete_are_bounded():
+    """Each is a descriptor, and nobody asks whether their other ends live."""
+    pending = PendingStripes()
+    with ExitStack() as kept:
+
+        def knock(name, part=0):
+            own, theirs = socket.socketpair()
+            kept.enter_context(theirs).settimeout(20)
+            connection = SocketConnection(own, name)
+            kept.callback(connection.close)
+            assert pending.add(connection, Frame(JoinMeta(connection=name, part=part, of=3))) is None
+            return theirs
+
+        ends = [knock(str(number)) for number in range(MOST_STRANGERS + 1)]
+        assert ends[0].recv(1) == b"", "the oldest goes"
+        knock("1", part=1)
+        with pytest.raises(ProtocolError, match="part 1 of connection '1' twice"):
+            knock("1", part=1)
+        ends[1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ends[1].recv(1)
