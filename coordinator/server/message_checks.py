@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from math import isfinite
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,10 @@ _ANY_FLOAT = {"metrics"}
 """Fields that a script fills: a loss may be nan."""
 
 _OF_PAIRS = {"runs", "promoted"}
-"""Fields that are lists of pairs, one number behind the other."""
+"""Fields that are lists of pairs, one number behind the other: first block and count."""
+
+_MOST_BLOCK = 2**31 - 1
+"""The last block that a run may come to: runs are cut and joined, and what comes of that has to be sent, too."""
 
 _MOST_SHOWN = 100
 _MOST_TENSOR_BYTES = 1 << 40
@@ -49,8 +53,11 @@ def fault(message: Message, path: str = "") -> str:
         if kind is bool or (kind is int and field.enum_type is None and -_MOST <= value <= _MOST):
             continue
         name = field.name
-        if name in _OF_PAIRS and len(value) % 2:
-            return f"{path}{name}: pairs are meant, not {len(value)} numbers"
+        if name in _OF_PAIRS:
+            if len(value) % 2:
+                return f"{path}{name}: pairs are meant, not {len(value)} numbers"
+            if value and max(map(add, value[::2], value[1::2])) > _MOST_BLOCK:
+                return f"{path}{name}: the blocks of a run are at most {_MOST_BLOCK}"
         for each in _values(field, value):
             if field.message_type is None:
                 if found := _wrong(field, each):

@@ -128,6 +128,11 @@ def test_random_messages_are_served_or_refused_with_a_sentence(served, stub, see
             pb.ReportRequest(ledger=[pb.LedgerEntry(runs=[0, 1, 2])]),
             "ledger.runs: pairs are meant, not 3 numbers",
         ),
+        (
+            "Report",
+            pb.ReportRequest(ledger=[pb.LedgerEntry(runs=[0, 1, 2**32 - 1, 7])]),
+            "ledger.runs: the blocks of a run are at most 2147483647",
+        ),
         ("Drain", pb.DrainRequest(node="x" * 99999), "node: a text of 99999 characters"),
         ("Drain", pb.DrainRequest(node="a\0b"), "a text with a zero in it"),
     ],
