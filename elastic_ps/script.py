@@ -1,5 +1,6 @@
 """This module has what a training script calls; `elastic_ps` itself hands these functions out."""
 
+from elastic_ps.core.script_arguments import whole_number
 from elastic_ps.data.sampler import Sampler, epochs
 from elastic_ps.worker.script.worker_job import script_job
 
@@ -39,6 +40,7 @@ def report(step: int, **metrics: float) -> None:
         metrics: loss=..., accuracy=...: numbers, or arrays of one element. NaN and infinities are shown as they are.
 
     Raises:
-        ConfigurationError: a value is no number, or a name cannot be sent.
+        ConfigurationError: the step is no whole number, a value no number, or a name cannot be sent.
     """
-    script_job().report(step, metrics)
+    number = whole_number("report: the step", step, 0)
+    script_job().report(number, metrics)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,12 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.data_order import CONSISTENCIES, DataSpec, indices, permutation, share
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.script_arguments import check_function, whole_number
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import script_job
 
 _LOOKAHEAD = 4
+_MOST_STALENESS = 2**32 - 1
 
 
 class Sampler:
@@ -58,7 +59,9 @@ class Sampler:
         shuffle: bool = True,
     ):
         size = _batch_size(consistency, global_batch, batch)
-        count, ahead = _whole_number("samples", samples), _whole_number("staleness", staleness)
+        count, ahead = whole_number("samples", samples), whole_number("staleness", staleness, 0, _MOST_STALENESS)
+        check_function("load", load)
+        check_function("lookahead", lookahead)
         order = "shuffled" if shuffle else "given"
         self.spec = DataSpec(True, count, size, last, loss, 1, consistency, ahead, order)
         self._load = load
@@ -138,15 +141,7 @@ def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -
     if consistency in CONSISTENCIES and (taken is None or other is not None):
         raise ConfigurationError(f'consistency "{consistency}" takes {rule}')
     # 0 is refused there, like an unknown consistency
-    return _whole_number("global_batch" if consistency == "sync" else "batch", taken or 0)
-
-
-def _whole_number(what: str, number: Any) -> int:
-    """Return an argument as an int; what is none, as 64 / 2 is in Python, would fail far from where it was given."""
-    try:
-        return index(number)
-    except TypeError:
-        raise ConfigurationError(f"{what} must be a whole number, not {number!r:.80}") from None
+    return whole_number("global_batch" if consistency == "sync" else "batch", 0 if taken is None else taken)
 
 
 def epochs(count: int) -> Iterator[int]:
@@ -161,8 +156,13 @@ def epochs(count: int) -> Iterator[int]:
         count: epochs of the whole job.
 
     Raises:
-        ConfigurationError: the loop's body does not iterate over a Sampler.
+        ConfigurationError: at once: `count` is no whole number, or below 0; in the loop: its body does not iterate over
+            a Sampler.
     """
+    return _epochs(whole_number("the number of epochs", count, 0))
+
+
+def _epochs(count: int) -> Iterator[int]:
     job = script_job()
     job.epochs = count
     epoch = job.epoch if job.rehearsed else min(job.epoch, max(count - 1, 0))

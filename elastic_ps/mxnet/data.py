@@ -10,6 +10,7 @@ from mxnet.gluon.data.dataloader import default_batchify_fn
 from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.script_arguments import check_function, whole_number
 from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.data.sampler import Sampler
 
@@ -31,7 +32,7 @@ class ElasticDataLoader:
     Args:
         dataset: has len() and [index], as gluon.data.Dataset; [index] must be safe to call from several threads.
         global_batch: see `elastic_ps.Sampler`.
-        batchify_fn: makes a batch of a list of samples; default: Gluon's, which stacks.
+        batchify_fn: makes a batch of a list of samples; None: Gluon's, which stacks.
         num_workers: threads; 0 loads each batch when it is needed.
         prefetch: batches loaded ahead, as far as the sampler can foresee them; default: 2 for each thread.
         last: see `elastic_ps.Sampler`.
@@ -49,7 +50,7 @@ class ElasticDataLoader:
         dataset: Any,
         global_batch: int | None = None,
         *,
-        batchify_fn: Callable[[list[Any]], Any] = default_batchify_fn,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
         num_workers: int = 1,
         prefetch: int | None = None,
         last: str = "short",
@@ -58,17 +59,19 @@ class ElasticDataLoader:
         consistency: str = "sync",
         staleness: int = 0,
     ):
-        if num_workers < 0:
-            raise ConfigurationError(f"num_workers must be 0 or more, not {num_workers}")
-        if prefetch is not None and prefetch < 0:
-            raise ConfigurationError(f"prefetch must be 0 or more, not {prefetch}")
+        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+            raise ConfigurationError(
+                f"ElasticDataLoader needs a data set with len() and [index], as gluon.data.Dataset, not {dataset!r:.80}"
+            )
+        count = whole_number("num_workers", num_workers, 0)
+        check_function("batchify_fn", batchify_fn)
         self._dataset = dataset
-        self._batchify = batchify_fn
-        most = 2 * num_workers if prefetch is None else prefetch
+        self._batchify = default_batchify_fn if batchify_fn is None else batchify_fn
+        most = 2 * count if prefetch is None else whole_number("prefetch", prefetch, 0)
         self._threads: ThreadPoolExecutor | None = None
         self._prefetch: Prefetch | None = None
-        if num_workers and most:
-            threads = self._threads = ThreadPoolExecutor(num_workers, thread_name_prefix="elastic-data")
+        if count and most:
+            threads = self._threads = ThreadPoolExecutor(count, thread_name_prefix="elastic-data")
             weakref.finalize(self, threads.shutdown, wait=False, cancel_futures=True)
             self._prefetch = Prefetch(lambda indices: threads.submit(self._load, indices), self._load, most)
         self._sampler = Sampler(

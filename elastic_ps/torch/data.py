@@ -18,11 +18,14 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from elastic_ps.core.errors import ConfigurationError, ElasticError
+from elastic_ps.core.script_arguments import check_function, whole_number
 from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.torch.sampler import Indices, Sampler
 from elastic_ps.worker.script.worker_job import script_job
 
 Collate = Callable[[list[Any]], Any]
+
+_MOST_PROCESSES = 10_000
 
 _INSTEAD = {
     "batch_size": "give global_batch, the samples of a step over all workers",
@@ -84,13 +87,15 @@ class DataLoader(Sampler):
         **others: Any,
     ):
         _refuse(others)
-        if num_workers < 0 or (prefetch_factor is not None and prefetch_factor < 1):
-            raise ConfigurationError("num_workers must be 0 or more, and prefetch_factor 1 or more")
+        count = whole_number("num_workers", num_workers, 0, _MOST_PROCESSES)
+        ahead = 2 if prefetch_factor is None else whole_number("prefetch_factor", prefetch_factor, 1)
+        check_function("collate_fn", collate_fn)
+        check_function("worker_init_fn", worker_init_fn)
         self._collate = default_collate if collate_fn is None else collate_fn
-        if num_workers:
-            processes = _Processes(num_workers, dataset, self._collate, worker_init_fn)
+        if count:
+            processes = _Processes(count, dataset, self._collate, worker_init_fn)
             weakref.finalize(self, processes.stop)
-            self._ahead = Prefetch(processes.start, processes.load, num_workers * (prefetch_factor or 2))
+            self._ahead = Prefetch(processes.start, processes.load, count * ahead)
         self._pins = pin_memory and torch.cuda.is_available()
         super().__init__(dataset, global_batch, shuffle=shuffle, drop_last=drop_last, loss=loss)
 

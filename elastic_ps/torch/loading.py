@@ -22,6 +22,8 @@ def load(model: torch.nn.Module, path: str | Path) -> None:
     Raises:
         ConfigurationError: there is no such file, or it is of another model; nothing has been loaded then.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigurationError(f"elastic.load(model, path) takes a torch.nn.Module, not {model!r:.80}")
     try:
         from safetensors.torch import load_file
     except ImportError as error:

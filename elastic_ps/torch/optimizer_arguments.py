@@ -1,5 +1,7 @@
 """This module checks what an `elastic.Optimizer` is given, before anything is changed."""
 
+import math
+
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
@@ -41,9 +43,15 @@ def check_place(job: ScriptJob) -> None:
 
 def checked_norm(bound: float | None) -> float | None:
     """Return a bound of gradients' norm. Raises ConfigurationError where it is none."""
-    if bound is not None and not 0 < bound < float("inf"):
-        raise ConfigurationError(f"elastic.Optimizer: max_norm={bound}: give a number above 0, or None")
-    return bound
+    if bound is None:
+        return None
+    try:
+        is_norm = bound > 0 and math.isfinite(bound)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last of a tensor of several numbers
+        is_norm = False
+    if not is_norm:
+        raise ConfigurationError(f"elastic.Optimizer: max_norm={bound!r:.80}: give a number above 0, or None")
+    return float(bound)
 
 
 def checked_compression(kind: str | None) -> str | None:

@@ -15,18 +15,19 @@ def epochs(count: int) -> Iterator[int]:
     """Yield the epochs from the job's present one to `count` - 1; see `elastic_ps.epochs`.
 
     Raises:
-        ConfigurationError: the loop's body does not iterate over an `elastic.DataLoader`, or a process that loads data
-            has come here.
+        ConfigurationError: `count` is no whole number, or below 0; the loop's body does not iterate over an
+            `elastic.DataLoader`; or a process that loads data has come here.
     """
     if is_helper_process():
         raise ConfigurationError(
             "a process that loads data has begun to train: processes of num_workers import the script, so put what it "
             'does in a function that is called under `if __name__ == "__main__":`'
         )
+    numbers = script.epochs(count)
     seeders = script_job().seeders
     if _seed not in seeders:
         seeders.append(_seed)
-    return script.epochs(count)
+    return numbers
 
 
 def _seed(number: int) -> None:

@@ -137,5 +137,5 @@ class ScriptJob:
 def _number(name: str, value: Any) -> float:
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigurationError(f"report: {name} = {value!r} is no number; give one, as in loss=0.31") from error
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # PyTorch raises the last
+        raise ConfigurationError(f"report: {name} = {value!r:.80} is no number; give one, as in loss=0.31") from error

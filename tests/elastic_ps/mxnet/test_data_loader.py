@@ -176,6 +176,11 @@ def test_settings_reach_the_sampler(script):
     [
         ({"num_workers": -1}, "num_workers must be 0 or more, not -1"),
         ({"prefetch": -2}, "prefetch must be 0 or more, not -2"),
+        ({"num_workers": "2"}, "num_workers must be a whole number, not '2'"),
+        ({"num_workers": None}, "num_workers must be a whole number, not None"),
+        ({"prefetch": 2.5}, "prefetch must be a whole number, not 2.5"),
+        ({"batchify_fn": "list"}, "batchify_fn must be a function, not 'list'; or leave it out"),
+        ({"dataset": iter("abc")}, r"needs a data set with len\(\) and \[index\], .*, not <str_"),
         ({"last": "keep"}, 'last must be "short", "drop" or "wrap"'),
         ({"loss": "max"}, 'loss must be "sum" or "mean"'),
         ({"global_batch": 0}, "global_batch must be at least 1"),
@@ -192,7 +197,13 @@ def test_settings_reach_the_sampler(script):
 )
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ConfigurationError, match=message):
-        ElasticDataLoader(Watched(), **{"global_batch": 4, **settings})
+        ElasticDataLoader(**{"dataset": Watched(), "global_batch": 4, **settings})
+
+
+def test_numpys_whole_numbers_and_gluons_own_default_are_taken(script):
+    script += [([0], []), ([1], [])]
+    loader = ElasticDataLoader([5, 6], np.int64(1), batchify_fn=None, num_workers=np.int32(1), prefetch=np.int8(1))
+    assert [batch.asscalar() for _, _, batch in loader] == [5, 6]
 
 
 def test_an_empty_data_set_is_refused():

@@ -133,11 +133,40 @@ class Endless(IterableDataset):
         (lambda: elastic.DataLoader(DATA, batch_size=4), "takes no batch_size: give global_batch"),
         (lambda: elastic.DataLoader(DATA, 4, sampler=object()), "takes no sampler: the job divides"),
         (lambda: elastic.DataLoader(DATA, 4, num_workers=-1), "num_workers must be 0 or more"),
+        (lambda: elastic.DataLoader(DATA, 4, num_workers="2"), "num_workers must be a whole number, not '2'"),
+        (lambda: elastic.DataLoader(DATA, 4, num_workers=None), "num_workers must be a whole number, not None"),
+        (lambda: elastic.DataLoader(DATA, 4, prefetch_factor=0), "prefetch_factor must be 1 or more, not 0"),
+        (lambda: elastic.DataLoader(DATA, 4, prefetch_factor=2.5), "prefetch_factor must be a whole number, not 2.5"),
+        (lambda: elastic.DataLoader(DATA, 4, collate_fn="stack"), "collate_fn must be a function, not 'stack'; or"),
+        (lambda: elastic.DataLoader(DATA, 4, worker_init_fn=1), "worker_init_fn must be a function, not 1; or"),
+        (lambda: elastic.Sampler(DATA, 64 / 8), "global_batch must be a whole number, not 8.0"),
+        (lambda: elastic.epochs("3"), "the number of epochs must be a whole number, not '3'"),
+        (lambda: elastic.epochs(torch.tensor(2.5)), "the number of epochs must be a whole number, not tensor"),
+        (
+            lambda: elastic.load("model.safetensors", model()),
+            r"elastic.load\(model, path\) takes a torch.nn.Module, not",
+        ),
     ],
 )
 def test_loaders(make: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         make()
+
+
+def test_whole_numbers_of_pytorch_are_taken() -> None:
+    with lone_job():
+        loader = elastic.DataLoader(DATA, torch.tensor(4), num_workers=torch.tensor(0))
+        assert (len(loader), type(loader.global_batch)) == (3, int)
+        assert next(elastic.epochs(torch.tensor(2))) == 0
+
+
+@pytest.mark.parametrize("bound", ["1.0", 0, -1.0, float("nan"), float("inf"), 10**400, 1j, torch.ones(2)])
+def test_a_norm_that_is_no_number(bound: Any) -> None:
+    net = model()
+    own = torch.optim.SGD(net.parameters(), 0.1)
+    with pytest.raises(ConfigurationError, match=r"max_norm=.*: give a number above 0, or None"):
+        elastic.Optimizer(net, own, max_norm=bound)
+    assert elastic.Optimizer(net, own, max_norm=torch.tensor(2)).max_norm == 2.0
 
 
 def test_an_unknown_argument_is_a_type_error() -> None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import elastic_ps
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.sampler import Sampler, epochs
 
@@ -91,9 +92,16 @@ def test_a_worker_that_takes_no_batch_may_wait_for_the_others_epoch(monkeypatch)
         ({"samples": 16, "global_batch": 64 / 8}, "global_batch must be a whole number, not 8.0"),
         ({"samples": 16, "batch": 2.5, "consistency": "async"}, "batch must be a whole number, not 2.5"),
         ({"samples": 16, "batch": 2, "consistency": "ssp", "staleness": 1.5}, "staleness must be a whole number"),
+        ({"samples": 16, "batch": 2, "consistency": "ssp", "staleness": 2**32}, "staleness must be at most 4294967295"),
+        (
+            {"samples": 16, "global_batch": np.array([8, 8])},
+            r"global_batch must be a whole number, not array\(\[8, 8\]\)",
+        ),
         ({"samples": ["image"] * 16, "global_batch": 8}, r"samples must be a whole number, not \['image', "),
+        ({"samples": 16, "global_batch": 8, "load": "load"}, "load must be a function, not 'load'; or leave it out"),
+        ({"samples": 16, "global_batch": 8, "lookahead": 4}, "lookahead must be a function, not 4"),
     ],
-    ids=["global_batch", "batch", "staleness", "data set"],
+    ids=["global_batch", "batch", "staleness", "far ahead", "two batches", "data set", "load", "lookahead"],
 )
 def test_a_sampler_of_parts_of_samples_is_refused_where_it_is_made(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
@@ -103,3 +111,28 @@ def test_a_sampler_of_parts_of_samples_is_refused_where_it_is_made(arguments, me
 def test_a_sampler_takes_numpys_whole_numbers():
     spec = Sampler(np.int64(16), np.int32(8)).spec
     assert (type(spec.samples), type(spec.global_batch)) == (int, int)
+
+
+@pytest.mark.parametrize("count", [None, "3", 2.5, 3.0, float("nan"), float("inf"), [3], np.array([3, 4])])
+def test_a_number_of_epochs_that_is_none_is_refused_at_once(monkeypatch, count):
+    """`epochs(2.5)` trained three, and `epochs("3")` raised Python's own words."""
+    monkeypatch.delattr("elastic_ps.data.sampler.script_job")  # no job is joined
+    with pytest.raises(ConfigurationError, match="the number of epochs must be a whole number, not "):
+        epochs(count)
+
+
+def test_epochs_are_counted_from_0(monkeypatch):
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", LateJob)
+    with pytest.raises(ConfigurationError, match="the number of epochs must be 0 or more, not -1"):
+        epochs(-1)
+    assert list(epochs(0)) == []
+    assert next(epochs(np.int32(5))) == 4
+
+
+@pytest.mark.parametrize("step", [None, "3", 2.5, float("nan"), [3]])
+def test_metrics_of_a_step_that_is_none_are_refused(monkeypatch, step):
+    monkeypatch.delattr("elastic_ps.script.script_job")  # no job is joined
+    with pytest.raises(ConfigurationError, match="report: the step must be a whole number, not "):
+        elastic_ps.report(step, loss=0.5)
+    with pytest.raises(ConfigurationError, match="report: the step must be 0 or more, not -1"):
+        elastic_ps.report(-1, loss=0.5)
