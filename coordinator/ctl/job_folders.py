@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.core.job import OF_ITSELF
+from elastic_ps.core.exit_status import signal_of
 
 _PIDS = 1 << 31
 _TIMES = 1e11  # unix seconds; the year 5138
-_SIGNALLED = 128  # a launcher that a signal has ended has a status above this, as in a shell
 
 
 class JobNotFound(Exception):
@@ -67,7 +67,7 @@ class LocalJob:
         """Return how a job that has ended did, in a word."""
         if not self.status:
             return "stopped" if self.was_stopped else "finished"
-        return "stopped" if self.status > _SIGNALLED else "failed"
+        return "stopped" if signal_of(self.status) else "failed"
 
 
 def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from elastic_ps.core.errors import EXIT_LATER
+from elastic_ps.core.exit_status import signal_of
 from elastic_ps.launch.commands import JoinSettings, ProcessCommands, node_environment
 from elastic_ps.launch.decide import SETTLED_SECONDS, pause
 from elastic_ps.launch.job_folder import JobFolder
@@ -22,8 +23,6 @@ from elastic_ps.launch.processes.output import MergedStream, NodeLog
 NAME = "coordinator"
 _SAYS = b"coordinator: "
 _READY = re.compile(rb"listening on (\S+):(\d+)\s*")
-_SIGNALLED = 128
-"""A coordinator that a signal has ended has a status above this, as in a shell."""
 _READY_SECONDS = 60.0
 _FIRST_SECONDS = 600.0
 """For how long a job is tried that has not begun yet: it may hold room in a cluster, and somebody waits for it."""
@@ -178,7 +177,7 @@ class CoordinatorProcess:
         self._ends = 1 if settled else self._ends + 1
         self._process, self._ready_by, self._since = None, math.inf, math.inf
         said = self._log.said if self._log is not None else ""
-        may_pass = status == EXIT_LATER or status > _SIGNALLED
+        may_pass = status == EXIT_LATER or signal_of(status) > 0
         return CoordinatorEnd(
             f"status {status}{said} (log: {self._folder.logs / NAME}.log)",
             counts=status != EXIT_LATER,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART
+from elastic_ps.core.exit_status import signal_of
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch.restart_budget import RestartBudget
 from protos import elastic_pb2 as pb
@@ -234,10 +235,17 @@ def describe_death(process: LocalProcess, status: int, log: str, said: str = "")
         return (
             f"{process.role} {process.name} was silent or cut off for too long, and its process has ended (log: {log})"
         )
-    by_signal = status - 128 in {number.value for number in signal.Signals}
     told = f": {said}" if said else ""
-    how = f"was killed by {signal.Signals(status - 128).name}" if by_signal else f"exited with status {status}{told}"
+    by_signal = signal_of(status)
+    how = f"was killed by {_signal_name(by_signal)}" if by_signal else f"exited with status {status}{told}"
     return f"{process.role} {process.name} {how} (log: {log})"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # Python has no names for those of real time
+        return f"signal {number}"
 
 
 def plan(

@@ -19,10 +19,9 @@ from coordinator.core.records import changed
 from coordinator.core.state import Vitals
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import Member, NodeId, Role
+from elastic_ps.core.exit_status import signal_of
 from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
-
-_SIGNALS = 65  # numbers below are signals of Linux; `sys.exit(-1)` and MXNet, at a fault, end with 255
 
 
 def on_joined(context: StepContext, event: Joined) -> None:
@@ -220,7 +219,7 @@ def _belie(context: StepContext, name: NodeId, status: int) -> None:
     """Note that a process whose script had ended in order, as it seemed, has failed."""
     if not context.job.ended:
         context.durable(finished=context.job.finished - {name})
-    elif context.job.phase is JobPhase.FINISHED and not _signal(status):  # who ends a job may send one
+    elif context.job.phase is JobPhase.FINISHED and not signal_of(status):  # who ends a job may send one
         reason = f"its workers had finished, but {name} ended with {describe_status(status)}"
         context.durable(phase=JobPhase.FAILED, reason=reason)
         context.log(f"job {JobPhase.FAILED}: {reason}", warning=True)
@@ -235,13 +234,7 @@ def left(context: StepContext, name: NodeId) -> None:
 
 def describe_status(status: int) -> str:
     """Return an exit status in words, for people."""
-    return f"killed by signal {number}" if (number := _signal(status)) else f"exit status {status}"
-
-
-def _signal(status: int) -> int:
-    """Return the signal that a process was killed by, whose number is negated or 128 less; 0: it ended by itself."""
-    number = -status if status < 0 else status - 128
-    return number if 0 < number < _SIGNALS else 0
+    return f"killed by signal {number}" if (number := signal_of(status)) else f"exit status {status}"
 
 
 def _remove(context: StepContext, name: NodeId) -> None:

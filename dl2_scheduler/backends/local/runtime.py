@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 from dl2_scheduler.cluster.errors import SchedulerError
+from elastic_ps.core.exit_status import signal_of
 from elastic_ps.core.job_mode import JobMode
 
 WORKER, SERVER = "worker", "server"
 """Roles of tasks."""
-
-_SIGNALLED = 128
-"""A launcher that a signal has ended has a status above this, as in a shell."""
 
 
 class Unreachable(SchedulerError):
@@ -186,7 +184,7 @@ class LauncherEnding:
     @property
     def is_by_signal(self) -> bool:
         """Return whether somebody has killed it, or told it to end by a signal, as a machine does that goes down."""
-        return self.status is None or self.status > _SIGNALLED
+        return self.status is None or signal_of(self.status) > 0
 
 
 class Over(Unreachable):

@@ -36,6 +36,7 @@ def test_jobs_lists_each_state(ctl: Ctl, add_job: AddJob) -> None:
     add_job("old", started=4.0, ended=5.0, status=0, **gone)
     add_job("halted", started=5.0, ended=6.0, status=0, reason="stopped by the operator", **gone)
     add_job("broken", started=6.0, ended=7.0, status=1, **gone)
+    add_job("crashed", started=7.0, ended=8.0, status=255, **gone)
     add_job("given-up", started=8.0, ended=9.0, status=130, **gone)
     lines = ctl("jobs").stdout.splitlines()
     assert [line.split()[:2] for line in lines[2:]] == [
@@ -45,7 +46,8 @@ def test_jobs_lists_each_state(ctl: Ctl, add_job: AddJob) -> None:
     ]
     assert lines[2].split()[2:8] == ["2", "->", "3", "2", "4", "5,267"]
     listed = json.loads(ctl("jobs", "--all", "--json").stdout)["jobs"]
-    ended = [("old", "finished"), ("halted", "stopped"), ("broken", "failed"), ("given-up", "stopped")]
+    ended = [("old", "finished"), ("halted", "stopped"), ("broken", "failed"), ("crashed", "failed")]
+    ended += [("given-up", "stopped")]
     assert [(job["name"], job["state"]) for job in listed[3:]] == ended
     assert listed[0]["status"]["version"] == 120
     assert listed[1]["status"] is None

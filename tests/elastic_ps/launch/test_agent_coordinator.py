@@ -77,14 +77,16 @@ def test_what_may_pass_does_not_count_and_is_tried_again_after_pauses_that_grow(
     assert over(job, worker).status == 0
 
 
-def test_a_coordinator_that_does_not_start_fails_the_job_at_once(start_job: StartJob) -> None:
+@pytest.mark.parametrize("status", [2, 255])
+def test_a_coordinator_that_does_not_start_fails_the_job_at_once(start_job: StartJob, status: int) -> None:
+    """No signal ends a process with 255, but `sys.exit(-1)` does: it was tried again as if it had been killed."""
     job = start_job()
     job.coordinator.tell("say coordinator: cannot write its journal")
     assert job.coordinator.heard() == "said"
-    job.coordinator.tell("exit 2")
+    job.coordinator.tell(f"exit {status}")
     outcome = job.outcome()
     assert outcome.status == 1
-    assert "the coordinator did not start: status 2: cannot write its journal (log: /" in outcome.reason
+    assert f"the coordinator did not start: status {status}: cannot write its journal (log: /" in outcome.reason
     assert len(job.commands.ports) == 1
 
 

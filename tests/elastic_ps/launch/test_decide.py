@@ -191,6 +191,7 @@ def test_a_death_is_described_with_its_log() -> None:
     raised = "ValueError: no such file"
     assert describe_death(worker, 1, "L", raised) == f"worker w0 exited with status 1: {raised} (log: L)"
     assert describe_death(worker, 137, "L", "step 7") == "worker w0 was killed by SIGKILL (log: L)"
+    assert describe_death(worker, 128 + 35, "L") == "worker w0 was killed by signal 35 (log: L)"
     assert describe_death(worker, 250, "L") == "worker w0 exited with status 250 (log: L)"
     expelled = replace(worker, expelled=True)
     for status in (1, 137):
