@@ -32,6 +32,11 @@ OF_ITSELF = "finished"
 """The reason of a job that has finished as its scripts have ended; any other one says who has stopped it."""
 
 
+def names_who_stopped(reason: str) -> bool:
+    """Return whether the reason of a job that has finished says that somebody stopped it; "" says nothing."""
+    return reason not in ("", OF_ITSELF)
+
+
 @dataclass(frozen=True)
 class StopOrder:
     """A node must end: see `Stop` in protos/elastic.proto."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.core.job import OF_ITSELF
+from coordinator.core.job import names_who_stopped
 from elastic_ps.core.exit_status import signal_of
 
 _PIDS = 1 << 31
@@ -60,7 +60,7 @@ class LocalJob:
     @property
     def was_stopped(self) -> bool:
         """Return whether somebody has had its coordinator end it, and its scripts have not ended of themselves."""
-        return self.status == 0 and self.reason not in ("", OF_ITSELF)
+        return self.status == 0 and names_who_stopped(self.reason)
 
     @property
     def how_it_ended(self) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
-from coordinator.core.job import OF_ITSELF
+from coordinator.core.job import names_who_stopped
 from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.ctl.job_folders import LocalJob, jobs_folder, read_job
 from dl2_scheduler.backends.local import processes
@@ -183,8 +183,8 @@ class ElasticrunRuntime:
         with self._client(name) as client:
             status = client.status()
         if status.phase in _OVER:
-            code, is_stopped = _OVER[status.phase], status.phase == "finished" and status.reason != OF_ITSELF
-            raise Over(name, LauncherEnding(code, _words(status.reason), 0.0, is_stopped))
+            code, reason = _OVER[status.phase], status.reason
+            raise Over(name, LauncherEnding(code, _words(reason), 0.0, code == 0 and names_who_stopped(reason)))
         return report_of(status)
 
     def since(self, name: str) -> float | None:

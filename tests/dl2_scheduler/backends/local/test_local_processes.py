@@ -477,6 +477,7 @@ def test_a_job_that_tells_what_cannot_be_takes_nothing_else_with_it(tmp_path, ra
     ("phase", "reason", "ending"),
     [
         ("finished", "finished", LauncherEnding(0, "finished", 0.0)),
+        ("finished", "", LauncherEnding(0, "", 0.0)),  # says of nobody that he has stopped it
         ("finished", "stopped by me", LauncherEnding(0, "stopped by me", 0.0, is_stopped=True)),
         (
             "failed",
