@@ -12,6 +12,7 @@ from typing import Any
 
 from coordinator.core.job import names_who_stopped
 from elastic_ps.core.exit_status import signal_of
+from elastic_ps.system.process.proc_stat import birth_of
 
 _PIDS = 1 << 31
 _TIMES = 1e11  # unix seconds; the year 5138
@@ -30,7 +31,9 @@ class LocalJob:
         coordinator: host:port.
         folder: where its journal, ledger, logs and token are.
         pid: of its launcher; 0 where none is known.
+        birth: tells its launcher from later processes of this number; "" where it is not known.
         coordinator_pid: of its coordinator; 0 where none is known.
+        coordinator_birth: likewise.
         started: unix seconds.
         ended: unix seconds; None while it runs, or was lost.
         status: exit status of its launcher; None until the job is over, which is a little before its end.
@@ -41,7 +44,9 @@ class LocalJob:
     coordinator: str
     folder: Path
     pid: int = 0
+    birth: str = ""
     coordinator_pid: int = 0
+    coordinator_birth: str = ""
     started: float = 0.0
     ended: float | None = None
     status: int | None = None
@@ -55,7 +60,11 @@ class LocalJob:
     @property
     def processes_alive(self) -> bool:
         """Return whether its launcher or its coordinator still runs on this machine."""
-        return any(_alive(pid) for pid in (self.pid, self.coordinator_pid) if pid)
+        return _alive(self.pid, self.birth) or _alive(self.coordinator_pid, self.coordinator_birth)
+
+    def is_of(self, pid: int, birth: str) -> bool:
+        """Return whether this very process launched it. Releases of before told no birth: there the number counts."""
+        return self.pid == pid and self.birth in ("", birth)
 
     @property
     def was_stopped(self) -> bool:
@@ -124,7 +133,9 @@ def read_job(folder: Path) -> LocalJob | None:
             coordinator=str(value["coordinator"]),
             folder=folder,
             pid=_pid(value.get("pid")),
+            birth=str(value.get("birth") or ""),
             coordinator_pid=_pid(value.get("coordinator_pid")),
+            coordinator_birth=str(value.get("coordinator_birth") or ""),
             started=_time(value.get("started") or 0),
             ended=None if value.get("ended") is None else _time(value["ended"]),
             status=None if value.get("status") is None else int(value["status"]),
@@ -150,7 +161,10 @@ def _time(value: Any) -> float:
     return seconds
 
 
-def _alive(pid: int) -> bool:
+def _alive(pid: int, birth: str) -> bool:
+    """Return whether a process runs; pid 0 is none, and without its birth any process of its number counts."""
+    if birth or not pid:
+        return pid > 0 and birth_of(pid) == birth
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -14,6 +14,7 @@ from typing import Any
 from elastic_ps.control.token import TOKEN_BYTES
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.file_lock import try_lock
+from elastic_ps.system.process.proc_stat import birth_of
 from elastic_ps.system.storage import local_folder
 
 _RECORD = "job.json"
@@ -66,8 +67,10 @@ class JobFolder:
             "name": name,
             "folder": str(self.path),
             "pid": os.getpid(),
+            "birth": birth_of(os.getpid()),
             "coordinator": "",
             "coordinator_pid": 0,
+            "coordinator_birth": None,
             "started": time.time(),
         }
 
@@ -90,7 +93,7 @@ class JobFolder:
 
     def listening(self, coordinator: str, pid: int) -> None:
         """Write where the job's coordinator listens (host:port), and its process: operators find the job now."""
-        self._record.update(coordinator=coordinator, coordinator_pid=pid)
+        self._record.update(coordinator=coordinator, coordinator_pid=pid, coordinator_birth=birth_of(pid))
         _write_record(self.path, self._record)
 
     def over(self, status: int, reason: str) -> None:

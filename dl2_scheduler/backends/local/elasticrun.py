@@ -168,7 +168,7 @@ class ElasticrunRuntime:
     def ending(self, name: str, process: LauncherProcess, log: Path) -> LauncherEnding:
         """See `JobRuntime.ending`."""
         job, child = self._job(name), self._children.pop(process.pid, None)
-        if job is not None and job.pid == process.pid:
+        if job is not None and job.is_of(process.pid, process.birth):
             return _ending_of(job)
         said, at = last_line(log)
         if said and child is not None and (status := child.wait()) >= 0:
@@ -178,7 +178,7 @@ class ElasticrunRuntime:
     def report(self, name: str, process: LauncherProcess) -> JobReport:
         """See `JobRuntime.report`."""
         job = self._job(name)
-        if job is not None and job.pid == process.pid and job.status is not None:
+        if job is not None and job.is_of(process.pid, process.birth) and job.status is not None:
             raise Over(name, _ending_of(job))
         with self._client(name) as client:
             status = client.status()

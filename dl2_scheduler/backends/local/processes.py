@@ -13,11 +13,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from dl2_scheduler.backends.local.runtime import LauncherProcess
-from elastic_ps.system.process.proc_stat import stat_fields
+from elastic_ps.system.process.proc_stat import birth_of, stat_fields
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +25,7 @@ _GATE = 'read -r go || exit 0; exec "$@" </dev/null'
 
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 # of the fields behind the name in /proc/PID/stat: proc(5) counts them from 3 on
-_STATE, _GROUP, _USER, _SYSTEM, _START, _RESIDENT = 0, 2, 11, 12, 19, 21
-_ENDED = ("Z", "X")
+_GROUP, _USER, _SYSTEM, _RESIDENT = 2, 11, 12, 21
 
 
 def start(
@@ -56,7 +54,7 @@ def start(
     child = _wait_at_gate(command, environment, folder, log, umask)
     assert child.stdin is not None, "asked for above"
     with child.stdin as gate:
-        if (birth := _birth(child.pid)) is None:  # nobody would ever see the end of what was not written down
+        if (birth := birth_of(child.pid)) is None:  # nobody would ever see the end of what was not written down
             gate.close()
             child.wait()
             raise OSError(errno.EAGAIN, "its process was killed before it began")
@@ -92,7 +90,7 @@ def _wait_at_gate(
 
 def is_alive(process: LauncherProcess) -> bool:
     """Return whether this very process runs, and not another that has its number now."""
-    return _birth(process.pid) == process.birth
+    return birth_of(process.pid) == process.birth
 
 
 @dataclass(frozen=True)
@@ -177,17 +175,3 @@ def _await_end(process: LauncherProcess, ended: Callable[[], None]) -> None:
 def _reap(child: "subprocess.Popen[bytes]", ended: Callable[[], None]) -> None:
     child.wait()
     ended()
-
-
-def _birth(pid: int) -> str | None:
-    """Return what tells a running process from all others of its number; None where there is none."""
-    try:
-        fields = stat_fields(pid)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):  # with hidepid=1 another user's is not shown
-        return None
-    return None if fields[_STATE] in _ENDED else f"{_boot()}:{fields[_START]}"
-
-
-@cache
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

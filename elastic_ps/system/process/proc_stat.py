@@ -1,6 +1,10 @@
 """This module reads what Linux tells of a process."""
 
+from functools import cache
 from pathlib import Path
+
+_STATE, _START = 0, 19  # of the fields behind the name, which proc(5) counts from 3 on
+_ENDED = ("Z", "X")
 
 
 def stat_fields(pid: int | str) -> list[str]:
@@ -12,3 +16,20 @@ def stat_fields(pid: int | str) -> list[str]:
         OSError: there is no such process, it is hidden, or the system is not Linux.
     """
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+
+
+def birth_of(pid: int) -> str | None:
+    """Return what tells a running process from all others of its number, ever; None: there is none that is shown.
+
+    It is the machine's boot and the process's start in it; a system that is not Linux shows none.
+    """
+    try:
+        fields = stat_fields(pid)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # with hidepid=1 another user's is not shown
+        return None
+    return None if fields[_STATE] in _ENDED else f"{_boot()}:{fields[_START]}"
+
+
+@cache
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,6 +1,7 @@
 """Which job a command means: the state folder, or an address and a token."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from coordinator.ctl.job_folders import jobs_folder
+from elastic_ps.system.process.proc_stat import birth_of
 
 Ctl = Callable[..., Any]
 AddJob = Callable[..., Path]
@@ -32,7 +34,11 @@ def test_jobs_lists_each_state(ctl: Ctl, add_job: AddJob) -> None:
     gone = {"pid": ended_pid(), "coordinator_pid": ended_pid(), "coordinator": "127.0.0.1:1"}
     add_job("digits", started=1.0)
     add_job("lost-one", started=2.0, **gone)
-    add_job("away-one", started=3.0, coordinator="127.0.0.1:1")
+    own = {"birth": birth_of(os.getpid()), "coordinator_birth": birth_of(os.getpid())}
+    add_job("away-one", started=3.0, coordinator="127.0.0.1:1", **own)
+    others = {"birth": "boot:7", "coordinator_birth": "boot:8"}  # whose numbers this process has now
+    add_job("lost-two", started=3.5, coordinator="127.0.0.1:1", **others)
+    add_job("away-two", started=3.6, coordinator="127.0.0.1:1")  # of a release that wrote no births
     add_job("old", started=4.0, ended=5.0, status=0, **gone)
     add_job("halted", started=5.0, ended=6.0, status=0, reason="stopped by the operator", **gone)
     add_job("broken", started=6.0, ended=7.0, status=1, **gone)
@@ -43,12 +49,14 @@ def test_jobs_lists_each_state(ctl: Ctl, add_job: AddJob) -> None:
         ["digits", "running"],
         ["lost-one", "lost"],
         ["away-one", "away"],
+        ["lost-two", "lost"],
+        ["away-two", "away"],
     ]
     assert lines[2].split()[2:8] == ["2", "->", "3", "2", "4", "5,267"]
     listed = json.loads(ctl("jobs", "--all", "--json").stdout)["jobs"]
     ended = [("old", "finished"), ("halted", "stopped"), ("broken", "failed"), ("crashed", "failed")]
     ended += [("given-up", "stopped")]
-    assert [(job["name"], job["state"]) for job in listed[3:]] == ended
+    assert [(job["name"], job["state"]) for job in listed[5:]] == ended
     assert listed[0]["status"]["version"] == 120
     assert listed[1]["status"] is None
 

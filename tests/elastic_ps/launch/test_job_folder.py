@@ -11,6 +11,7 @@ import pytest
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
+from elastic_ps.system.process.proc_stat import birth_of
 
 
 def test_jobs_are_in_the_users_state_folder() -> None:
@@ -83,6 +84,17 @@ def test_a_default_name_is_a_name(script: str, tmp_path: Path) -> None:
     name = default_name(script)
     JobFolder(name, tmp_path).release()
     assert name != default_name(script)
+
+
+def test_no_later_process_can_be_taken_for_those_of_the_record(tmp_path: Path) -> None:
+    folder = JobFolder("toy", tmp_path)
+    folder.listening("127.0.0.1:1", os.getppid())
+    record = json.loads((folder.path / "job.json").read_text())
+    births = birth_of(os.getpid()), birth_of(os.getppid())
+    assert (record["birth"], record["coordinator_birth"]) == births
+    assert None not in births
+    assert births[0] != births[1]
+    folder.release()
 
 
 def test_the_end_is_written_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,14 +184,14 @@ def test_what_the_machine_lacks_now_is_waited_for(runtime, tmp_path, lacks, monk
 
 def test_a_launcher_that_is_killed_before_it_is_written_down_is_tried_again(runtime, tmp_path, monkeypatch):
     """By the kernel, say, which is out of memory: nobody would see its end, and the job would start for ever."""
-    sound, begun = processes._birth, []
+    sound, begun = processes.birth_of, []
 
     def killed(pid):
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         return sound(pid)
 
-    monkeypatch.setattr(processes, "_birth", killed)
+    monkeypatch.setattr(processes, "birth_of", killed)
     with pytest.raises(Unreachable, match=r"its process was killed before it began: it waits, and is tried again"):
         runtime.start(order(tmp_path), begun.append)
     assert not begun
@@ -371,6 +371,13 @@ def test_what_a_launcher_left_behind(runtime, tmp_path):
     job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 0}')
     with pytest.raises(Unreachable, match="no coordinator"):
         runtime.report("digits", replace(process, pid=8))  # which has not yet put its own there
+    other = {"name": "digits", "coordinator": "h:1", "pid": 7, "birth": "a", "ended": 9.5, "status": 0}
+    job_json(tmp_path, json.dumps(other))
+    assert runtime.ending("digits", process, log).status is None, "it was an earlier process of this number"
+    with pytest.raises(Unreachable, match="no coordinator"):
+        runtime.report("digits", process)
+    job_json(tmp_path, json.dumps({**other, "birth": "b"}))
+    assert runtime.ending("digits", process, log).status == 0
     job_json(tmp_path, '{"name": "digits", "coordinator": "h:1", "pid": 7}')
     assert runtime.ending("digits", process, log).status is None
 
