@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import errno
 import logging
 import os
 import secrets
@@ -35,6 +34,7 @@ from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, ElasticError,
 from elastic_ps.core.model import Model
 from elastic_ps.system import storage
 from elastic_ps.system.jsonlog import JsonLines
+from elastic_ps.system.passing_errors import MAY_PASS
 from elastic_ps.system.printable import LogLines, log_to_stderr
 from elastic_ps.system.process.file_descriptors import raise_limit
 from protos import elastic_pb2_grpc as rpc
@@ -42,7 +42,6 @@ from protos import elastic_pb2_grpc as rpc
 log = logging.getLogger("coordinator")
 
 _GRACE_SECONDS = 1.0
-_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ESTALE)
 _STORAGE_SECONDS = 10.0
 """Seconds for which a storage that does not answer is asked for the checkpoint to begin from; the launcher waits."""
 
@@ -64,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _may_pass(error: Exception) -> bool:
     """Return whether something outside the job is the cause, and not the job."""
-    return isinstance(error, NotNow | StorageError) or (isinstance(error, OSError) and error.errno in _PASSING)
+    return isinstance(error, NotNow | StorageError) or (isinstance(error, OSError) and error.errno in MAY_PASS)
 
 
 def _log(as_json: bool) -> None:

@@ -8,7 +8,7 @@ ElasticError
 ├── ProtocolError        a peer broke the contract: a bug or a foreign process (not retryable)
 ├── Refused              a peer will not serve this request now; `reason` says why (retryable)
 ├── PeerLost             an exchange with a peer failed (retryable once a new configuration is in force)
-├── NotNow               something outside the job, which may pass, keeps its coordinator from running (retryable)
+├── NotNow               something outside the job, which may pass, keeps it from running here (retryable)
 ├── CoordinatorLost      the coordinator does not answer (retryable: it is restarted from its journal)
 └── JobEnded             the job was stopped, failed or restarts; `status` is the process's exit status
 """
@@ -19,8 +19,8 @@ EXIT_RESTART = 75
 """This exit status asks the launcher to start this role again: the job goes back to its checkpoint."""
 
 EXIT_LATER = 69
-"""With this exit status a coordinator ends that something outside its job keeps from running, and that may pass: a full
-disk, a port that is taken. Started again later it goes on."""
+"""With this exit status a coordinator or a launcher ends that something outside its job keeps from running, and that
+may pass: a full disk, a port that is taken. Started again later it goes on."""
 
 
 class ElasticError(Exception):
@@ -68,7 +68,7 @@ class CoordinatorLost(ElasticError):
 
 
 class NotNow(ElasticError):
-    """A coordinator cannot run here at present: no room on the disk, a port that is taken. It may pass."""
+    """A job or its coordinator cannot run here at present: no room on the disk, a port that is taken. It may pass."""
 
 
 class JobEnded(ElasticError):

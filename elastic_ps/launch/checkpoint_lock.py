@@ -8,7 +8,7 @@ named is random, and needs none.
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from elastic_ps.core.errors import ConfigurationError
@@ -42,8 +42,9 @@ def sole_saver(checkpoint: str, identity: str) -> Iterator[None]:
     if lock is None:
         raise ConfigurationError(_refusal(file, identity))
     try:
-        os.truncate(lock, 0)
-        os.write(lock, f"process {os.getpid()} of {socket.gethostname()}\n".encode())
+        with suppress(OSError):  # a full disk: whoever is refused is told of another process then
+            os.truncate(lock, 0)
+            os.write(lock, f"process {os.getpid()} of {socket.gethostname()}\n".encode())
         yield
     finally:
         os.close(lock)

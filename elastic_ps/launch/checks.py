@@ -12,10 +12,11 @@ from pathlib import Path
 
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.errors import ConfigurationError, StorageError
+from elastic_ps.core.errors import ConfigurationError, NotNow, StorageError
 from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.system import storage
 from elastic_ps.system.module_files import find
+from elastic_ps.system.passing_errors import MACHINE_LACKS
 
 MOST_SECONDS = 30 * 86_400.0
 """The most seconds that any option may have: thirty days."""
@@ -93,12 +94,18 @@ def host_problem(host: str, listens: bool) -> str | None:
 
 
 def checkpoint_problem(url: str) -> str | None:
-    """Check --checkpoint: programs for its storage are there, and the folder can be written; "": the default."""
+    """Check --checkpoint: programs for its storage are there, and the folder can be written; "": the default.
+
+    Raises:
+        NotNow: it cannot be written at present.
+    """
     try:
         storage.check_protocol(url)
         if url:
             storage.check_writable(url)
     except (ValueError, ImportError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in MACHINE_LACKS:
+            raise NotNow(f"--checkpoint {url}: {error}") from error
         return f"--checkpoint {url}: {error}"
     return None
 

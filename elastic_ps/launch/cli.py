@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NoReturn
 import typer
 
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, CoordinatorLost, NotNow
 from elastic_ps.launch import checks
 from elastic_ps.launch.checkpoint_lock import sole_saver
 from elastic_ps.launch.commands import JobCommands, JoinSettings, NodeCommands, ProcessCommands
@@ -49,7 +50,7 @@ def main() -> None:
 @app.command(
     help="Train SCRIPT as an elastic job on this machine, or with --role join one node to a running job.",
     context_settings={"allow_interspersed_args": False},
-    epilog="Exit status: 0 finished or drained, 1 failed, 2 wrong usage, 128 + n ended by signal n.",
+    epilog="Exit status: 0 finished or drained, 1 failed, 2 wrong usage, 69 not now, 128 + n ended by signal n.",
 )
 @grouped
 def elasticrun(
@@ -76,7 +77,13 @@ def elasticrun(
             grace=nodes.grace or None,
         )
     )
-    raise typer.Exit(_train(program, job, nodes) if node.role is None else _join(node.role, program, node, nodes))
+    try:
+        status = _train(program, job, nodes) if node.role is None else _join(node.role, program, node, nodes)
+    except NotNow as error:
+        with suppress(OSError):  # its output may be on the disk that is full
+            say(f"elasticrun: {error}", err=True)
+        status = EXIT_LATER
+    raise typer.Exit(status)
 
 
 def _join(role: Role, program: ProgramOptions, node: NodeOptions, nodes: NodesOptions) -> int:
@@ -127,6 +134,7 @@ def run_job(
 
     Raises:
         ConfigurationError: a job of that name runs, or the name is none.
+        NotNow: it can have no folder at present.
     """
     folder = JobFolder(settings.job.name, root)
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, CoordinatorLost
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch import decide
 from elastic_ps.launch.commands import ProcessCommands, node_environment
@@ -165,7 +165,12 @@ class JobAgent:
             self._fail_late(wanted.reason)
 
     def _on_ready(self, event: CoordinatorReady) -> None:
-        self._coordinator.ready(event)
+        try:
+            self._coordinator.ready(event)
+        except OSError as error:  # nothing has trained yet, and nobody would find the job
+            reason = f"{self._folder.path} cannot be written: {error.strerror}"
+            self._stop(LauncherOutcome(EXIT_LATER, "failed", reason), now=True)
+            return
         address = f"{event.host}:{event.port}"
         self._say(f"job {self._folder.name}: coordinator {address}, folder {self._folder.path}")
         if self._link is None:

@@ -6,14 +6,16 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from elastic_ps.control.token import TOKEN_BYTES
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, NotNow
 from elastic_ps.system.file_lock import try_lock
+from elastic_ps.system.passing_errors import MACHINE_LACKS
 from elastic_ps.system.process.proc_stat import birth_of
 from elastic_ps.system.storage import local_folder
 
@@ -45,6 +47,7 @@ class JobFolder:
 
     Raises:
         ConfigurationError: not a name, the job runs already, or there can be no folder there.
+        NotNow: there can be none at present, as where the disk is full.
     """
 
     def __init__(self, name: str, root: Path):
@@ -59,7 +62,8 @@ class JobFolder:
         try:
             self._lock = self._make(root)
         except OSError as error:
-            raise ConfigurationError(
+            kind = NotNow if error.errno in MACHINE_LACKS else ConfigurationError
+            raise kind(
                 f"the job's folder {self.path} cannot be made: {error.strerror}; "
                 "have XDG_STATE_HOME name a folder that you may write to, with room"
             ) from error
@@ -123,6 +127,7 @@ class JobFolder:
             self.logs.mkdir()
             self._write_token()
         except OSError:
+            shutil.rmtree(self.path, ignore_errors=True)  # else each further try would move it aside
             os.close(lock)
             raise
         return lock

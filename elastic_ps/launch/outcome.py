@@ -12,7 +12,7 @@ class LauncherOutcome:
     """A `LauncherOutcome` says how a job has ended.
 
     Attributes:
-        status: exit status of the launcher: 0 finished, 1 failed, 128 + n ended by signal n.
+        status: exit status of the launcher: 0 finished, 1 failed, `EXIT_LATER`, 128 + n ended by signal n.
         word: finished | failed | stopped.
         reason: for people; "" where there is nothing to add.
     """

@@ -7,6 +7,7 @@ from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.snapshot import Grant
 from elastic_ps.core.crash_loop import has_worked
+from elastic_ps.core.errors import EXIT_LATER
 
 SUSPENDED = "suspended: it was granted nothing"
 
@@ -160,6 +161,10 @@ def ended(record: JobRecord, ending: LauncherEnding, now: float) -> Changes:
     if ending.status == 0:
         epochs = max(record.document.spec.epochs or 0.0, record.epochs_done)  # its owner may have expected fewer
         return {**over, "phase": LiveJobPhase.FINISHED, "reason": ending.reason, "epochs_done": epochs}
+    if ending.status == EXIT_LATER:  # it never began, for a reason that may pass
+        reason = f"{ending.reason}: it waits, and is tried again"
+        saved = record.cut_off == SUSPENDED
+        return {**changes, "phase": LiveJobPhase.WAITING, "reason": reason, "saved": saved}
     if ending.is_by_signal:  # nobody has asked for its end here
         return {**changes, **_lost(record, ending, now)}
     return {**over, "phase": LiveJobPhase.FAILED, "reason": ending.reason}

@@ -1,6 +1,5 @@
 """This module runs jobs by `elasticrun`: their folders lie in the cluster's, their coordinators answer by gRPC."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -37,18 +36,19 @@ from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES,
 from elastic_ps.control.codec import data_from_pb
 from elastic_ps.control.token import read_token
 from elastic_ps.core.checkpoint_names import is_of
-from elastic_ps.core.errors import ConfigurationError, StorageError
+from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, StorageError
 from elastic_ps.core.job_mode import JobMode
 from elastic_ps.system import storage
+from elastic_ps.system.passing_errors import MACHINE_LACKS
 from protos import elastic_pb2 as pb
 
 _CALL_SECONDS = 5.0
 _CHECKPOINT_SECONDS = 120.0
 _JOIN_CORE_SECONDS, _LEAST_CORES = 60.0, 1e-9  # documents of before may ask for parts of a core that are none
 _USAGE_SECONDS = 0.5
-_MACHINE_LACKS = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
 _OVER = {"finished": 0, "failed": 1}  # and the exit status of the launcher
 _UNSAID = "it was killed, or the machine went down"
+_LACKS = "something of this machine that its launcher needs is lacking: a disk may be full"
 _RESTARTS = "--max-restarts"
 
 
@@ -82,7 +82,7 @@ class ElasticrunRuntime:
             child = processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)
         except OSError as error:
             why = f"it cannot be started in {order.folder}: {error.strerror}"
-            if error.errno in _MACHINE_LACKS or order.run > 1:  # which may be another job's doing; it could be before
+            if error.errno in MACHINE_LACKS or order.run > 1:  # which may be another job's doing; it could be before
                 raise Unreachable(f"{why}: it waits, and is tried again") from error
             raise Declined(why) from error
         except ValueError as error:  # \0 or half a character: documents have none, but records of before may
@@ -171,7 +171,10 @@ class ElasticrunRuntime:
         if job is not None and job.is_of(process.pid, process.birth):
             return _ending_of(job)
         said, at = last_line(log)
-        if said and child is not None and (status := child.wait()) >= 0:
+        status = child.wait() if child is not None else -1
+        if status == EXIT_LATER:  # of a full disk its log has nothing either
+            return LauncherEnding(status, said or _LACKS, at)
+        if said and status >= 0:
             return LauncherEnding(min(status, 1), said, at)  # its last word, by which it has refused its job
         return LauncherEnding(None, f"{_UNSAID}; its last line: {said}" if said else _UNSAID, at)
 

@@ -55,6 +55,17 @@ def test_a_record_that_cannot_be_written_ends_no_job(start_job: StartJob) -> Non
     assert over(job, worker).status == 0
 
 
+def test_a_first_record_that_cannot_be_written_ends_the_job_for_now(start_job: StartJob) -> None:
+    job = start_job()
+    (job.folder.path / "job.json.tmp").mkdir()  # for want of a disk that fails
+    job.coordinator.tell(f"say listening on {job.fake.address}")
+    assert {job.coordinator.heard(), job.coordinator.heard()} == {"said", "term"}
+    job.coordinator.tell("exit 0")
+    outcome = job.outcome()
+    assert outcome.status == EXIT_LATER
+    assert outcome.reason == f"{job.folder.path} cannot be written: Is a directory"
+
+
 @pytest.mark.slow
 def test_what_may_pass_does_not_count_and_is_tried_again_after_pauses_that_grow(
     start_job: StartJob, monkeypatch: pytest.MonkeyPatch

@@ -31,6 +31,21 @@ def test_who_cannot_be_told_apart_or_needs_no_lock_has_none(tmp_path: Path, chec
         assert not list(tmp_path.iterdir())
 
 
+def test_a_full_disk_keeps_no_job_from_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That nobody can read who holds it is no reason to end; `elasticrun` ended with status 1."""
+
+    def full(_lock: int, _text: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with (
+        sole_saver(str(tmp_path), "run-1"),
+        pytest.raises(ConfigurationError, match=r"\(another process\)"),
+        sole_saver(str(tmp_path), "run-1"),
+    ):
+        pass
+
+
 def test_where_the_file_system_has_no_locks_the_job_runs_and_people_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elastic_ps.control.token import read_token
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, NotNow
 from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
 from elastic_ps.system.process.proc_stat import birth_of
 
@@ -123,6 +123,23 @@ def test_an_end_that_cannot_be_written_keeps_nobody(tmp_path: Path, monkeypatch:
     folder.over(1, "before it listened")
     assert not (folder.path / "job.json").exists()
     folder.release()
+
+
+def test_a_disk_that_is_full_as_the_folder_is_made_leaves_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further try moved the half of a folder of the one before aside."""
+
+    def full(folder: JobFolder) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobFolder, "_write_token", full)
+        for _ in range(2):
+            with pytest.raises(NotNow, match=r"toy cannot be made: No space left on device; have XDG_STATE_HOME name"):
+                JobFolder("toy", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    JobFolder("toy", tmp_path).release()
 
 
 def test_a_state_folder_that_is_a_file_is_one_sentence(tmp_path: Path) -> None:

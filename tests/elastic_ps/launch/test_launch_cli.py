@@ -4,14 +4,14 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from typer.testing import CliRunner
 
 from coordinator import options
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, NotNow
 from elastic_ps.launch import cli
 from elastic_ps.launch.checkpoint_lock import sole_saver
 from elastic_ps.launch.commands import JobCommands, JoinSettings, node_environment
@@ -270,3 +270,19 @@ def test_a_name_that_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cli, "run_job", run_job)
     assert invoke("--name", "toy", "train.py") == (2, "elasticrun: a job named toy runs already\n")
+
+
+def test_what_may_pass_is_told_from_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dl2 serve` tries it again."""
+
+    def full(*_: Any) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    def run_job(*_: Any) -> LauncherOutcome:
+        raise NotNow("the job's folder cannot be made")
+
+    monkeypatch.setattr(cli, "run_job", run_job)
+    assert invoke("train.py") == (EXIT_LATER, "elasticrun: the job's folder cannot be made\n")
+    monkeypatch.setattr("elastic_ps.system.storage.check_writable", full)
+    status, output = invoke("--checkpoint", "c", "train.py")
+    assert (status, output) == (EXIT_LATER, "elasticrun: --checkpoint c: [Errno 28] No space left on device\n")

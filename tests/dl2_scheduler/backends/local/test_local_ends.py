@@ -207,6 +207,22 @@ def test_stopped_in_mid_slot(serve, clock, runtime):
         cluster.desk.stop("c")
 
 
+def test_a_job_that_cannot_begin_for_now_waits_and_is_tried_again(serve, runtime):
+    """It was failed for good, as its launcher had ended by itself."""
+    cluster = serve()
+    cluster.desk.submit(document(), HERE)
+    for run in range(1, 7):  # which retryLimit does not count
+        slot(cluster, digits=(1, 1))
+        assert runtime.jobs["digits"].order.run == run
+        runtime.end("digits", 69, "the job's folder cannot be made: No space left on device")
+        slot(cluster)
+        (found,) = cluster.desk.jobs()
+        assert (found.phase, found.ended) == (LiveJobPhase.WAITING, None)
+        assert found.reason == (
+            "the job's folder cannot be made: No space left on device: it waits, and is tried again"
+        )
+
+
 def test_a_job_that_is_being_stopped_takes_no_orders(serve):
     cluster = serve()
     cluster.desk.submit(document("a"), HERE)

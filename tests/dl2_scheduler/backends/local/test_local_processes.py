@@ -425,6 +425,15 @@ def test_what_a_launcher_said_is_why_it_ended_if_this_scheduler_knows_that_it_en
     assert later.ending("digits", process, log).status is None, "the next start tells"
 
 
+def test_a_launcher_that_cannot_begin_now_says_so_by_its_status(plays, tmp_path):
+    """On a disk that is full its log has nothing either."""
+    plays("import sys; sys.exit(69)")
+    runtime, process = launched(tmp_path)
+    ending = runtime.ending("digits", process, runtime.log("digits", 3, 1))
+    assert (ending.status, ending.is_by_signal) == (69, False)
+    assert ending.reason == "something of this machine that its launcher needs is lacking: a disk may be full"
+
+
 def test_a_job_whose_folder_somebody_has_deleted_has_finished_all_the_same(plays, tmp_path):
     plays("print('job digits finished after 3.0 s')")
     runtime, process = launched(tmp_path)
