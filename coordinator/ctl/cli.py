@@ -15,7 +15,7 @@ from coordinator.core.plans.plan import MigrationMode
 from coordinator.ctl import render
 from coordinator.ctl.answering import Exit, fail, note, print_json, result, show
 from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, ended_job, jobs_folder
-from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, is_job, resolve
+from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, asked, is_job
 from coordinator.ctl.jsontext import to_dict
 from coordinator.ctl.live_audit import prove
 from coordinator.ctl.plan_wait import JobOver, RequestWithdrawn, wait_for_plan
@@ -102,7 +102,7 @@ def status(
     job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
 ) -> None:
     """Show a job: roster, versions, speed, bytes per server, the plan under way."""
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         reply = client.status()
     result(as_json, to_dict(reply), render.status_view(reply))
 
@@ -130,7 +130,7 @@ def scale(
             raise typer.BadParameter(f"--{name} {count}: a job has at most {MOST_NODES} of a role")
 
     wire_mode = pb.PAUSE if mode is MigrationMode.PAUSE else pb.LIVE
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         reply = client.scale(workers, servers, dry_run=dry_run, queue=not no_wait, mode=wire_mode)
         if dry_run:
             result(as_json, to_dict(reply), render.dry_run(reply))
@@ -150,7 +150,7 @@ def drain(
 ) -> None:
     """Take one node out of a job, and wait until it is out."""
     job, node = _job_and_node("drain", names, coordinator)
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         _follow(client, client.drain(node, queue=not no_wait), detach, as_json)
 
 
@@ -163,7 +163,7 @@ def evict(
 ) -> None:
     """Expel a node that does not answer, at once, as if it had died; `drain` takes out one that does."""
     job, node = _job_and_node("evict", names, coordinator)
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         reply = client.evict(node)
     result(as_json, to_dict(reply), Text(reply.outcome))
 
@@ -181,7 +181,7 @@ def plans(
     job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
 ) -> None:
     """Show a job's plans: the time of each step, bytes moved, suspension of the workers."""
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         history = client.plans()
     result(as_json, {"plans": [to_dict(plan) for plan in history]}, render.plan_table(history))
 
@@ -191,7 +191,7 @@ def cancel(
     job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
 ) -> None:
     """Cancel the plan under way, possible until it is armed; what is queued behind it is next."""
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         reply = client.cancel()
     goes_on = f"what was queued is next: {reply.queued}" if reply.queued else "the job goes on as it was"
     result(as_json, to_dict(reply), f"plan {reply.plan} cancelled; {goes_on}")
@@ -206,8 +206,7 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Follow a job live until it ends (--json: one status a line)."""
-    target = resolve(job, coordinator, token_file)
-    with target.client as client:
+    with asked(job, coordinator, token_file) as client:
         finished = watch_job(client, Terminal(), interval, as_json)
     if not finished:
         raise typer.Exit(Exit.FAILED)
@@ -222,7 +221,7 @@ def checkpoint(
     as_json: Json = False,
 ) -> None:
     """Save a job while it trains, and wait until the checkpoint is whole."""
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         data, reply = client.status().data, client.checkpoint(storage.from_anywhere(url) if url else "")
     result(as_json, to_dict(reply), render.checkpoint_line(reply, data))
 
@@ -248,7 +247,7 @@ def export(
     if source or ended is not None:
         url = newest_checkpoint(source) if ended is None else last_checkpoint(ended)
     else:
-        with resolve(job, coordinator, token_file).client as client:
+        with asked(job, coordinator, token_file) as client:
             url = client.checkpoint().url
     exported = export_weights(url, output)
     result(as_json, exported.to_dict(), Text(str(exported)))
@@ -263,7 +262,7 @@ def stop(
     as_json: Json = False,
 ) -> None:
     """End a job; nothing is saved that a checkpoint has not saved."""
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         name = client.status().job
         client.stop(now=now)
     result(as_json, {"job": name, "stopping": True}, f"{name} is stopping")
@@ -274,7 +273,7 @@ def ledger(
     job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
 ) -> None:
     """Print every update the servers applied, with the samples in it, one a line."""
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         for entry in client.ledger():
             say(json.dumps(to_dict(entry)) if as_json else render.ledger_line(entry))
 
@@ -284,7 +283,7 @@ def audit_command(
     job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
 ) -> None:
     """Prove from the ledger that every sample of the epochs so far entered every parameter exactly once."""
-    with resolve(job, coordinator, token_file).client as client:
+    with asked(job, coordinator, token_file) as client:
         proof = prove(client)
     result(as_json, proof.to_dict(), Text(str(proof)))
     if not proof.found.exactly_once:

@@ -58,9 +58,19 @@ class LocalJob:
         return self.folder / "token"
 
     @property
+    def launcher_alive(self) -> bool:
+        """Return whether its launcher still runs on this machine."""
+        return _alive(self.pid, self.birth)
+
+    @property
     def processes_alive(self) -> bool:
         """Return whether its launcher or its coordinator still runs on this machine."""
-        return _alive(self.pid, self.birth) or _alive(self.coordinator_pid, self.coordinator_birth)
+        return self.launcher_alive or _alive(self.coordinator_pid, self.coordinator_birth)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of its checkpoints, unless they were to go elsewhere."""
+        return self.folder / "checkpoints"
 
     def is_of(self, pid: int, birth: str) -> bool:
         """Return whether this very process launched it. Releases of before told no birth: there the number counts."""
@@ -102,7 +112,11 @@ def find_job(folder: Path, name: str | None) -> LocalJob:
     listed = ", ".join(job.name for job in running) or "none"
     if name is None:
         if not running:
-            raise JobNotFound(f"no job runs under {folder}; start one: elasticrun --workers 2 --servers 1 train.py")
+            lost = ", ".join(job.name for job in jobs if job.ended is None)
+            but = f", but some are lost ({lost}: `elasticctl status NAME` says more)" if lost else ""
+            raise JobNotFound(
+                f"no job runs under {folder}{but}; start one: elasticrun --workers 2 --servers 1 train.py"
+            )
         if len(running) > 1:
             raise JobNotFound(f"name the job, as {len(running)} jobs run under {folder}: {listed}")
         return running[0]

@@ -2,14 +2,17 @@
 
 import os
 import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from coordinator.client import CoordinatorClient
-from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, find_job, jobs_folder
+from coordinator.client import AccessDenied, CoordinatorClient, CoordinatorUnreachable
+from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, find_job, jobs_folder, read_job
 from elastic_ps.control.token import read_token
 from elastic_ps.system.http_pages import MOST_PORT
 
@@ -54,6 +57,51 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
     if not host or not re.fullmatch("0*[0-9]{1,5}", port) or not 0 < int(port) <= MOST_PORT:
         raise typer.BadParameter(f"--coordinator is HOST:PORT, PORT from 1 to {MOST_PORT}, not {coordinator!r}")
     return Target(CoordinatorClient(coordinator, read_token(token_file)))
+
+
+@contextmanager
+def asked(name: str | None, coordinator: str | None, token_file: Path | None) -> Iterator[CoordinatorClient]:
+    """Ask the coordinator of the job that the arguments mean.
+
+    Args:
+        name: see `resolve`.
+        coordinator: likewise.
+        token_file: likewise.
+
+    Raises:
+        CoordinatorUnreachable: it does not answer, or another one has its port by now; the message says what is known
+            of its job, and what to do.
+    """
+    target = resolve(name, coordinator, token_file)
+    with target.client as client:
+        try:
+            yield client
+        except (CoordinatorUnreachable, AccessDenied) as error:
+            job = target.job and (read_job(target.job.folder) or target.job)
+            if isinstance(error, AccessDenied) and (job is None or job.processes_alive):
+                raise
+            if job is None:
+                raise CoordinatorUnreachable(f"{error}: is the job running, and can this machine reach it?") from error
+            raise CoordinatorUnreachable(f"{_known(job)} ({error})") from error
+
+
+def _known(job: LocalJob) -> str:
+    """Return what is known of a job whose coordinator does not answer, and what to do, for people."""
+    logs = f"see {job.folder / 'logs'}"
+    if job.status is not None:
+        why = f", {job.reason}" if job.reason else ""
+        return f"job {job.name} is over: {job.how_it_ended} with status {job.status}{why}; {logs}"
+    if job.launcher_alive:
+        starts = f"its launcher (process {job.pid}) runs, and starts it again"
+        return f"the coordinator of job {job.name} is away; {starts}: try again in a moment, and {logs}"
+    if job.processes_alive:
+        runs = f"the coordinator of job {job.name} (process {job.coordinator_pid}) runs and does not answer"
+        return f"{runs}, and its launcher is gone: nobody starts it again; {logs}"
+    again = f"elasticrun --name {job.name}"
+    if any(job.checkpoints.glob("version-*")):
+        again += f" --restore {shlex.quote(str(job.checkpoints))}"
+    ended = "its launcher and its coordinator have ended without a word, as where a machine goes down"
+    return f"job {job.name} is lost: {ended}; {logs}, and start it again: {again} ..."
 
 
 def is_job(name: str) -> bool:

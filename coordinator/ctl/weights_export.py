@@ -95,7 +95,7 @@ def last_checkpoint(job: LocalJob) -> str:
         CheckpointError: there is none; the message says what to do.
     """
     try:
-        return newest_checkpoint(str(job.folder / "checkpoints"))
+        return newest_checkpoint(str(job.checkpoints))
     except CheckpointError as error:
         raise CheckpointError(
             f"job {job.name} has ended, and {error}. If it had a folder for them elsewhere (elasticrun --checkpoint), "

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -144,11 +145,62 @@ def test_a_name_is_needed_when_it_is_not_clear(ctl: Ctl, add_job: AddJob, names:
     assert words in result.stderr
 
 
-def test_unreachable(ctl: Ctl, add_job: AddJob) -> None:
-    add_job("digits", coordinator="127.0.0.1:1")
+GONE = {"pid": 5, "birth": "boot:7", "coordinator_pid": 6, "coordinator_birth": "boot:8"}
+
+
+@pytest.mark.parametrize("command", [["status"], ["stop"], ["scale", "--workers", "2"], ["audit"]])
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, r"the coordinator of job digits is away; its launcher \(process {pid}\) runs, and starts it again: try "),
+        (
+            {"pid": 5, "birth": "boot:7"},
+            r"the coordinator of job digits \(process {pid}\) runs and does not answer, and its launcher is gone",
+        ),
+        (GONE, r"job digits is lost: .*; see {folder}/logs, and start it again: elasticrun --name digits \.\.\. \("),
+        (
+            {**GONE, "status": 1, "reason": "s0 died"},
+            "job digits is over: failed with status 1, s0 died; see {folder}/logs ",
+        ),
+    ],
+    ids=["away", "unwatched", "lost", "over"],
+)
+def test_of_a_coordinator_that_does_not_answer_is_said_what_is_known(
+    ctl: Ctl, add_job: AddJob, command: list[str], fields: dict[str, Any], words: str
+) -> None:
+    folder = add_job("digits", coordinator="127.0.0.1:1", **fields)
+    result = ctl(command[0], "digits", *command[1:])
+    assert result.exit_code == 4
+    expected = "elasticctl: " + words.format(folder=folder, pid=os.getpid()) + ".*no coordinator answers at 127.0.0.1:1"
+    assert re.match(expected, result.stderr.replace("\n", " "))
+
+
+def test_a_lost_job_is_started_again_from_its_checkpoints(ctl: Ctl, add_job: AddJob) -> None:
+    folder = add_job("digits", coordinator="127.0.0.1:1", **GONE)
+    (folder / "checkpoints" / "version-0000000120-5f1c").mkdir(parents=True)
+    again = f"start it again: elasticrun --name digits --restore {folder}/checkpoints ... ("
+    assert again in ctl("status", "digits").stderr.replace("\n", "")
+
+
+def test_whoever_has_the_port_of_a_lost_job_is_not_taken_for_its_coordinator(ctl: Ctl, add_job: AddJob) -> None:
+    (add_job("digits", **GONE) / "token").write_text("00" * 16)
     result = ctl("status", "digits")
     assert result.exit_code == 4
+    assert result.stderr.startswith("elasticctl: job digits is lost: ")
+
+
+def test_a_lost_job_is_named_where_none_runs(ctl: Ctl, add_job: AddJob) -> None:
+    add_job("digits", coordinator="127.0.0.1:1", **GONE)
+    result = ctl("status")
+    assert result.exit_code == 3
+    assert "but some are lost (digits: `elasticctl status NAME` says more)" in result.stderr
+
+
+def test_a_coordinator_that_is_named_by_its_address_and_does_not_answer(ctl: Ctl, digits: Path) -> None:
+    result = ctl("status", "--coordinator", "127.0.0.1:1", "--token-file", str(digits / "token"))
+    assert result.exit_code == 4
     assert "no coordinator answers at 127.0.0.1:1" in result.stderr
+    assert result.stderr.endswith(": is the job running, and can this machine reach it?\n")
 
 
 def test_wrong_token_is_a_refusal(ctl: Ctl, add_job: AddJob) -> None:
