@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elastic_ps.control.channels import NotTheCoordinator
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, CoordinatorLost
@@ -91,10 +92,7 @@ class MemberAgent:
                 status = self._link.status(_TRY_SECONDS)
             except CoordinatorLost as error:
                 if time.monotonic() + pause > deadline:
-                    raise CoordinatorLost(
-                        f"no coordinator has answered at {self._link.address} for {timeout:g} s ({error}): "
-                        "is the job running, and can this machine reach it?"
-                    ) from error
+                    raise CoordinatorLost(self._unanswered(error)) from error
             else:
                 if status.phase in ("finished", "failed"):
                     raise ConfigurationError(f"job {status.job} has {status.phase}: there is nothing to join")
@@ -103,6 +101,17 @@ class MemberAgent:
             if isinstance(event, int):
                 return 128 + event
         raise AssertionError("pauses() ends")
+
+    def _unanswered(self, error: CoordinatorLost) -> str:
+        """Return why there is no job to join after all the time for it, for people."""
+        address, seconds = self._link.address, f"{self._settings.join_timeout:g} s"
+        if isinstance(error.__cause__, NotTheCoordinator):  # it was asked for as long, as its own may have come back
+            mend = "give --coordinator and --token-file of one job; the file is `token` in its folder"
+            return f"{address}: {error}; {mend} (asked for {seconds})"
+        return (
+            f"no coordinator has answered at {address} for {seconds} ({error}): "
+            "is the job running, and can this machine reach it?"
+        )
 
     def _run_once(self) -> int:
         """Run one process, from its start to its end."""
