@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.core.job import names_who_stopped
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.exit_status import signal_of
 from elastic_ps.system.process.proc_stat import birth_of
+from elastic_ps.system.state_folder import state_folder
 
 _PIDS = 1 << 31
 _TIMES = 1e11  # unix seconds; the year 5138
@@ -90,14 +92,23 @@ class LocalJob:
 
 
 def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where this user's jobs are: $XDG_STATE_HOME/elastic_ps/jobs, by default under ~/.local/state."""
-    state = environment.get("XDG_STATE_HOME")
-    return Path(state or "~/.local/state").expanduser() / "elastic_ps" / "jobs"
+    """Return where this user's jobs are; see `state_folder`."""
+    return state_folder(environment) / "elastic_ps" / "jobs"
 
 
 def all_jobs(folder: Path) -> list[LocalJob]:
-    """Return every job that has a readable job.json, in order of their start."""
-    found = [job for path in sorted(folder.glob("*/job.json")) if (job := read_job(path.parent)) is not None]
+    """Return every job that has a readable job.json, in order of their start.
+
+    Raises:
+        ConfigurationError: the folder cannot be looked into.
+    """
+    try:
+        paths = sorted(folder.glob("*/job.json"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder} cannot be read: {error.strerror}; have XDG_STATE_HOME name the folder that elasticrun writes to"
+        ) from error
+    found = [job for path in paths if (job := read_job(path.parent)) is not None]
     return sorted(found, key=lambda job: (job.started, job.name))
 
 
@@ -128,7 +139,7 @@ def find_job(folder: Path, name: str | None) -> LocalJob:
             raise JobNotFound(
                 f"job {name!r} has ended with status {job.status}{why}; see {job.folder}; running: {listed}"
             )
-    if name and (folder / name / "job.json").exists():
+    if name and os.path.exists(folder / name / "job.json"):  # a name may be too long for a file's
         raise JobNotFound(f"job {name!r} cannot be known: {folder / name / 'job.json'} is damaged; running: {listed}")
     raise JobNotFound(f"no job {name!r} under {folder}; running: {listed}")
 

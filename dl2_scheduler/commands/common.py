@@ -14,7 +14,10 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
+from dl2_scheduler.cluster.errors import BadInput
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.option_checks import CommandLine
+from elastic_ps.system.state_folder import state_folder
 from elastic_ps.system.terminal import Terminal, say
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -34,8 +37,15 @@ def group(text: str, **options: Any) -> CommandLine:
 
 
 def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the cluster's state: $XDG_STATE_HOME/dl2, by default under ~/.local/state."""
-    return Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "dl2"
+    """Return the folder of the cluster's state: $XDG_STATE_HOME/dl2, by default under ~/.local/state.
+
+    Raises:
+        BadInput: see `state_folder`.
+    """
+    try:
+        return state_folder(environment) / "dl2"
+    except ConfigurationError as error:
+        raise BadInput(f"{error}; or give --folder") from error
 
 
 def new_table(**columns: bool) -> Table:

@@ -4,6 +4,7 @@ Each check returns what is wrong, for people, or None. They run before anything 
 of the user's code.
 """
 
+import os
 import shlex
 import shutil
 import socket
@@ -36,7 +37,7 @@ def script_problem(script: str, module: bool, role: Role | None) -> str | None:
         return "name the training script: elasticrun [OPTIONS] train.py [ARGUMENTS]"
     if module:
         return None if find(script) is not None else f"no module {script!r} can be found from here"
-    if not Path(script).is_file():
+    if not os.path.isfile(script):  # a name may be too long for a file's
         return f"no script {script!r} here" + ("" if script.endswith(".py") else " (a module is run with -m)")
     return None
 

@@ -17,6 +17,7 @@ from elastic_ps.core.errors import ConfigurationError, NotNow
 from elastic_ps.system.file_lock import try_lock
 from elastic_ps.system.passing_errors import MACHINE_LACKS
 from elastic_ps.system.process.proc_stat import birth_of
+from elastic_ps.system.state_folder import state_folder
 from elastic_ps.system.storage import local_folder
 
 _RECORD = "job.json"
@@ -25,9 +26,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where the folders of this user's jobs are."""
-    state = environment.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "elastic_ps" / "jobs"
+    """Return where the folders of this user's jobs are; see `state_folder`."""
+    return state_folder(environment) / "elastic_ps" / "jobs"
 
 
 def default_name(script: str) -> str:

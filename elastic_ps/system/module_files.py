@@ -17,7 +17,7 @@ def find(name: str) -> ModuleSpec | None:
     """Return where `python -m` here would find a module, the working directory first. No package is imported."""
     first, *rest = name.split(".")
     try:
-        spec = PathFinder.find_spec(first, [str(Path.cwd())]) or importlib.util.find_spec(first)
+        spec = PathFinder.find_spec(first, [""]) or importlib.util.find_spec(first)
         for part in rest:
             if spec is None:
                 break

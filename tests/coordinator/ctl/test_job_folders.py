@@ -127,6 +127,22 @@ def test_unknown_job_lists_the_running_ones(ctl: Ctl, add_job: AddJob) -> None:
     assert "running: digits, text" in result.stderr
 
 
+@pytest.mark.parametrize("command", [["jobs"], ["status"], ["status", "x"]])
+def test_a_folder_of_jobs_that_cannot_be_is_one_sentence(
+    ctl: Ctl, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", f"/{'x' * 300}")
+    result = ctl(*command)
+    assert result.exit_code == 1
+    assert "cannot be read: File name too long; have XDG_STATE_HOME name the folder" in result.stderr.replace("\n", "")
+
+
+def test_a_name_that_no_file_can_have_is_that_of_no_job(ctl: Ctl, folder: Path) -> None:
+    result = ctl("status", "x" * 300)
+    assert result.exit_code == 3
+    assert result.stderr.startswith("elasticctl: no job 'xxx")
+
+
 def test_an_ended_job_is_not_asked(ctl: Ctl, add_job: AddJob) -> None:
     add_job("digits", ended=2.0, status=1, reason="s0 died")
     result = ctl("status", "digits")

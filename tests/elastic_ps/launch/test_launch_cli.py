@@ -174,6 +174,7 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
         ("", "name the training script"),
         ("nope.py", "no script 'nope.py' here"),
         ("pkg.train", "a module is run with -m"),
+        (f"{'x' * 300}.py", "xxx.py' here"),
         ("--workers 0 train.py", "--workers"),
         ("--servers 0 train.py", "--servers"),
         ("--workers 100000000000000 train.py", "'--workers': must be at most 65535, not 100000000000000"),

@@ -32,6 +32,16 @@ def test_the_digest_is_that_of_the_file(folder: Path) -> None:
     assert "their_rules" not in sys.modules
 
 
+def test_where_the_working_directory_is_gone_nothing_is_found_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert find("their_rules") is None
+    assert find("json") is not None
+
+
 def test_a_module_of_a_package_is_found_though_the_package_cannot_be_imported(folder: Path) -> None:
     (folder / "their_package").mkdir()
     (folder / "their_package" / "__init__.py").write_text("raise ValueError")

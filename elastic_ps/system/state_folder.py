@@ -1,0 +1,22 @@
+"""This module says where this user's programs keep what they have to remember."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from elastic_ps.core.errors import ConfigurationError
+
+
+def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of this user's state: $XDG_STATE_HOME, by default ~/.local/state.
+
+    Raises:
+        ConfigurationError: nobody knows where that is, as of a container's user who has no home.
+    """
+    given = environment.get("XDG_STATE_HOME") or "~/.local/state"
+    try:
+        return Path(given).expanduser()
+    except RuntimeError as error:
+        raise ConfigurationError(
+            f"no home directory is known for {given}: have XDG_STATE_HOME name a folder that you may write to, in full"
+        ) from error
