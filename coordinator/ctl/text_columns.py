@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +35,22 @@ _NUMBERS = frozenset(
     ["rank", "version", "epoch", "step ms", "samples/s", "lease", "pid", "bytes", "blocks", "moved", "suspend", "ms"]
 )
 _MAY_FOLD = frozenset(["nodes", "cause", "coordinator", "address", "job"])
+_LEAST_FOLDED = 8  # characters of a line of those
+
+
+class _Folding(Table):
+    """A `_Folding` table folds columns of long texts in a narrow terminal, and the others where that is not enough."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = 0
+        for column in self.columns:
+            cells = (column.header, *column.cells)
+            widest = max(Measurement.get(console, options, cell).maximum for cell in cells)
+            needed += 1 + (widest if column.no_wrap else min(widest, _LEAST_FOLDED))
+        if needed > options.max_width:  # rich would cut them: a number that is cut is another
+            for column in self.columns:
+                column.no_wrap = False
+        yield from super().__rich_console__(console, options)
 
 
 def bytes_text(count: float) -> str:
@@ -68,7 +86,7 @@ def styled(state: str) -> Text:
 
 def columns(*names: str) -> Table:
     """Return an empty table with these columns; numbers stand at the right."""
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
+    made = _Folding(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     for column in names:
         right = column in _NUMBERS or column in SHORT_STEPS
         justify: Literal["left", "right"] = "right" if right else "left"

@@ -12,12 +12,14 @@ from rich.text import Text
 from elastic_ps.system.printable import printable
 
 _PIPE_WIDTH = 200
+_LEAST_WIDTH = 40
 
 
 class Terminal(Console):
     """A `Terminal` is a console of rich in which texts are never markup, and none acts on the terminal.
 
-    It is as wide as the terminal, or wide where the output is piped, so that no table is cut.
+    It is as wide as the terminal, or wide where the output is piped, so that no table is cut. In less than 40 columns
+    (COLUMNS may be 0) no table is one: the terminal breaks the lines then.
 
     Args:
         stderr: print there.
@@ -27,6 +29,8 @@ class Terminal(Console):
         stream = sys.stderr if stderr else sys.stdout
         width = None if stream.isatty() else _PIPE_WIDTH
         super().__init__(file=stream, width=width, markup=False, highlight=False, emoji=False)
+        if self.width < _LEAST_WIDTH:
+            self.width = _LEAST_WIDTH
 
     def render_str(self, text: str, **options: Any) -> Text:
         """See `Console`: a table's cell, before its width is measured."""
