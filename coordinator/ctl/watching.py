@@ -83,7 +83,7 @@ def watch_job(client: CoordinatorClient, console: Console, interval: float, as_j
 
     Args:
         client: of the job.
-        console: where to.
+        console: where to; on a terminal that cannot draw anew a line is printed whenever the job has moved.
         interval: seconds between two looks.
         as_json: one JSON document a line instead of a view.
 
@@ -93,7 +93,8 @@ def watch_job(client: CoordinatorClient, console: Console, interval: float, as_j
     Raises:
         CoordinatorUnreachable: the coordinator is gone for good.
     """
-    live = Live(console=console, auto_refresh=False) if console.is_terminal and not as_json else None
+    redraws = console.is_terminal and not console.is_dumb_terminal  # on which rich shows nothing before the end
+    live = Live(console=console, auto_refresh=False) if redraws and not as_json else None
     scope: AbstractContextManager[object] = live or nullcontext()
     view: _View = _Screen(live) if live else _Json(console) if as_json else _Lines(console)
     patience = Patience()

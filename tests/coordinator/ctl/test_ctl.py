@@ -1,15 +1,19 @@
 """elasticctl: what it prints, what it asks for, how it ends."""
 
+import io
 import json
 import math
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from coordinator.ctl.watching import watch_job
 from protos import elastic_pb2 as pb
 from tests.coordinator.ctl.ctl_fake import committed, plan, running_status
 
@@ -213,6 +217,17 @@ def test_watch_prints_a_line_when_the_job_has_moved(ctl: Ctl, fake: Any) -> None
     assert lines[0].startswith("running  epoch 4 step 8 version 120  accuracy 0.9  loss 0.24  2 workers, 2 servers")
     assert lines[1].endswith("plan 7  SYNCING  +w3 -s0  (operator)")
     assert lines[2].startswith("finished")
+
+
+def test_watch_prints_lines_on_a_terminal_that_cannot_draw_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It showed nothing before the job's end."""
+    monkeypatch.setenv("TERM", "dumb")
+    said = iter(ending("finished"))
+    client: Any = SimpleNamespace(status=lambda: next(said), plans=lambda latest: [])
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    assert watch_job(client, console, 0.01, as_json=False)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().startswith("running  epoch 4 step 8 version 120")
 
 
 def test_watch_refuses_a_pause_that_no_system_can_make(ctl: Ctl) -> None:
