@@ -66,8 +66,10 @@ def check_output(path: Path) -> None:
         raise ConfigurationError(
             f"export needs the package safetensors ({error}): pip install 'elastic-ps[torch]'"
         ) from error
-    if path.is_dir():
+    if os.path.isdir(path):  # which no name is too long for, as for Path's
         raise ConfigurationError(f"--output {path} is a folder; name a file, such as {path / 'model.safetensors'}")
+    if os.path.exists(path) and not os.path.isfile(path):  # a file would be put in the place of /dev/null
+        raise ConfigurationError(f"--output {path} is no file but a device or a pipe; name a file")
     if not os.access(path.parent, os.W_OK):
         raise ConfigurationError(
             f"--output {path}: nothing can be written in {path.parent}; name a folder that is there"

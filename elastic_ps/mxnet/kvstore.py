@@ -324,6 +324,8 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
 
 def _write_whole(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one. Who may read it is as the script's umask says."""
+    if path.exists() and not path.is_file():  # it would be put in the place of a device
+        raise ConfigurationError(f"{path} is no file, so no optimizer states are saved there: name a file")
     beside = path.parent / f".{path.name}.{secrets.token_hex(4)}"  # `tempfile` would keep it from all others
     try:
         beside.write_bytes(data)

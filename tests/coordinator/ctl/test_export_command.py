@@ -1,6 +1,7 @@
 """elasticctl export: the weights of a checkpoint, under the model's names."""
 
 import json
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -75,6 +76,16 @@ def test_a_checkpoint_that_is_named(ctl: Ctl, tmp_path: Path) -> None:
     assert "wrote 3 tensors of version 120, 272 B, to " in result.stdout
     check(out)
     assert [path.name for path in tmp_path.glob("model*")] == ["model.safetensors"]
+
+
+def test_no_file_is_put_in_the_place_of_a_device_or_a_pipe(ctl: Ctl, tmp_path: Path) -> None:
+    """`-o /dev/null` took that away from the whole machine, where root asked for it."""
+    made, out = saved(tmp_path / "saved"), tmp_path / "pipe"
+    os.mkfifo(out)
+    result = ctl("export", "--from", str(made), "-o", str(out))
+    assert result.exit_code == 1
+    assert "pipe is no file but a device or a pipe; name a file" in result.stderr.replace("\n", "")
+    assert out.is_fifo()
 
 
 def test_a_running_job_is_saved_first(ctl: Ctl, fake: Any, digits: Path, tmp_path: Path) -> None:

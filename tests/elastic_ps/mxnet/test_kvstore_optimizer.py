@@ -1,5 +1,6 @@
 """MXNet's KVStore contract: the optimizer on the servers, and its states in files."""
 
+import os
 import pickle
 from pathlib import Path
 from unittest.mock import patch
@@ -143,3 +144,11 @@ def test_a_failed_save_leaves_the_old_file(kv, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         kv.save_optimizer_states(str(path))
     assert [(entry.name, entry.read_bytes()) for entry in tmp_path.iterdir()] == [("states", b"old")]
+
+
+def test_no_file_is_put_in_the_place_of_a_device_or_a_pipe(kv, tmp_path):
+    kv.set_optimizer(mx.optimizer.SGD())
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigurationError, match="pipe is no file, so no optimizer states are saved there"):
+        kv.save_optimizer_states(str(tmp_path / "pipe"))
+    assert (tmp_path / "pipe").is_fifo()
