@@ -18,7 +18,7 @@ from rich.table import Table
 from urllib3.exceptions import HTTPError
 
 from dl2_scheduler.cluster.errors import BadInput
-from elastic_ps.system.option_checks import CarefulGroup, CommandLine
+from elastic_ps.system.option_checks import CarefulGroup, CommandLine, named
 from elastic_ps.system.terminal import Terminal, say
 from k8s.foundation.api_server import configure
 from k8s.foundation.names import COORDINATOR, GROUP, JOB_LABEL, NODE_LABEL, PLURAL, ROLE_LABEL, VERSION
@@ -30,11 +30,14 @@ _CALL_SECONDS = 10
 _MOST = 256
 _ATTEMPTS = 5
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", callback=named)]
 Namespace = Annotated[str | None, typer.Option(metavar="NAME", help="Of the job; left out: as the kubeconfig says.")]
 Context = Annotated[str | None, typer.Option(metavar="NAME", help="Of the kubeconfig; left out: the present one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Node = Annotated[str, typer.Argument(metavar="NODE", help="As the label dl2.scheduler/node of its pod says: w0, s1.")]
+Node = Annotated[
+    str,
+    typer.Argument(metavar="NODE", help="As the label dl2.scheduler/node of its pod says: w0, s1.", callback=named),
+]
 Count = Annotated[int | None, typer.Option(min=1, max=_MOST, help="Wanted; left out: as it is.")]
 
 

@@ -15,8 +15,12 @@ from coordinator.client import AccessDenied, CoordinatorClient, CoordinatorUnrea
 from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, find_job, jobs_folder, read_job
 from elastic_ps.control.token import read_token
 from elastic_ps.system.http_pages import MOST_PORT
+from elastic_ps.system.option_checks import named
 
-JobName = Annotated[str | None, typer.Argument(metavar="JOB", help="Name of the job; may be left out when one runs.")]
+JobName = Annotated[
+    str | None,
+    typer.Argument(metavar="JOB", help="Name of the job; may be left out when one runs.", callback=named),
+]
 Coordinator = Annotated[
     str | None, typer.Option(metavar="HOST:PORT", help="Ask this coordinator instead of naming a job.")
 ]

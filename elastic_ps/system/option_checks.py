@@ -55,6 +55,17 @@ def unusable(value: object, is_path: bool = False) -> str | None:
     return None
 
 
+def named(name: str | None) -> str | None:
+    """Return a name as it was given, as the callback of an argument that is one.
+
+    Raises:
+        typer.BadParameter: it is empty. An API takes an object without a name for all of them.
+    """
+    if name is not None and not name.strip():
+        raise typer.BadParameter("an empty name: give one (a variable of the shell may not be set)")
+    return name
+
+
 def _refuse_unusable(command: Any, context: Any, words: list[str]) -> None:
     """Raise typer.BadParameter for the first word that no option can have, before it becomes a path."""
     given, _, _ = command.make_parser(context).parse_args(args=list(words))

@@ -12,11 +12,12 @@ from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_s
 from dl2_scheduler.commands.cluster.kube_target import Where
 from dl2_scheduler.commands.common import Json, default_folder, new_table, show, show_json
 from dl2_scheduler.live.client import ClusterClient
+from elastic_ps.system.option_checks import named
 from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.terminal import say
 from protos import cluster_pb2 as pb
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its name.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its name.", callback=named)]
 
 
 @grouped

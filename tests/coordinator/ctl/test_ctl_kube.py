@@ -286,6 +286,17 @@ def test_a_job_is_stopped_by_the_deletion_of_its_object(served):
     assert run.played.jobs == {}
 
 
+@pytest.mark.parametrize(
+    "command", [["stop", ""], ["stop", " "], ["status", ""], ["drain", "", "s0"], ["drain", "digits", ""]]
+)
+def test_an_empty_name_is_that_of_no_job(served, command):
+    """The API server takes a deletion without a name for that of every job of the namespace."""
+    run = served(job())
+    assert "an empty name: give one" in run(*command, status=2)
+    assert run.played.jobs
+    assert run.pods.deleted == []
+
+
 def test_every_verb_of_elasticctl_is_there():
     assert set(get_command(cli.app).commands) <= set(get_command(ctl.app).commands)
 

@@ -143,6 +143,13 @@ def test_a_name_that_no_file_can_have_is_that_of_no_job(ctl: Ctl, folder: Path) 
     assert result.stderr.startswith("elasticctl: no job 'xxx")
 
 
+def test_an_empty_name_is_wrong_usage(ctl: Ctl, add_job: AddJob) -> None:
+    add_job("digits")
+    result = ctl("stop", "")
+    assert result.exit_code == 2
+    assert "an empty name: give one" in result.stderr
+
+
 def test_an_ended_job_is_not_asked(ctl: Ctl, add_job: AddJob) -> None:
     add_job("digits", ended=2.0, status=1, reason="s0 died")
     result = ctl("status", "digits")

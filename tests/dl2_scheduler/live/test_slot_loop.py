@@ -258,6 +258,9 @@ def test_commands_that_fail(served, tmp_path):
     )
     assert "cannot read" in dl2("submit", tmp_path / "none.yaml")[1]
     assert dl2("status", "x") == (1, "dl2: no job x; there are: none\n")
+    for command in ("status", "stop", "logs"):
+        status, said = dl2(command, "")
+        assert (status, "an empty name: give one" in said) == (2, True)
     assert dl2("jobs", "--folder", tmp_path / "empty")[0] == 1
 
 
