@@ -27,7 +27,13 @@ from elastic_ps.torch.model import (
     statistics,
     tensors_of,
 )
-from elastic_ps.torch.optimizer_arguments import check_arguments, check_place, checked_compression, checked_norm
+from elastic_ps.torch.optimizer_arguments import (
+    check_arguments,
+    check_place,
+    check_states,
+    checked_compression,
+    checked_norm,
+)
 from elastic_ps.torch.optimizer_store import OptimizerStore
 from elastic_ps.torch.schedules import Schedules
 from elastic_ps.torch.states import from_torch, states_to_load, to_torch
@@ -229,15 +235,22 @@ class Optimizer(torch.optim.Optimizer):
             state_dict: of an optimizer of the same class, over parameters of the same shapes.
 
         Raises:
-            ConfigurationError: it is of another optimizer than the job has.
+            ConfigurationError: it is of another optimizer than the job has; nothing has been loaded then.
         """
+        check_states(state_dict)
+        before = self.wrapped.state_dict()
         self.wrapped.load_state_dict(state_dict)
-        self._share_groups()
-        if rules.translate(self.wrapped, self._keys) != self._spec:
-            raise ConfigurationError(
-                "load_state_dict: the groups to load have other settings (momentum, amsgrad and the like) than the "
-                "optimizer was made with; make it with the same ones"
-            )
+        try:
+            if rules.translate(self.wrapped, self._keys) != self._spec:
+                raise ConfigurationError(
+                    "load_state_dict: the groups to load have other settings (momentum, amsgrad and the like) than the "
+                    "optimizer was made with; make it with the same ones"
+                )
+        except ConfigurationError:
+            self.wrapped.load_state_dict(before)
+            raise
+        finally:
+            self._share_groups()
         if self._store is not None:
             self._store.load_optimizer_states(states_to_load(self.wrapped, self._keys, self._store.optimizer_states))
 

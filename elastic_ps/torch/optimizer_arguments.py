@@ -41,6 +41,15 @@ def check_place(job: ScriptJob) -> None:
         raise ConfigurationError("make elastic.Optimizer before the loop over the elastic.DataLoader begins")
 
 
+def check_states(given: object) -> None:
+    """Refuse what no optimizer's `state_dict` returns, a model's say. Raises ConfigurationError."""
+    if not isinstance(given, dict) or not {"state", "param_groups"} <= given.keys():
+        raise ConfigurationError(
+            f"optimizer.load_state_dict takes what an optimizer's state_dict() has returned, not {given!r:.80}: "
+            "is that a model's?"
+        )
+
+
 def checked_norm(bound: float | None) -> float | None:
     """Return a bound of gradients' norm. Raises ConfigurationError where it is none."""
     if bound is None:

@@ -14,6 +14,7 @@ from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.torch.arrays import overwrite
 from elastic_ps.torch.optimizer import Optimizer
+from elastic_ps.torch.optimizer_arguments import check_states
 from elastic_ps.worker.script.script_job import ScriptJob
 
 
@@ -40,6 +41,7 @@ class AllReduceOptimizer(Optimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load into the wrapped optimizer; call it in all workers, before the loop or in one and the same batch."""
+        check_states(state_dict)
         self.wrapped.load_state_dict(state_dict)
         self._share_groups()
 

@@ -169,6 +169,20 @@ def test_a_norm_that_is_no_number(bound: Any) -> None:
     assert elastic.Optimizer(net, own, max_norm=torch.tensor(2)).max_norm == 2.0
 
 
+@pytest.mark.parametrize("states", [None, {}, [1], model().state_dict()])
+def test_states_of_something_else(states: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"takes what an optimizer's state_dict\(\) has returned, not "):
+        wrapped(torch.optim.SGD, lr=0.1).load_state_dict(states)
+
+
+def test_states_with_other_settings_change_nothing() -> None:
+    optimizer, other = (wrapped(torch.optim.Adam, lr=rate, amsgrad=flag) for rate, flag in ((0.1, False), (0.2, True)))
+    with pytest.raises(ConfigurationError, match="the groups to load have other settings"):
+        optimizer.load_state_dict(other.state_dict())
+    for groups in (optimizer.param_groups, optimizer.wrapped.param_groups):
+        assert (groups[0]["lr"], groups[0]["amsgrad"]) == (0.1, False)
+
+
 def test_an_unknown_argument_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="no argument 'batchsize'"):
         elastic.DataLoader(DATA, 4, batchsize=4)
