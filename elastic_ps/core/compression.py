@@ -46,7 +46,7 @@ class Compression:
             ConfigurationError: what is wrong, and what may be given.
         """
         kind = params.get("type")
-        if kind not in _ARGUMENTS:
+        if not isinstance(kind, str) or kind not in _ARGUMENTS:
             raise ConfigurationError(
                 f"gradient compression of type {short(kind)}: the type is one of {', '.join(_ARGUMENTS)}"
             )

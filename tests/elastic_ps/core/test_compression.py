@@ -71,6 +71,7 @@ def test_topk_keeps_the_largest_and_at_least_one() -> None:
     [
         ({}, "type None: the type is one of float16, bfloat16, 2bit, topk"),
         ({"type": "1bit"}, "type '1bit': the type is one of"),
+        ({"type": ["1bit"]}, r"type \['1bit'\]: the type is one of"),
         ({"type": "2bit", "threshold": 0}, "threshold must be above 0 and at most 3.40282e\\+38, not 0"),
         ({"type": "2bit", "threshold": float("inf")}, "threshold must be above 0"),
         ({"type": "2bit", "threshold": 10**400}, "threshold must be above 0"),
