@@ -118,6 +118,9 @@ class Replica:
             else:
                 torch.mul(gradient.reshape(-1)[piece.within], weights.gradients, out=flat[piece.place])
         for piece in bucket.statistics:
+            if not weights.statistics:  # 0 times an infinity is no number
+                flat[piece.place].zero_()
+                continue
             values = self._statistics[piece.number].tensor.reshape(-1)[piece.within]
             flat[piece.place].copy_(values.to(flat.dtype) * weights.statistics, non_blocking=True)
         return copies_made(self._devices)

@@ -61,6 +61,7 @@ def test_a_member_without_samples_adds_nothing():
     replica = replica_of(model, OPTIMIZERS["SGD"])
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
+    model[1].running_mean.fill_(-torch.inf)  # the largest number of those that have not come yet, say
     assert not any(replica.present(False))
     assert not any(whole.any() for whole in filled(replica, PartWeights(0.0, 0.0)).values())
 
