@@ -139,6 +139,8 @@ class Optimizer(torch.optim.Optimizer):
     def max_norm(self, bound: float | None) -> None:
         self._max_norm = checked_norm(bound)
 
+    @torch.inference_mode(False)  # what is made in that mode has no versions, and stays so
+    @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
         """Send the gradients, wait until those of all workers are in, and take the new parameters.
 

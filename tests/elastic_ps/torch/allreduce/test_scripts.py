@@ -1,0 +1,52 @@
+"""Scripts of a job without servers, of one worker: they train as plain PyTorch does, or are told what to write."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import elastic_ps.torch as elastic  # noqa: E402
+from tests.elastic_ps.torch.allreduce.lone_group import lone_group  # noqa: E402
+from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
+    BATCH,
+    batches,
+    check_same,
+    data,
+    network,
+    sgd,
+    step,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def trained(optimizer=sgd, body=step):
+    """The model that a script trains for two epochs."""
+    with lone_group():
+        model = network()
+        wrapped = elastic.Optimizer(model, optimizer(model))
+        loader = elastic.DataLoader(data(), BATCH)
+        for _ in elastic.epochs(2):
+            for batch in loader:
+                body(model, wrapped, batch)
+    return model
+
+
+def trained_plain(optimizer=sgd, body=step):
+    model = network()
+    own = optimizer(model)
+    for epoch in range(2):
+        for batch in batches(data(), epoch, shuffle=False):
+            body(model, own, batch)
+    return model
+
+
+def test_a_step_in_inference_mode():
+    def body(model, optimizer, batch):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+        with torch.inference_mode():
+            optimizer.step()
+
+    check_same(trained_plain(body=body), trained(body=body))
