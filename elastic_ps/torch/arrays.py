@@ -118,7 +118,7 @@ def copies_made(devices: Iterable[torch.device]) -> Callable[[], None]:
 
 def _pinned_like(tensor: torch.Tensor) -> torch.Tensor:
     """Return memory of a tensor's shape and type that a GPU copies to and from by itself; PyTorch keeps some of it."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
 
 
 def is_number(tensor: torch.Tensor) -> bool:

@@ -34,17 +34,19 @@ def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys:
             arrays = {name: torch.from_numpy(array.copy()) for name, array in state.items() if name != "count"}
             own = {name: laid_out_as(parameter, array) for name, array in arrays.items()}
             if counts_itself:
-                own["step"] = torch.tensor(float(state["count"]))
+                own["step"] = torch.tensor(float(state["count"]), device="cpu")
             if isinstance(optimizer, torch.optim.NAdam):
                 numbers = numbers_of(group)
                 product = nesterov_product(numbers["beta1"], numbers["momentum_decay"], state["count"])
-                own["mu_product"] = torch.tensor(product)
+                own["mu_product"] = torch.tensor(product, device="cpu")
             if isinstance(optimizer, torch.optim.ASGD):
                 eta, mu = averaging(state["count"], numbers_of(group))
-                own["eta"], own["mu"] = torch.tensor(eta), torch.tensor(mu)
+                own["eta"], own["mu"] = (torch.tensor(number, device="cpu") for number in (eta, mu))
             if isinstance(optimizer, torch.optim.Rprop):
                 size, first = own["step_size"], group.get("initial_lr", group["lr"])
-                own["step_size"] = torch.where(size == 0, torch.as_tensor(first, dtype=size.dtype), size)
+                own["step_size"] = torch.where(
+                    size == 0, torch.as_tensor(first, dtype=size.dtype, device=size.device), size
+                )
             optimizer.state[parameter] = {name: placed(group, parameter, name, value) for name, value in own.items()}
 
 

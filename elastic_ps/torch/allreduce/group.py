@@ -150,10 +150,10 @@ class WorkerGroup:
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
         """Return the numbers, equally many, of all members by rank."""
-        own = torch.tensor(numbers, dtype=torch.float64)
+        own = torch.tensor(numbers, dtype=torch.float64, device="cpu")
         if self.size == 1:
             return [own.tolist()]
-        found = torch.empty(self.size * len(own), dtype=torch.float64)
+        found = torch.empty(self.size * len(own), dtype=torch.float64, device="cpu")
         self._backend._allgather_base(found, own).wait()
         return [part.tolist() for part in found.view(self.size, -1)]
 

@@ -37,7 +37,7 @@ def take_record(group: WorkerGroup, giver: int, layout: Layout) -> StepRecord:
         layout: of the sums.
     """
     told = take_told(group, giver)
-    sums = {dtype: torch.empty(told["lengths"][_name(dtype)], dtype=dtype) for dtype in layout.lengths}
+    sums = {dtype: torch.empty(told["lengths"][_name(dtype)], dtype=dtype, device="cpu") for dtype in layout.lengths}
     for whole in sums.values():
         group.broadcast(whole, giver)
     entry = pb.LedgerEntry.FromString(bytes.fromhex(told["entry"]))
@@ -88,15 +88,15 @@ def take_over(told: dict[str, Any], state: GroupState) -> int:
 
 def give_bytes(group: WorkerGroup, raw: torch.Tensor) -> None:
     """Give bytes to all members."""
-    group.broadcast(torch.tensor([len(raw)], dtype=torch.int64), group.rank)
+    group.broadcast(torch.tensor([len(raw)], dtype=torch.int64, device="cpu"), group.rank)
     group.broadcast(raw, group.rank)
 
 
 def take_bytes(group: WorkerGroup, giver: int) -> torch.Tensor:
     """Take the bytes that the member of rank `giver` gives."""
-    length = torch.zeros(1, dtype=torch.int64)
+    length = torch.zeros(1, dtype=torch.int64, device="cpu")
     group.broadcast(length, giver)
-    raw = torch.empty(int(length), dtype=torch.uint8)
+    raw = torch.empty(int(length), dtype=torch.uint8, device="cpu")
     group.broadcast(raw, giver)
     return raw
 

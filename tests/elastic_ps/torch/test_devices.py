@@ -82,6 +82,19 @@ def test_states_go_to_the_servers_and_back(name, device):
         torch.testing.assert_close(values, other.state_dict()[key], msg=key)
 
 
+@pytest.mark.parametrize("name", OF_RULES)
+def test_states_of_a_script_with_a_default_device_are_where_its_parameters_are(name):
+    model = model_of(1)
+    one, two = (OF_RULES[name](model.parameters()) for _ in range(2))
+    train(model, one, 0)
+    keys = {value: key for key, value in model.named_parameters()}
+    with torch.device("meta"):
+        to_torch(two, from_torch(one, keys), keys)
+    for parameter in keys:
+        for part, value in two.state[parameter].items():
+            assert value is None or torch.equal(value, one.state[parameter][part]), part
+
+
 @ON_EACH
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_replica_is_filled_and_updated_as_one_process_would(name, device):

@@ -61,7 +61,7 @@ def take_part(group: WorkerGroup, sizes: dict[torch.dtype, int], memory: dict[to
     found: Sums = {}
     for dtype, size in sizes.items():
         if dtype not in memory or len(memory[dtype]) < size:
-            memory[dtype] = torch.empty(size, dtype=dtype)
+            memory[dtype] = torch.empty(size, dtype=dtype, device="cpu")
         found[dtype] = memory[dtype][:size]
         group.broadcast(found[dtype], GIVER)
     return found

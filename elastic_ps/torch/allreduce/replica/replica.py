@@ -183,7 +183,9 @@ class Replica:
     def keep_statistics(self) -> None:
         """Take note that the statistics are those of the version that is held: no batch since has changed them."""
         spans = self._statistic_spans
-        self._held = {dtype: torch.empty(span.stop - span.start, dtype=dtype) for dtype, span in spans.items()}
+        self._held = {
+            dtype: torch.empty(span.stop - span.start, dtype=dtype, device="cpu") for dtype, span in spans.items()
+        }
         for slot, array in zip(self.layout.statistics, self._statistics, strict=True):
             start = slot.start - spans[slot.dtype].start
             self._held[slot.dtype][start : start + slot.count].copy_(array.tensor.reshape(-1))

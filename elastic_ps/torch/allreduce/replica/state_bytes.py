@@ -32,7 +32,7 @@ def pack(replica: Replica, told: dict[str, Any], portion: Portion | None = None)
         for number in portion.parameters
     ]
     header = json.dumps({"told": told, "count": len(replica.arrays), "tensors": tensors, "states": states}).encode()
-    head = torch.tensor([len(header)], dtype=torch.int64).view(torch.uint8)
+    head = torch.tensor([len(header)], dtype=torch.int64, device="cpu").view(torch.uint8)
     return torch.cat([head, torch.frombuffer(bytearray(header), dtype=torch.uint8), *parts])
 
 

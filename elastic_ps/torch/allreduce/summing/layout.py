@@ -131,7 +131,10 @@ class Layout:
     def buffers(self) -> Sums:
         """Return zeros for all."""
         pinned = self.pinned
-        return {dtype: torch.zeros(length, dtype=dtype, pin_memory=pinned) for dtype, length in self.lengths.items()}
+        return {
+            dtype: torch.zeros(length, dtype=dtype, device="cpu", pin_memory=pinned)
+            for dtype, length in self.lengths.items()
+        }
 
     def buckets(self, limit: int) -> list[Bucket]:
         """Divide all buffers into buckets of at most `limit` bytes, in the order in which a backward pass fills them.

@@ -26,7 +26,7 @@ class Received:
         """
         memory = self._memory.get((dtype, number))
         if memory is None or len(memory) < count:
-            memory = self._memory[dtype, number] = torch.empty(count, dtype=dtype)
+            memory = self._memory[dtype, number] = torch.empty(count, dtype=dtype, device="cpu")
         return memory[:count]
 
 

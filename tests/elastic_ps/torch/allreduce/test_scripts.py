@@ -50,3 +50,15 @@ def test_a_step_in_inference_mode():
             optimizer.step()
 
     check_same(trained_plain(body=body), trained(body=body))
+
+
+def test_a_script_may_have_a_default_device_of_its_own():
+    """It is none on which anything can be computed here, as that of a GPU is none for what gloo sends."""
+
+    def body(model, optimizer, batch):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+        with torch.device("meta"):
+            optimizer.step()
+
+    check_same(trained_plain(), trained(body=body))
