@@ -3,7 +3,7 @@ docs/reference/protocol.md.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 
 from coordinator.core import replies
@@ -192,8 +192,26 @@ def _optimizers(known: tuple[str, ...], declaration: Declaration, warnings: list
     elif (known_rule := json.loads(old)["name"]) != spec.name:
         warnings.append(f"optimizer {spec.name} is ignored, the job has {known_rule}")
     elif old != text:
+        _check_groups(json.loads(old)["keys"], spec.keys)
         warnings += _differences("optimizer", json.loads(old), json.loads(text))
     return tuple(padded)
+
+
+def _check_groups(known: Mapping[str, Mapping[str, float]], new: Mapping[str, Mapping[str, float]]) -> None:
+    """Refuse parameter groups in another order than the job's: a learning rate is told by its group's number alone.
+
+    Args:
+        known: what the job's optimizer has of each key.
+        new: likewise, of a script's.
+    """
+    for key, own in sorted(new.items()):
+        group, jobs = int(own.get("group", 0)), int(known.get(key, {}).get("group", 0))
+        if group and group != jobs:
+            raise ConfigurationError(
+                f"parameter {key[2:]} is in group {group} of this script's optimizer, and in group {jobs} of the "
+                "job's: give every worker the same groups in the same order (a set has another order in each "
+                "process), and restore with those that were saved"
+            )
 
 
 def _data(known: DataSpec | None, new: DataSpec | None) -> DataSpec | None:

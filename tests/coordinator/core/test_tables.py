@@ -117,6 +117,26 @@ def test_other_settings_of_an_optimizer_are_warnings_that_name_them_and_the_firs
     assert world.state.job.optimizers == (SGD,)
 
 
+def test_parameter_groups_in_another_order_are_an_error_as_learning_rates_go_by_their_numbers():
+    world = started()
+    keys = [tensor.key for tensor in TENSORS[:3]]
+
+    def told(*groups):
+        grouped = {key: {"group": float(group)} for key, group in zip(keys, groups, strict=True) if group}
+        return OptimizerSpec("torch.SGD", {}, grouped).to_json()
+
+    world.declare(world.node("w0"), TENSORS, DATA, optimizer=told(0, 1, 2))
+    world.settle()
+    before = world.state.job
+    reply = world.declare(world.node("w1"), TENSORS, DATA, optimizer=told(1, 0, 2))
+    assert isinstance(reply, ef.Refuse)
+    assert reply.why is ef.Why.INVALID
+    assert f"parameter {keys[0][2:]} is in group 1 of this script's optimizer, and in group 0 of the" in reply.text
+    assert world.state.job is before
+    fewer = world.declare(world.node("w1"), TENSORS, DATA, optimizer=told(0, 1, 0))  # it updates one less, say
+    assert len(fewer.tensors) == len(TENSORS)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
