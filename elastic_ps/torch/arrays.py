@@ -210,11 +210,15 @@ class ModelArray(TorchArray):
     Args:
         module: that has it.
         name: its own, in the module.
+
+    Attributes:
+        first_dtype: the type of its elements when this array was made.
     """
 
     def __init__(self, module: torch.nn.Module, name: str):
         self._module = module
         self._name = name
+        self.first_dtype = self.tensor.dtype
         self._nbytes = self.tensor.nbytes
 
     @staticmethod

@@ -66,6 +66,32 @@ def check_groups(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, s
         )
 
 
+def check_parameters(arrays: Mapping[str, ModelArray], keys: Mapping[torch.Tensor, str]) -> None:
+    """Refuse parameters that are no longer what the job was told of: its values would go where no model reads them.
+
+    Args:
+        arrays: of the model, by key.
+        keys: of the parameters that an optimizer updates.
+
+    Raises:
+        ConfigurationError: one has another type, or its place in the model has another tensor.
+    """
+    for parameter, key in keys.items():
+        array = arrays.get(key)
+        if array is None or array.tensor is not parameter:
+            raise ConfigurationError(
+                f"parameter {key[2:]} is another tensor, or elsewhere in the model, than when elastic.Optimizer was "
+                "made: prune, parametrize, tie and replace parameters before that, as load_state_dict(assign=True) "
+                "does, too"
+            )
+        if parameter.dtype != array.first_dtype:
+            raise ConfigurationError(
+                f"parameter {key[2:]} is {parameter.dtype} now, and was {array.first_dtype} when the job began: "
+                "convert the model before elastic.Optimizer is made; to evaluate it with fewer bits convert a "
+                "copy.deepcopy(model), or back again before the next batch"
+            )
+
+
 def check_shapes(arrays: Mapping[str, ModelArray], before: Mapping[str, torch.Tensor]) -> None:
     """Refuse buffers that have another shape than when the job was told of them: nobody has a place for their values.
 

@@ -21,6 +21,7 @@ from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import (
     GROUPS_FIRST,
     check_groups,
+    check_parameters,
     check_shapes,
     key_of,
     parameter_keys,
@@ -160,7 +161,6 @@ class Optimizer(torch.optim.Optimizer):
         self._watch.check()
         self._unscale()
         self.define()
-        check_shapes(self._arrays, self._before.buffers)
         self._begin()
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
         if self._early is not None and any(parameter.grad is not sent for parameter, sent in self._early.sent.items()):
@@ -195,9 +195,11 @@ class Optimizer(torch.optim.Optimizer):
             self._store.set_compression(Compression(self._compression))
         for warning in self._store.set_optimizer(self._spec, self._hyper):
             log.warning("%s", warning)
-        self._arrays = dict(tensors_of(self._model, self._of_others()))
-        if shared := [key[2:] for key in self._keys.values() if key not in self._arrays]:
+        others = self._of_others()
+        if shared := [self._keys[parameter][2:] for parameter in others if parameter in self._keys]:
             raise ConfigurationError(f"parameter {shared[0]} is in two elastic.Optimizers; let one of them update it")
+        self._arrays = dict(tensors_of(self._model, others))
+        check_parameters(self._arrays, self._keys)
         self._store.broadcast(list(self._arrays), list(self._arrays.values()), [[own] for own in self._arrays.values()])
         updated = {parameter for optimizer in optimizers() for parameter in optimizer._keys if parameter.requires_grad}
         trained = {key_of(name) for name, parameter in self._model.named_parameters() if parameter in updated}
@@ -286,9 +288,11 @@ class Optimizer(torch.optim.Optimizer):
         return self._store.push_early(list(self._keys.values()), list(ready), gradients)
 
     def _begin(self) -> None:
-        """Bring schedulers to where the job is, once in a step."""
+        """Bring schedulers to where the job is, once in a step, of a model that is as the job knows it."""
         if self._begun:
             return
+        check_parameters(self._arrays, self._keys)
+        check_shapes(self._arrays, self._before.buffers)
         self._begun = True
         job = script_job()
         self.wrapped._opt_called = True  # type: ignore[attr-defined]  # a scheduler of it asks whether it was
