@@ -158,6 +158,7 @@ class Optimizer(torch.optim.Optimizer):
             )
         self._share_groups()
         check_groups(self.wrapped, self._keys)
+        self._check_rule()
         self._watch.check()
         self._unscale()
         self.define()
@@ -269,6 +270,10 @@ class Optimizer(torch.optim.Optimizer):
     def _translate(self) -> OptimizerSpec:
         """Return what the job is told of the optimizer."""
         return rules.translate(self.wrapped, self._keys)
+
+    def _check_rule(self) -> None:
+        """Refuse what has been asked of the script's own optimizer since, and servers do not know."""
+        rules.check_hooks(self.wrapped)
 
     def _open_store(self, job: ScriptJob) -> OptimizerStore:
         """Open what takes the gradients."""

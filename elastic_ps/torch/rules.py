@@ -91,6 +91,23 @@ def translate(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str
     return OptimizerSpec(name, args, keys)
 
 
+def check_hooks(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse hooks of an optimizer whose own `step` is never called, as servers update.
+
+    Args:
+        optimizer: the script's own.
+
+    Raises:
+        ConfigurationError: it has some.
+    """
+    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+        raise ConfigurationError(
+            f"{type(optimizer).__name__} has hooks of its step, and servers make that, so that nobody calls them: "
+            "register them with the elastic.Optimizer, whose step() is called in each batch, or train with --mode "
+            "all-reduce"
+        )
+
+
 def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
     """Return the values of a step: the present numbers of each parameter group.
 

@@ -245,6 +245,12 @@ def without_backward(_net: nn.Module, optimizer: Any, _batch: Any, _number: int)
     optimizer.step()
 
 
+def hooking(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
+    if number == 1:
+        optimizer.wrapped.register_step_post_hook(lambda *_: None)
+    plain(net, optimizer, batch, number)
+
+
 def diverging(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
     optimizer.param_groups[0]["lr"] = float("nan")
     plain(net, optimizer, batch, number)
@@ -277,6 +283,7 @@ def taking_a_parameter_out(net: nn.Module, optimizer: Any, batch: Any, number: i
         (accumulating, r"no optimizer.step\(\) in this batch: .* larger global_batch"),
         (with_closure, r"optimizer.step\(closure\) is refused"),
         (without_backward, r"without a gradient: call loss.backward\(\)"),
+        (hooking, "SGD has hooks of its step, .* register them with the elastic.Optimizer"),
         (diverging, "parameter group 0: lr is nan"),
         (gaining_momentum, "parameter group 0 has momentum 0.9, but none had any"),
     ],

@@ -62,3 +62,15 @@ def test_a_script_may_have_a_default_device_of_its_own():
             optimizer.step()
 
     check_same(trained_plain(), trained(body=body))
+
+
+def test_hooks_of_the_scripts_own_optimizer_are_called():
+    def hooked(model):
+        optimizer = sgd(model)
+        optimizer.register_step_pre_hook(lambda *_: clipped(model))
+        return optimizer
+
+    def clipped(model):
+        nn.utils.clip_grad_value_(model.parameters(), 0.01)
+
+    check_same(trained_plain(hooked), trained(hooked))
