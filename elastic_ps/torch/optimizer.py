@@ -274,6 +274,7 @@ class Optimizer(torch.optim.Optimizer):
     def _check_rule(self) -> None:
         """Refuse what has been asked of the script's own optimizer since, and servers do not know."""
         rules.check_hooks(self.wrapped)
+        rules.check_flags(self.wrapped, self._spec)
 
     def _open_store(self, job: ScriptJob) -> OptimizerStore:
         """Open what takes the gradients."""

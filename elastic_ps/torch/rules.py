@@ -108,6 +108,29 @@ def check_hooks(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
+def check_flags(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> None:
+    """Refuse a flag that has changed since the servers were told of the optimizer: they go on by the one that was.
+
+    Args:
+        optimizer: the script's own.
+        spec: of it, as the servers know it.
+
+    Raises:
+        ConfigurationError: names the flag.
+    """
+    if spec.name not in TORCH_RULES:
+        return
+    for index, group in enumerate(optimizer.param_groups):
+        for ours, theirs in _FLAGS.items():
+            known = spec.args.get(ours)
+            if known is not None and bool(group.get(theirs, known)) != known:
+                raise ConfigurationError(
+                    f"parameter group {index} has {theirs}={group[theirs]} now, and the optimizer was made with "
+                    f"{known}, which servers do not change while they train: make it so from the start (in place of "
+                    "maximize the loss may be negated), or train with --mode all-reduce"
+                )
+
+
 def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
     """Return the values of a step: the present numbers of each parameter group.
 

@@ -251,6 +251,11 @@ def hooking(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
     plain(net, optimizer, batch, number)
 
 
+def turning(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
+    optimizer.param_groups[0]["maximize"] = number == 1
+    plain(net, optimizer, batch, number)
+
+
 def diverging(net: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
     optimizer.param_groups[0]["lr"] = float("nan")
     plain(net, optimizer, batch, number)
@@ -284,6 +289,7 @@ def taking_a_parameter_out(net: nn.Module, optimizer: Any, batch: Any, number: i
         (with_closure, r"optimizer.step\(closure\) is refused"),
         (without_backward, r"without a gradient: call loss.backward\(\)"),
         (hooking, "SGD has hooks of its step, .* register them with the elastic.Optimizer"),
+        (turning, "group 0 has maximize=True now, and the optimizer was made with False, which servers do not"),
         (diverging, "parameter group 0: lr is nan"),
         (gaining_momentum, "parameter group 0 has momentum 0.9, but none had any"),
     ],

@@ -74,3 +74,11 @@ def test_hooks_of_the_scripts_own_optimizer_are_called():
         nn.utils.clip_grad_value_(model.parameters(), 0.01)
 
     check_same(trained_plain(hooked), trained(hooked))
+
+
+def test_flags_may_change_while_it_trains():
+    def body(model, optimizer, batch):
+        optimizer.param_groups[0]["maximize"] = len(batch[1]) < BATCH  # in the last step of an epoch
+        step(model, optimizer, batch)
+
+    check_same(trained_plain(body=body), trained(body=body))
