@@ -214,7 +214,8 @@ class Optimizer(torch.optim.Optimizer):
         Args:
             is_left: it has made no step, by a break: what was sent ahead is dropped, as the batch comes once more.
         """
-        self._schedules.end_batch()
+        job = script_job()
+        self._schedules.end_batch(job.place, job.spec.steps_per_epoch if job.spec is not None else 0)
         self._learn_averaged()
         if self._early is None or not is_left:
             return

@@ -49,6 +49,7 @@ class Schedules:
         self._rehearsed: _Moment | None = None
         self._each_step: dict[LRScheduler, int] = {}  # calls in a step, of those that are called there
         self._last: tuple[int, _Moment] | None = None  # the last step and what it began with
+        self._seen = -1  # the last step of the job whose batch this worker has had, whether the optimizer made it
 
     def begin_rehearsal(self) -> None:
         """Take note of the schedulers before the body of the rehearsal's batch.
@@ -62,8 +63,15 @@ class Schedules:
         """Take note of the schedulers at the rehearsal's `optimizer.step`; raise what `begin_rehearsal` does."""
         self._rehearsed = self._moment(_schedulers_of(self._optimizers))
 
-    def end_batch(self) -> None:
-        """Take note of what a batch's body has called, if it is the rehearsal's: later calls are an epoch's."""
+    def end_batch(self, place: Place | None = None, steps_per_epoch: int = 0) -> None:
+        """Take note that a batch's body is over, and of what it has called, if it is the rehearsal's.
+
+        Args:
+            place: of the step; None: it is the rehearsal's, and later calls are an epoch's.
+            steps_per_epoch: of the data.
+        """
+        if place is not None:
+            self._seen = place.epoch * steps_per_epoch + place.step
         if self._before is None or self._rehearsed is None:
             return
         begun = self._rehearsed.counts | self._before  # a scheduler may be made in the body
@@ -86,8 +94,9 @@ class Schedules:
             last, moment = self._last
             if number == last:
                 self._return_to(moment)
-            else:  # further than one step: this worker had no samples in those between
-                _call({scheduler: calls * (number - last - 1) for scheduler, calls in self._each_step.items()})
+            else:  # this worker had no samples in the steps since
+                missed = number - max(last, self._seen) - 1
+                _call({scheduler: calls * missed for scheduler, calls in self._each_step.items()})
         if self._each_step:
             self._last = number, self._moment(self._each_step)
 

@@ -97,6 +97,20 @@ def test_a_joiner_whose_first_epoch_ends_before_it_has_a_step_calls_its_schedule
     assert optimizer.param_groups[0]["lr"] == 0.5**4
 
 
+def test_an_optimizer_that_makes_few_steps_has_a_schedule_of_its_own_calls() -> None:
+    """As that of a generator does, which is trained in every third batch; with its schedule it is called there."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
+    rehearse(schedules, optimizer, scheduler)
+    for number in (0, 1, 2, 3, 4, 5, 5, 6, 8, 9):  # step 5 is made again, and in step 7 this worker has no samples
+        if number % 3 == 0:
+            schedules.begin_step(Place(number // 4, number % 4), 4)
+            rates.append(optimizer.param_groups[0]["lr"])
+            scheduler.step()
+        schedules.end_batch(Place(number // 4, number % 4), 4)
+    assert rates == [1, 0.5, 0.25, 0.125]
+
+
 def test_a_schedule_may_be_called_before_the_optimizer() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
