@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -32,6 +33,29 @@ def spec_of(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str]) 
     return OptimizerSpec.scripts_own(kind.__name__)
 
 
+def check_kind(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimizer that does not update by dense gradients alone: it would fail in the first step.
+
+    Args:
+        optimizer: of PyTorch.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    kind = type(optimizer).__name__
+    closure = signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is Parameter.empty:
+        raise ConfigurationError(
+            f"{kind}.step(closure) calls the loss, perhaps several times, which all workers would have to do at once: "
+            "take an optimizer that updates by the gradients of one backward pass"
+        )
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise ConfigurationError(
+            f"{kind} takes sparse gradients alone, and --mode all-reduce sums dense ones: take Adam, with embeddings "
+            "without sparse=True"
+        )
+
+
 class AllReduceOptimizer(Optimizer):
     """An `AllReduceOptimizer` takes any optimizer of PyTorch that updates by gradients alone; see `Optimizer`."""
 
@@ -51,6 +75,7 @@ class AllReduceOptimizer(Optimizer):
 
     def _translate(self) -> OptimizerSpec:
         """Return the servers' name for it, where they know it: they restore what is saved here then."""
+        check_kind(self.wrapped)
         return spec_of(self.wrapped, self._keys)
 
     def _check_rule(self) -> None:

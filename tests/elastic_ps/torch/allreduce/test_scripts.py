@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
+from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from tests.elastic_ps.torch.allreduce.lone_group import lone_group  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
@@ -82,3 +83,15 @@ def test_flags_may_change_while_it_trains():
         step(model, optimizer, batch)
 
     check_same(trained_plain(body=body), trained(body=body))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (torch.optim.LBFGS, r"LBFGS.step\(closure\) calls the loss, .*: take an optimizer that updates by the grad"),
+        (torch.optim.SparseAdam, "SparseAdam takes sparse gradients alone, .*: take Adam"),
+    ],
+)
+def test_an_optimizer_that_needs_more_than_dense_gradients(kind, words):
+    with pytest.raises(ConfigurationError, match=words):
+        trained(lambda model: kind(model.parameters()))
