@@ -16,17 +16,23 @@ def epochs(count: int) -> Iterator[int]:
 
     Raises:
         ConfigurationError: `count` is no whole number, or below 0; the loop's body does not iterate over an
-            `elastic.DataLoader`; or a process that loads data has come here.
+            `elastic.DataLoader`; a process that loads data has come here; or a loop before this one has trained all
+            these epochs.
     """
     if is_helper_process():
         raise ConfigurationError(
             "a process that loads data has begun to train: processes of num_workers import the script, so put what it "
             'does in a function that is called under `if __name__ == "__main__":`'
         )
-    numbers = script.epochs(count)
-    seeders = script_job().seeders
-    if _seed not in seeders:
-        seeders.append(_seed)
+    numbers, job = script.epochs(count), script_job()
+    if job.rehearsed and job.epochs is not None and count <= job.epochs and job.epoch >= count:
+        raise ConfigurationError(
+            f"elastic.epochs({count}) has no epoch left: epochs are those of the whole job, and a loop before has come "
+            f"to {job.epoch}. A loop that goes on takes the number of all epochs behind it, such as "
+            f"elastic.epochs({job.epoch + count}); another model or data set is another job"
+        )
+    if _seed not in job.seeders:
+        job.seeders.append(_seed)
     return numbers
 
 

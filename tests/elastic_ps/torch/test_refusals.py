@@ -219,6 +219,20 @@ def plain(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
     optimizer.step()
 
 
+def test_a_second_loop_goes_on_where_the_first_has_ended() -> None:
+    with lone_job() as (_, servers):
+        net = model()
+        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+        loader = elastic.DataLoader(DATA, 4)
+        for last in (2, 5):
+            for epoch in elastic.epochs(last):
+                for batch in loader:
+                    plain(net, optimizer, batch, epoch)
+        assert len(servers.exchanges) == 5 * len(loader)
+        with pytest.raises(ConfigurationError, match=r"epochs\(3\) has no epoch left: .* such as elastic.epochs\(8\)"):
+            elastic.epochs(3)
+
+
 def test_a_plain_body_is_taken() -> None:
     train(plain)
 
