@@ -11,7 +11,8 @@ class GradientWatch:
     """A `GradientWatch` remembers which version of each gradient the backward pass has left.
 
     A worker has the gradient of its own samples, so what clips that by its size (`clip_grad_norm_`) would do something
-    else than in one process, and nobody would see it. `GradScaler.unscale_` is not seen: PyTorch does not count it.
+    else than in one process, and nobody would see it. What PyTorch does not count (`parameter.grad.data.clamp_`) is
+    found in the first step alone, by norms; but `GradScaler.unscale_`, which it does not count either, is not.
 
     Args:
         keys: of the parameters, as in `Tensor.key`.
@@ -22,6 +23,7 @@ class GradientWatch:
         self._keys = keys
         self._made = made
         self._left: dict[torch.Tensor, tuple[int, int]] = {}
+        self._norms: dict[torch.Tensor, str] | None = {}  # None: the first step has been made
         self._hooked: set[torch.Tensor] = set()
         self._hook()
 
@@ -35,22 +37,31 @@ class GradientWatch:
     def _note(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
             self._left[parameter] = _version(parameter.grad)
+            if self._norms is not None:
+                self._norms[parameter] = _norm(parameter.grad)
         if self._made is not None:
             self._made(parameter)
 
-    def check(self) -> None:
+    def check(self, scaled: bool) -> None:
         """Refuse gradients that were changed in place; what the script has set itself is left as it is.
+
+        Args:
+            scaled: a GradScaler may have changed them.
 
         Raises:
             ConfigurationError: names the first.
         """
         self._hook()
+        norms, self._norms = self._norms or {}, None
         for parameter, key in self._keys.items():
             left = self._left.get(parameter)
             if left is None or parameter.grad is None:
                 continue
             tensor, version = _version(parameter.grad)
-            if tensor == left[0] and version != left[1] and _has_values(parameter.grad):
+            is_changed = version != left[1] or (
+                not scaled and parameter in norms and norms[parameter] != _norm(parameter.grad)
+            )
+            if tensor == left[0] and is_changed and _has_values(parameter.grad):
                 raise ConfigurationError(
                     f"the gradient of {key[2:]} was changed after loss.backward(). A worker has the gradient of its "
                     "own samples only, so clip_grad_norm_ and clip_grad_value_ do something else there than in one "
@@ -62,6 +73,14 @@ class GradientWatch:
 def _has_values(gradient: torch.Tensor) -> bool:
     """Return whether a gradient is more than zeros, to which `zero_grad(set_to_none=False)` sets it."""
     return gradient.layout is not torch.strided or bool(gradient.any())
+
+
+def _norm(gradient: torch.Tensor) -> str:
+    """Return a gradient's norm, as text that equals itself where it is no number."""
+    if gradient.layout is not torch.strided:
+        return ""
+    found: float = torch.linalg.vector_norm(gradient.detach(), dtype=torch.float64).item()
+    return found.hex()
 
 
 def _version(gradient: torch.Tensor) -> tuple[int, int]:

@@ -159,7 +159,7 @@ class Optimizer(torch.optim.Optimizer):
         self._share_groups()
         check_groups(self.wrapped, self._keys)
         self._check_rule()
-        self._watch.check()
+        self._watch.check(scaled=hasattr(self, "found_inf"))
         self._unscale()
         self.define()
         self._begin()

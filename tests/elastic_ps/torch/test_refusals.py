@@ -235,12 +235,27 @@ def test_a_second_loop_goes_on_where_the_first_has_ended() -> None:
 
 def test_a_plain_body_is_taken() -> None:
     train(plain)
+    train(exploding)
+
+
+def exploding(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    (loss(net, batch) * torch.nan).backward()
+    optimizer.step()
 
 
 def clipping(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
     optimizer.zero_grad()
     loss(net, batch).backward()
     nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+    optimizer.step()
+
+
+def clamping(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    loss(net, batch).backward()
+    for parameter in net.parameters():
+        parameter.grad.data.clamp_(-1e-3, 1e-3)  # which PyTorch does not count
     optimizer.step()
 
 
@@ -299,6 +314,7 @@ def taking_a_parameter_out(net: nn.Module, optimizer: Any, batch: Any, number: i
         (adding_a_group, "have other parameters than when .* was made: give torch.optim's optimizer all its groups"),
         (taking_a_parameter_out, "have other parameters than when"),
         (clipping, "gradient of 0.weight was changed after loss.backward.*clip_grad_norm_"),
+        (clamping, "gradient of 0.weight was changed after loss.backward"),
         (accumulating, r"no optimizer.step\(\) in this batch: .* larger global_batch"),
         (with_closure, r"optimizer.step\(closure\) is refused"),
         (without_backward, r"without a gradient: call loss.backward\(\)"),
