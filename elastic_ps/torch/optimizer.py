@@ -131,6 +131,13 @@ class Optimizer(torch.optim.Optimizer):
         self._schedules = Schedules((optimizer, self))
         _made.add(self)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be copied or pickled: there is one in a job, which no copy would be part of."""
+        raise ConfigurationError(
+            "an elastic.Optimizer cannot be copied or pickled, as it is part of this worker's job: save "
+            "optimizer.state_dict(), copy optimizer.wrapped, and keep no reference to it in a model that is copied"
+        )
+
     @property
     def max_norm(self) -> float | None:
         """See the class."""

@@ -1,5 +1,7 @@
 """What cannot be done is refused, in the words of PyTorch, with what to do instead."""
 
+import copy
+import io
 import multiprocessing
 from collections.abc import Iterator
 from typing import Any
@@ -414,6 +416,14 @@ def test_two_optimizers_do_not_overlap() -> None:
 def test_a_schedule_that_follows_a_metric() -> None:
     with pytest.raises(ConfigurationError, match="ReduceLROnPlateau is refused"):
         train(plain, schedule=torch.optim.lr_scheduler.ReduceLROnPlateau)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, lambda it: torch.save({"it": it}, io.BytesIO())])
+def test_a_copy_of_an_optimizer(copied: Any) -> None:
+    optimizer = wrapped(torch.optim.SGD, lr=0.1)
+    with pytest.raises(ConfigurationError, match=r"cannot be copied or pickled, .*: save optimizer.state_dict\(\)"):
+        copied(optimizer)
+    assert copied(optimizer.wrapped) is not optimizer.wrapped
 
 
 def test_a_step_outside_of_the_loop() -> None:
