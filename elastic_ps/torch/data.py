@@ -122,10 +122,11 @@ def _refuse(others: dict[str, Any]) -> None:
         raise ConfigurationError(f"elastic.DataLoader takes no {name}: {_INSTEAD[name]}")
 
 
-def _items(dataset: Any, indices: Indices) -> list[Any]:
+def _items(dataset: Any, indices: Indices) -> Any:
+    """Return what the batch is made of, as PyTorch's own loader does: a data set may have batches of its own kind."""
     wanted = indices.tolist()
-    if hasattr(dataset, "__getitems__"):
-        return list(dataset.__getitems__(wanted))
+    if getattr(dataset, "__getitems__", None):
+        return dataset.__getitems__(wanted)
     return [dataset[index] for index in wanted]
 
 

@@ -89,6 +89,17 @@ class Together(Numbers):
         return [-index for index in wanted]
 
 
+class Whole(Numbers):
+    """One that makes batches itself, which is how arrays are read fastest."""
+
+    def __getitems__(self, wanted: list[int]) -> dict[str, torch.Tensor]:
+        return {"numbers": torch.tensor(wanted)}
+
+
+class OneByOne(Numbers):
+    __getitems__ = None
+
+
 def collate(samples: list[Any]) -> list[Any]:
     return samples
 
@@ -127,6 +138,15 @@ def test_plain_batches_in_the_data_sets_order() -> None:
         assert loader.global_batch == 4
         (found,) = epochs(loader)
     assert [batch[0].tolist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_batches_are_what_a_data_set_makes_of_several_indices() -> None:
+    with lone_job():
+        (found,) = epochs(elastic.DataLoader(Whole(), 4, collate_fn=lambda batch: batch["numbers"].tolist()))
+        assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    with lone_job():
+        (found,) = epochs(elastic.DataLoader(OneByOne(), 4))
+        assert [batch[0].tolist() for batch in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_the_short_last_step_may_be_left_out() -> None:
