@@ -46,7 +46,23 @@ def parameter_keys(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
                 "that this worker's own samples need, which no other worker sees. Make it "
                 "without max_norm, and clip the rows that the model has looked up"
             )
+    check_normalisations(model)
     return keys
+
+
+def check_normalisations(model: torch.nn.Module) -> None:
+    """Refuse normalisations over all workers: without a process group each would silently take its own samples.
+
+    Raises:
+        ConfigurationError: names the first that trains.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.SyncBatchNorm) and module.training:
+            raise ConfigurationError(
+                f"{own_name(name) or 'the model'} is a SyncBatchNorm: there is no process group over which it could "
+                "normalise, so that each worker would take its own samples alone. Take BatchNorm, which does so, or "
+                "a normalisation of single samples, as GroupNorm and LayerNorm"
+            )
 
 
 def check_groups(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str]) -> None:

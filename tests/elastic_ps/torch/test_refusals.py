@@ -109,6 +109,14 @@ def test_embeddings_whose_forward_pass_changes_them(kind: Any) -> None:
     elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
 
 
+def test_batch_norm_over_all_workers() -> None:
+    net = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
+    with pytest.raises(ConfigurationError, match="1 is a SyncBatchNorm: there is no process group"):
+        elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+    net[1].eval()
+    elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+
+
 def test_flags_that_differ_between_groups() -> None:
     net = model()
     groups = [{"params": [net[0].weight], "nesterov": True}, {"params": [net[0].bias]}]
