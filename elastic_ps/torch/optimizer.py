@@ -128,7 +128,7 @@ class Optimizer(torch.optim.Optimizer):
         self._early = EarlyGradients(self._send_early) if overlap else None
         self._watch = GradientWatch(self._keys, self._early.made if self._early else None)
         self._begun = False  # the schedules are where this step is
-        self._schedules = Schedules((optimizer, self))
+        self._schedules = Schedules((optimizer, weakref.proxy(self)))  # no cycle: one that is let go is gone
         _made.add(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:

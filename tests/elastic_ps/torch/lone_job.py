@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakSet
 
 import numpy as np
 
@@ -151,6 +152,6 @@ def lone_job(seed: int = 0, version: int = 0) -> Iterator[tuple[WorkerJob, RuleS
             patch("elastic_ps.worker.script.worker_job._current", job),
             patch.object(States, "collect", lambda states: servers.collect(states._store)),
             patch.object(States, "load", lambda states, given: servers.load(states._store, given)),
-            patch("elastic_ps.torch.optimizer._made", set()),
+            patch("elastic_ps.torch.optimizer._made", WeakSet()),
         ):
             yield job, servers

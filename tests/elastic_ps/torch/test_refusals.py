@@ -467,6 +467,20 @@ def test_a_parameter_of_two_optimizers() -> None:
         del both
 
 
+def test_an_optimizer_that_the_script_has_let_go_updates_nothing() -> None:
+    with lone_job() as (_, servers):
+        net = model()
+        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.2))
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        for _epoch in elastic.epochs(2):
+            for number, batch in enumerate(elastic.DataLoader(DATA, 4)):
+                plain(net, optimizer, batch, number)
+            scheduler.step()
+    assert len(servers.exchanges) == 2 * 3
+    assert optimizer.param_groups[0]["lr"] == 0.05
+
+
 def test_a_process_that_loads_data_does_not_train(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "parent_process", object)
     with pytest.raises(ConfigurationError, match='under `if __name__ == "__main__":`'):

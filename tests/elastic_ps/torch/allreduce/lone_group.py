@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from unittest.mock import patch
+from weakref import WeakSet
 
 import elastic_ps.torch as elastic
 from elastic_ps.torch.allreduce.group import Rendezvous
@@ -23,7 +24,7 @@ def lone_group():
     job = AllReduceJob(node)
     with (
         patch("elastic_ps.worker.script.worker_job._current", job),
-        patch("elastic_ps.torch.optimizer._made", set()),
+        patch("elastic_ps.torch.optimizer._made", WeakSet()),
         patch.object(elastic.Optimizer, "without_servers", AllReduceOptimizer),
     ):
         yield job
