@@ -49,6 +49,7 @@ class Schedules:
         self._rehearsed: _Moment | None = None
         self._each_step: dict[LRScheduler, int] = {}  # calls in a step, of those that are called there
         self._last: tuple[int, _Moment] | None = None  # the last step and what it began with
+        self._begun: int | None = None  # the job's step whose batch is under way, if that has called the optimizer
         self._seen = -1  # the last step of the job whose batch this worker has had, whether the optimizer made it
 
     def begin_rehearsal(self) -> None:
@@ -60,8 +61,9 @@ class Schedules:
         self._before = {scheduler: _calls(scheduler) for scheduler in _schedulers_of(self._optimizers)}
 
     def rehearse(self) -> None:
-        """Take note of the schedulers at the rehearsal's `optimizer.step`; raise what `begin_rehearsal` does."""
-        self._rehearsed = self._moment(_schedulers_of(self._optimizers))
+        """Take note of the schedulers at the rehearsal's first `optimizer.step`; raise what `begin_rehearsal` does."""
+        if self._rehearsed is None:
+            self._rehearsed = self._moment(_schedulers_of(self._optimizers))
 
     def end_batch(self, place: Place | None = None, steps_per_epoch: int = 0) -> None:
         """Take note that a batch's body is over, and of what it has called, if it is the rehearsal's.
@@ -70,6 +72,7 @@ class Schedules:
             place: of the step; None: it is the rehearsal's, and later calls are an epoch's.
             steps_per_epoch: of the data.
         """
+        self._begun = None
         if place is not None:
             self._seen = place.epoch * steps_per_epoch + place.step
         if self._before is None or self._rehearsed is None:
@@ -87,6 +90,9 @@ class Schedules:
             steps_per_epoch: of the data.
         """
         number = place.epoch * steps_per_epoch + place.step
+        if number == self._begun:  # the batch calls the optimizer once more: schedulers are where the script has them
+            return
+        self._begun = number
         if self._rehearsed is not None:
             self._enter(self._rehearsed, number, place.epoch)
             self._rehearsed = None

@@ -7,6 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.optim.lr_scheduler import ExponentialLR  # noqa: E402
+
 import elastic_ps.torch as elastic  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
@@ -60,3 +62,21 @@ def test_a_script_that_begins_later_has_the_jobs_schedule(schedule: Callable[[An
             if not each_step:
                 scheduler.step()
     assert found[1:] == rates[first:]  # after the rehearsal
+
+
+def test_a_batch_may_call_optimizer_and_schedule_more_than_once() -> None:
+    """As where the same samples are trained on several times."""
+
+    def scheduled(model: Any) -> Any:
+        own = sgd(model)
+        model.schedule = ExponentialLR(own, 0.9)
+        return own
+
+    def body(model: Any, optimizer: Any, batch: Any) -> None:
+        for _ in range(2):
+            step(model, optimizer, batch)
+            model.schedule.step()
+
+    expected, model, servers = both(optimizer=scheduled, body=body)
+    check_same(expected, model)
+    assert len(servers.exchanges) == 2 * EPOCHS * STEPS

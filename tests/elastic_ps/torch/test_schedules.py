@@ -34,6 +34,7 @@ def test_a_step_that_is_made_again_has_its_own_rate_also_where_that_is_a_tensor(
         schedules.begin_step(Place(0, number), 10)
         rates.append(float(optimizer.param_groups[0]["lr"]))
         scheduler.step()
+        schedules.end_batch(Place(0, number), 10)
     assert rates == [0.5, 0.5, 0.25, 0.25, 0.0625]
     assert (optimizer.param_groups[0]["lr"] is lr) == isinstance(lr, torch.Tensor)
 
@@ -81,6 +82,7 @@ def test_a_schedule_may_refer_to_others_and_to_what_cannot_be_copied(make: Any) 
                 schedules.begin_step(Place(0, number), 10)
             rates.append(optimizer.param_groups[0]["lr"])
             scheduler.step()
+            schedules.end_batch(Place(0, number), 10)
         found.append(rates)
     plain, elastic = found
     assert elastic == [plain[0], *plain, plain[-1]]
