@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pickle import PicklingError
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,7 @@ class _Processes:
         self._pool = ProcessPoolExecutor(
             count, mp_context=context, initializer=_begin, initargs=(dataset, collate, init, context.Value("i", 0))
         )
+        self._count = count
         self._worker = os.getpid()
         _running.add(self)
 
@@ -156,7 +158,14 @@ class _Processes:
         """Begin to load a batch; what is drawn at random follows from the job's seed, the epoch and the samples."""
         job = script_job()
         seed = zlib.crc32(indices.tobytes(), zlib.crc32(f"{job.node.seed} {job.epoch}".encode()))
-        return self._pool.submit(_load, indices, seed)
+        try:
+            return self._pool.submit(_load, indices, seed)
+        except (AttributeError, TypeError, PicklingError) as error:  # of pickle, as a process begins
+            raise ConfigurationError(
+                f"num_workers={self._count}: the data set, collate_fn and worker_init_fn are pickled for "
+                f"the processes that load, as these are no forks, and one of them cannot be ({error}): define it at "
+                "the top of a module, without lambda, and open files in worker_init_fn or when they are first read"
+            ) from error
 
     def load(self, indices: Indices) -> Any:
         """Load a batch."""

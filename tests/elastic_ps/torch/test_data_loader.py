@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import elastic_ps.torch as elastic  # noqa: E402
-from elastic_ps.core.errors import ElasticError  # noqa: E402
+from elastic_ps.core.errors import ConfigurationError, ElasticError  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
 from tests.paths import ROOT  # noqa: E402
 
@@ -198,6 +198,17 @@ def test_each_process_begins_with_its_number() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", ["dataset", "collate_fn", "worker_init_fn"])
+def test_what_cannot_be_given_to_processes_is_said(part: str) -> None:
+    class Local(Numbers):
+        """It has no name by which a process could import it."""
+
+    given = {"dataset": Local(), "collate_fn": lambda samples: samples, "worker_init_fn": lambda number: None}
+    arguments = {"dataset": Numbers(), part: given[part]}
+    with lone_job(), pytest.raises(ConfigurationError, match=r"num_workers=1: .*<locals>.*: define it at the top"):
+        list(epochs(elastic.DataLoader(global_batch=4, num_workers=1, **arguments)))
+
+
 def test_an_error_in_a_process_reaches_the_script() -> None:
     with lone_job(), pytest.raises(OSError, match="bad file 5"):
         list(epochs(elastic.DataLoader(Broken(), 4, num_workers=1)))
