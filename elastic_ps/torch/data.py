@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils import worker
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from elastic_ps.core.errors import ConfigurationError, ElasticError
@@ -148,7 +149,10 @@ class _Processes:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch"])  # once, not in each process
         self._pool = ProcessPoolExecutor(
-            count, mp_context=context, initializer=_begin, initargs=(dataset, collate, init, context.Value("i", 0))
+            count,
+            mp_context=context,
+            initializer=_begin,
+            initargs=(dataset, collate, init, count, context.Value("i", 0)),
         )
         self._count = count
         self._worker = os.getpid()
@@ -196,7 +200,7 @@ threading._register_atexit(_stop_all)  # type: ignore[attr-defined]  # as concur
 _own: tuple[Any, Collate] | None = None
 
 
-def _begin(dataset: Any, collate: Collate, init: Callable[[int], None] | None, numbers: Any) -> None:
+def _begin(dataset: Any, collate: Collate, init: Callable[[int], None] | None, count: int, numbers: Any) -> None:
     global _own  # a process loads for one loader
     threading.Thread(target=_end_with_worker, name="end-with-worker", daemon=True).start()
     torch.set_num_threads(1)
@@ -204,15 +208,17 @@ def _begin(dataset: Any, collate: Collate, init: Callable[[int], None] | None, n
     with numbers.get_lock():
         number = numbers.value
         numbers.value += 1
+    seed = torch.initial_seed()  # each batch has one of its own
+    worker._worker_info = worker.WorkerInfo(id=number, num_workers=count, seed=seed, dataset=dataset)
     if init is not None:
         init(number)
 
 
 def _end_with_worker() -> None:
     """End this process when its worker is gone: it holds both ends of its queue, and would wait for ever."""
-    worker = multiprocessing.parent_process()
-    assert worker is not None
-    worker.join()
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -110,6 +110,18 @@ def noted(number: int) -> None:
     began = number
 
 
+def renumbered(_number: int) -> None:
+    """Give the data set of this process what it has from nobody else, as a script opens a file."""
+    info = torch.utils.data.get_worker_info()
+    assert info is not None
+    info.dataset.own = (info.id, info.num_workers)
+
+
+class Renumbered(Numbers):
+    def __getitem__(self, index: int) -> Any:
+        return self.own  # type: ignore[attr-defined]
+
+
 began = -1
 
 
@@ -207,6 +219,14 @@ def test_what_cannot_be_given_to_processes_is_said(part: str) -> None:
     arguments = {"dataset": Numbers(), part: given[part]}
     with lone_job(), pytest.raises(ConfigurationError, match=r"num_workers=1: .*<locals>.*: define it at the top"):
         list(epochs(elastic.DataLoader(global_batch=4, num_workers=1, **arguments)))
+
+
+def test_a_process_knows_which_it_is_and_its_data_set() -> None:
+    with lone_job():
+        loader = elastic.DataLoader(Renumbered(), 4, num_workers=1, worker_init_fn=renumbered, collate_fn=collate)
+        (found,) = epochs(loader)
+    assert found[0] == [(0, 1)] * 4
+    assert torch.utils.data.get_worker_info() is None
 
 
 def test_an_error_in_a_process_reaches_the_script() -> None:
