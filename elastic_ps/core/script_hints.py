@@ -19,10 +19,13 @@ NAME_NO_CONSISTENCY = "a store that names no consistency"
 PUSH_SAME_KEYS = "every worker must push the same keys in a step"
 """A phrase: some workers have handed a gradient over that others have not."""
 
+PUSH_AS_REHEARSED = "push the same keys in the same order in every step"
+"""A phrase: a step has made more exchanges than the first one, which is the rehearsal."""
+
 HOW_TO_JOIN = "a script joins by the loop over epochs(), by init(), or with its first key store: does it get there?"
 """What people are told of a script that runs, or has ended, outside the job."""
 
-PHRASES = (OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, NAME_NO_CONSISTENCY, PUSH_SAME_KEYS)
+PHRASES = (OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, NAME_NO_CONSISTENCY, PUSH_SAME_KEYS, PUSH_AS_REHEARSED)
 
 _hints: dict[str, str] = {}
 

@@ -13,6 +13,7 @@ from mxnet.module import BaseModule
 from elastic_ps.core.script_hints import (
     NAME_NO_CONSISTENCY,
     OPTIMIZER_ON_SERVERS,
+    PUSH_AS_REHEARSED,
     PUSH_EACH_BATCH,
     PUSH_SAME_KEYS,
     give_hints,
@@ -38,6 +39,8 @@ give_hints(
         PUSH_EACH_BATCH: "In MXNet: call trainer.step(global_batch) there, with a gluon.Trainer that was made with "
         'kvstore="dist_elastic"',
         PUSH_SAME_KEYS: "In MXNet: a gluon.Trainer does; in a loop of your own give pushpull the same keys everywhere",
+        PUSH_AS_REHEARSED: "In MXNet: the first batch of each worker trains nothing; let it call step() of each "
+        "Trainer as often as any other batch does",
         NAME_NO_CONSISTENCY: 'In MXNet: kvstore="dist_elastic" names none, "dist_elastic_async" names async',
     }
 )

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from elastic_ps.core.script_hints import (
     NAME_NO_CONSISTENCY,
     OPTIMIZER_ON_SERVERS,
+    PUSH_AS_REHEARSED,
     PUSH_EACH_BATCH,
     PUSH_SAME_KEYS,
     give_hints,
@@ -37,6 +38,8 @@ give_hints(
         PUSH_EACH_BATCH: "In PyTorch: call optimizer.step() there, of an elastic.Optimizer",
         PUSH_SAME_KEYS: "In PyTorch: the loss has to depend on the same parameters in all workers; add "
         "0 * parameter.sum() to it for one that some samples do not use",
+        PUSH_AS_REHEARSED: "In PyTorch: the first batch of each worker trains nothing; let it call step() of each "
+        "optimizer as often as any other batch does",
         NAME_NO_CONSISTENCY: "In PyTorch: an elastic.Optimizer opens one",
     }
 )

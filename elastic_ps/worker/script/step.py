@@ -9,6 +9,7 @@ from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.core.script_hints import PUSH_AS_REHEARSED
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.data_position import DataPosition, StepPart
 from elastic_ps.worker.script.gradients import Gradients
@@ -119,8 +120,7 @@ class Step:
         self._next += 1
         if where is not None and number >= where.spec.exchanges:
             raise ConfigurationError(
-                f"this step makes more than the {where.spec.exchanges} exchanges of the rehearsal: push the "
-                "same keys in the same order in every step"
+                f"this step makes more than the {where.spec.exchanges} exchanges of the rehearsal: {PUSH_AS_REHEARSED}"
             )
         if where is not None and number < where.done:  # made before the step was begun again
             if store:

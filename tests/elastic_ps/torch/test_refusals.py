@@ -458,6 +458,18 @@ def test_an_optimizer_that_comes_too_late() -> None:
             plain(net, first, batch, number)
 
 
+def test_an_optimizer_that_begins_behind_the_first_batch() -> None:
+    with lone_job():
+        net = model()
+        one, two = (elastic.Optimizer(net, torch.optim.SGD([part], 0.1)) for part in net.parameters())
+        next(elastic.epochs(1))
+        batches = iter(elastic.DataLoader(DATA, 4))
+        for number in range(2):
+            plain(net, one, next(batches), number)
+        with pytest.raises(ConfigurationError, match=r"more than the 1 exchanges .* In PyTorch: the first batch of"):
+            two.step()
+
+
 def test_a_parameter_of_two_optimizers() -> None:
     with lone_job():
         net = model()
