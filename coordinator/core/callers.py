@@ -154,7 +154,7 @@ class Rebuilding:
         settled: unix seconds before which more may come, though nobody is missed.
         until: when a lease has run out.
         latest: how long those are waited for whose silence would send the job back.
-        alone: how long anybody is waited for where nobody has come at all.
+        began: when it began to ask.
         introduced: who has come.
         knocked: role and nonce of new processes that want to join.
         ended: nonces of processes that ended well meanwhile.
@@ -163,7 +163,7 @@ class Rebuilding:
     settled: float
     until: float
     latest: float
-    alone: float
+    began: float
     introduced: Mapping[NodeId, Introduction] = field(default_factory=dict)
     knocked: frozenset[tuple[Role, str]] = frozenset()
     ended: frozenset[str] = frozenset()

@@ -41,8 +41,7 @@ NUMBERS = 1000
 
 def begin(context: StepContext) -> None:
     """Ask everyone, which is to wait: nodes introduce themselves when they open their streams."""
-    lease = context.state.settings.lease
-    context.live(rebuilding=_waiting(context, Rebuilding(0.0, 0.0, 0.0, context.now + lease + ALONE_SECONDS)))
+    context.live(rebuilding=_waiting(context, Rebuilding(0.0, 0.0, 0.0, began=context.now)))
     if context.job.phase is not JobPhase.REBUILDING:
         context.log(
             f"term {context.job.term} without a journal: the job's state is put together from what its nodes know"
@@ -126,11 +125,15 @@ def rebuild(context: StepContext) -> bool:
 
 def _over(context: StepContext, pending: Rebuilding) -> bool:
     """Return whether nobody need be waited for any more."""
-    known, goal = pending.introduced, context.job.goal
-    if not known:  # all processes are new ones: a job that begins, or comes back from its checkpoint
+    known, goal, lease = pending.introduced, context.job.goal, context.state.settings.lease
+    if not known:
+        if not pending.knocked:
+            return context.now >= pending.began + lease + ALONE_SECONDS
         fresh = {role: sum(knocked is role for knocked, _ in pending.knocked) for role in Role}
-        all_new = fresh[Role.WORKER] >= goal.workers and fresh[Role.SERVER] >= goal.servers
-        return all_new or context.now >= (pending.latest if pending.knocked else pending.alone)
+        enough = fresh[Role.WORKER] >= goal.workers and fresh[Role.SERVER] >= goal.servers
+        # All are new ones, of a job that begins or comes back from its checkpoint. One of a job that has been scaled up
+        # since may be as many, and others of it live: they have had the time to come first.
+        return context.now >= (pending.began + min(SETTLE_SECONDS, lease) if enough else pending.latest)
     if context.now >= pending.latest:
         return True
     if context.now >= pending.until:

@@ -3,7 +3,7 @@
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.job import JobPhase
-from coordinator.core.nodes.rebuilding import ALONE_SECONDS
+from coordinator.core.nodes.rebuilding import ALONE_SECONDS, SETTLE_SECONDS
 from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind
 from elastic_ps.core.configuration import Role
 from tests.coordinator.core.nodes.lost_journals import lost
@@ -84,7 +84,7 @@ def test_a_server_that_has_handed_its_blocks_over_may_go():
     assert [node.exited for node in world.nodes if node.id == "s1"] == [0]
 
 
-def test_new_processes_alone_need_not_wait():
+def test_new_processes_alone_need_not_wait_for_long():
     """A suspended job comes back: its coordinator's term is not the first, and nobody remembers anything."""
     world = World(2, 1, checkpoint="file:///saved")
     world.replace_dead = False
@@ -96,6 +96,7 @@ def test_new_processes_alone_need_not_wait():
     for role in (Role.WORKER, Role.WORKER, Role.SERVER):
         assert world.state.job.phase is JobPhase.REBUILDING
         world.spawn(role)
+    world.tick(SETTLE_SECONDS)
     assert world.state.job.phase is JobPhase.RESTORING
     assert "all its processes are new" in world.state.job.reason
     world.post(ev.CheckpointFound(world.now, error="none there"))

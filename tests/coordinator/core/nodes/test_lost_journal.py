@@ -151,6 +151,22 @@ def test_a_new_process_shows_that_the_way_is_open_and_the_others_have_time_from_
     assert world.state.job.members.keys() >= {"w0", "w1", "s0"}
 
 
+def test_a_new_process_is_not_the_whole_job_though_it_began_with_no_more():
+    """Found by the simulated world: a job with a worker and a server had been scaled up, and others of it lived."""
+    world = World(1, 1)
+    world.ask(ev.ScaleAsked, 2, 1)
+    world.settle()
+    lost(world)
+    for role in (Role.WORKER, Role.SERVER):
+        world.spawn(role)
+    world.tick(SETTLE_SECONDS - 1.0)
+    assert world.state.job.phase is JobPhase.REBUILDING
+    for node in world.alive[:3]:
+        world.listen(node)
+    world.settle()
+    assert world.state.job.members.keys() >= {"w0", "w1", "s0"}
+
+
 def test_new_processes_for_a_part_of_the_job_are_enough_in_the_end():
     world = World(2, 1)
     for node in world.alive:
