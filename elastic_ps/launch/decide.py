@@ -208,13 +208,20 @@ def ended_early(process: LocalProcess, status: int, wanted: WantedNodes | None) 
     return status == 0 and bool(process.node) and not (process.joined or told or over)
 
 
-def is_failure(process: LocalProcess, status: int) -> bool:
+def is_failure(process: LocalProcess, status: int, wanted: WantedNodes | None) -> bool:
     """Return whether a job that has finished has failed all the same: a worker of it ended so by itself.
 
-    One that the job had gone on without is none: a frozen process wakes up and ends, or is killed, at any time. Nor is
-    one that was to join it, and came too late to do any of its work.
+    Args:
+        process: that has exited.
+        status: its exit status.
+        wanted: the coordinator's latest word; None before the first.
+
+    One that the job had gone on without is none: a frozen process wakes up and ends, or is killed, at any time. A
+    coordinator that has begun anew without a journal may not even know of it. Nor is one that was to join it, and came
+    too late to do any of its work.
     """
-    gone_on_without = process.expelled or process.evicted or process.leaving or process.restarting
+    unknown = wanted is not None and process.nonce not in wanted.nodes
+    gone_on_without = unknown or process.expelled or process.evicted or process.leaving or process.restarting
     worker = process.role is Role.WORKER and process.joined and not gone_on_without
     return worker and not process.signalled and status not in (0, EXIT_RESTART)
 

@@ -196,7 +196,7 @@ class JobAgent:
             when = decide.when(self._failed_starts.rest(local, time.monotonic()))
             news += f" before it belonged to the job; one that is wanted is started {when}"
         self._say(news)
-        if decide.is_failure(local, status):
+        if decide.is_failure(local, status, self._wanted):
             death = decide.describe_death(local, status, str(log.path), log.last)
             self._fail_late(f"its workers had finished, but {death}")
 

@@ -225,11 +225,19 @@ def test_wanted_is_decoded() -> None:
 def test_who_was_expelled_fails_no_job_that_has_finished_without_it() -> None:
     """Found by the simulated world: a frozen worker woke up when the others had finished, and ended."""
     worker = LocalProcess("w", Role.WORKER, "w0", joined=True)
-    assert is_failure(worker, 1)
+    known = WantedNodes(nodes={"w": "w0"}, ended=True)
+    assert is_failure(worker, 1, known)
+    assert is_failure(worker, 1, None)
     for without in ("expelled", "evicted", "leaving", "restarting"):
-        assert not is_failure(replace(worker, **{without: True}), 1)
+        assert not is_failure(replace(worker, **{without: True}), 1, known)
+
+
+def test_whom_a_coordinator_that_began_anew_never_knew_fails_no_job_that_has_finished() -> None:
+    """Found by the simulated world: the worker of before had not ended yet when the job had finished without it."""
+    worker = LocalProcess("w", Role.WORKER, "w4", joined=True)
+    assert not is_failure(worker, 1, WantedNodes(nodes={"x": "w4000"}, ended=True))
 
 
 def test_who_came_too_late_fails_no_job_that_has_finished_without_it() -> None:
     """Found by the simulated world: a worker that was to join was told twice to go, and the job called failed."""
-    assert not is_failure(LocalProcess("w", Role.WORKER, "w3"), 143)
+    assert not is_failure(LocalProcess("w", Role.WORKER, "w3"), 143, None)
