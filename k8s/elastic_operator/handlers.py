@@ -7,7 +7,7 @@ from typing import Any
 import kopf
 
 from k8s.elastic_operator.api_writes import NotLeader
-from k8s.elastic_operator.health import Pulse
+from k8s.elastic_operator.health import Pulse, version
 from k8s.elastic_operator.job.model import Body
 from k8s.elastic_operator.job_loop import Keeper, KeeperContext
 from k8s.foundation.names import GROUP, JOB_LABEL, PLURAL, VERSION
@@ -48,6 +48,8 @@ class Keepers:
         if keeper is not None and same:
             keeper.changed(body)
             return
+        if keeper is not None and version(body) < version(keeper.body):
+            return  # of an earlier one, which is gone
         self._drop(key)
         self._begin(key, body)
 

@@ -31,6 +31,20 @@ def test_the_end_of_an_earlier_job_or_pod_of_the_name_is_none_of_the_present_one
     run(scene)
 
 
+def test_the_last_change_of_an_earlier_job_of_the_name_does_not_take_the_place_of_the_present_one():
+    """Its end, which follows, would leave nobody who keeps the job that is there."""
+    before, now = document(), document()
+    now["metadata"] |= {"uid": "uid-of-the-next", "resourceVersion": "9"}
+
+    async def scene():
+        async with kept(PlayedApi(), now) as (found, _):
+            found.job({"type": "MODIFIED", "object": before})
+            found.job({"type": "DELETED", "object": before})
+            assert [keeper.body["metadata"]["uid"] for keeper in found._keepers.values()] == ["uid-of-the-next"]
+
+    run(scene)
+
+
 def test_a_keeper_does_not_go_on_with_a_later_job_of_the_name():
     """What it knows is of the earlier one, as that its template was judged and taken."""
     before, now = document(), document()
