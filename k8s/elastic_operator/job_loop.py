@@ -21,6 +21,7 @@ from k8s.elastic_operator.job.model import FINALIZER, PORT, Body, Desired, Pod
 from k8s.elastic_operator.job.reconcile import KEPT, plan
 from k8s.elastic_operator.job.reconciliation import ObservedJob
 from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, ElasticJobStatus, is_progress
+from k8s.elastic_operator.known_pods import KnownPods
 from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.elastic_operator.pod_creation import PEOPLES, PodCreator
 from k8s.foundation.api_server import ApiError, ApiUnavailable, Conflict, NotFound
@@ -65,7 +66,7 @@ class Keeper:
     def __init__(self, shared: KeeperContext, body: Body):
         self._shared, self._api = shared, shared.api
         self.body = body
-        self.pods: dict[str, Body] = {}
+        self.pods = KnownPods()
         self.pulse = Pulse()
         self.pulse.hears(body)
         self._wake = asyncio.Event()
@@ -74,7 +75,7 @@ class Keeper:
         self._silent_since = time.monotonic()
         self._synced = self._written = 0.0
         self._pause, self._gone = 1.0, False
-        self._starter = PodCreator(shared.api, shared.defaults, self._made)
+        self._starter = PodCreator(shared.api, shared.defaults, self.pods.made)
         self._asking = CoordinatorRequests(self.name, self._wake_in)
         self._edited = asyncio.Event()
         self._complained = self._trouble = ""
@@ -99,19 +100,9 @@ class Keeper:
             self._wake.set()
 
     def pod_changed(self, body: Body, gone: bool) -> None:
-        """Take in a pod of the job, as a watch brings it; another of its name may be there already."""
-        name = body["metadata"]["name"]
-        if name in self.pods and version(body) < version(self.pods[name]):
-            return
-        if gone:
-            self.pods.pop(name, None)
-        else:
-            self.pods[name] = body
+        """Take in a pod of the job, as a watch brings it."""
+        self.pods.changed(body, gone)
         self._wake.set()
-
-    def _made(self, body: Body) -> None:
-        """Take in a pod that was made here; its watch may be later."""
-        self.pods.setdefault(body["metadata"]["name"], body)
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -231,8 +222,7 @@ class Keeper:
         """Do one reconciliation; return in how many seconds another is due."""
         job = Desired.of(self.body)
         if time.monotonic() > self._synced:
-            listed = await self._api.pods(job.namespace, f"{JOB_LABEL}={job.name}")
-            self.pods = {body["metadata"]["name"]: body for body in listed if job.owns(body)}
+            await self.pods.list(lambda: self._own_pods(job))
             self._synced = time.monotonic() + _RESYNC_SECONDS
         seen = await self._observe(job)
         decision = plan(seen, job, time.time())
@@ -266,8 +256,11 @@ class Keeper:
 
     # ---- gathering --------------------------------------------------------------------------------------------------
 
+    async def _own_pods(self, job: Desired) -> list[Body]:
+        return [body for body in await self._api.pods(job.namespace, f"{JOB_LABEL}={job.name}") if job.owns(body)]
+
     async def _observe(self, job: Desired) -> ObservedJob:
-        bodies = [body for body in self.pods.values() if job.owns(body)]
+        bodies = [body for body in self.pods.bodies.values() if job.owns(body)]
         unreachable = await self._unreachable(bodies)
         pods = tuple(Pod.of(body, unreachable) for body in bodies)
         coordinator = next((pod for pod in pods if pod.role is None), None)
@@ -331,7 +324,7 @@ class Keeper:
                 await self._starter.judge(job)
                 self._wake.set()
             case act.DeletePod():
-                if (pod := self.pods.get(action.name)) is not None:
+                if (pod := self.pods.bodies.get(action.name)) is not None:
                     await self._api.delete_pod(pod, action.at_once)
             case act.LabelPod():
                 joined = {JOINED_LABEL: "true"} if action.joined else {}

@@ -24,7 +24,7 @@ def test_the_end_of_an_earlier_job_or_pod_of_the_name_is_none_of_the_present_one
             keeper.pod_changed(pods[1], gone=False)
             keeper.pod_changed(pods[0], gone=False)
             keeper.pod_changed(pods[0], gone=True)
-            assert keeper.pods == {"digits-coordinator": pods[1]}
+            assert keeper.pods.bodies == {"digits-coordinator": pods[1]}
             found.job({"type": "DELETED", "object": now})
             assert len(found) == 0
 
