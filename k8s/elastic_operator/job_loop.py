@@ -99,6 +99,11 @@ class Keeper:
             self.body = body
             self._wake.set()
 
+    def _wrote(self, body: Body) -> None:
+        """Take in the object as a write from here left it, unless the watch has brought a later change already."""
+        if version(body) >= version(self.body):
+            self.body = body
+
     def pod_changed(self, body: Body, gone: bool) -> None:
         """Take in a pod of the job, as a watch brings it."""
         self.pods.changed(body, gone)
@@ -184,9 +189,8 @@ class Keeper:
         with contextlib.suppress(Exception):
             status = ElasticJobStatus.of(self.body)
             told = status.with_condition(KEPT, False, "Error", time.time(), self._trouble)
-            self.body = await self._api.write_status(
-                self.body, replace(told, reason=f"the operator failed on this job: {self._trouble}")
-            )
+            reason = f"the operator failed on this job: {self._trouble}"
+            self._wrote(await self._api.write_status(self.body, replace(told, reason=reason)))
         if self._trouble != before:
             with contextlib.suppress(ApiError):
                 await self._api.write_event(Desired.of(self.body), "Error", self._trouble, warning=True)
@@ -235,7 +239,7 @@ class Keeper:
             if is_progress(seen.status, status) and due > 0 and not decision.actions:
                 again = min(due, again if again is not None else due)
             else:
-                self.body = await self._api.write_status(self.body, status)
+                self._wrote(await self._api.write_status(self.body, status))
                 self.pulse.wrote(self.body)
                 self._written = time.monotonic()
                 self._shared.metrics.job(job, status)
@@ -331,7 +335,7 @@ class Keeper:
                 await self._api.label_pod(job.namespace, action.name, {NODE_LABEL: action.member, **joined})
             case act.SetFinalizer():
                 kept = [one for one in self.body["metadata"].get("finalizers", ()) if one != FINALIZER]
-                self.body = await self._api.set_finalizers(self.body, [*kept, FINALIZER] if action.on else kept)
+                self._wrote(await self._api.set_finalizers(self.body, [*kept, FINALIZER] if action.on else kept))
             case act.DeleteJob():
                 await self._api.delete_job(job)
             case act.SaveJob() if self._follower is not None:

@@ -2,10 +2,11 @@
 
 import asyncio
 
+from k8s.elastic_operator.job.model import FINALIZER
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.names import ROLE_LABEL
 from tests.k8s.played_api import PlayedApi, document, keepers
-from tests.k8s.test_operator_faults import run
+from tests.k8s.test_operator_faults import kept, run, until
 
 
 def coordinator(version, **status):
@@ -42,4 +43,28 @@ def test_what_a_watch_tells_of_a_pod_while_all_are_listed_is_newer_than_the_list
             assert [body for body in keeper.pods.bodies.values() if body["metadata"]["uid"] == "c"] == left
 
     keeper = None
+    run(scene)
+
+
+def test_a_change_that_comes_while_the_status_is_written_is_newer_than_the_answer():
+    """Else a job whose status says all there is to say would go on as it was written before."""
+    suspended, resumed = document(suspend=True), document()
+    suspended["metadata"] |= {"finalizers": [FINALIZER]}
+    resumed["metadata"] |= {"finalizers": [FINALIZER], "generation": 2, "resourceVersion": "5"}
+
+    class Api(PlayedApi):
+        async def write_status(self, body, status):
+            written = await super().write_status(body, status)
+            if body["metadata"]["resourceVersion"] == "1":
+                found.job({"type": "MODIFIED", "object": resumed})
+            return written
+
+    api = Api()
+
+    async def scene():
+        nonlocal found
+        async with kept(api, suspended) as (found, _):
+            await until(lambda: api.made)
+
+    found = None
     run(scene)
