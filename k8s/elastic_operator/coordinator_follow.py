@@ -109,9 +109,11 @@ class CoordinatorFollower:
             status = await asyncio.to_thread(self.client.status)
             plans = await self._changed_plans(status)
         wanted = self._wanted
-        report = CoordinatorReport.of(wanted, status, plans) if wanted is not None else None
         self.heard = time.monotonic()
-        if report is not None and report != self.report:
+        if wanted is None or set(wanted.nodes) != {node.member.id for node in status.nodes}:
+            return  # of two moments: who is there changed in between, and the stream's next message is on its way
+        report = CoordinatorReport.of(wanted, status, plans)
+        if report != self.report:
             self.report = report
             self._wake()
 

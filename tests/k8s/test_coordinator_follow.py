@@ -65,3 +65,30 @@ def test_who_answers_what_is_no_message_is_asked_again(monkeypatch, caplog):
     asyncio.run(scene())
     server.stop(None).wait()
     assert len([each for each in caplog.records if "is not understood" in each.message]) == 1
+
+
+def test_what_is_wanted_and_what_is_there_are_of_one_moment(monkeypatch):
+    """Its words of both come by two connections. One that rebuilds knows nobody yet, and wants nobody to be started.
+
+    Said of a job that runs, this would end all its pods as superfluous.
+    """
+    rebuilding = pb.Wanted(workers=1, servers=1)
+    running = pb.Wanted(workers=1, servers=1, nodes=["w0", "s0"], nonces=["digits-worker-1.1", "digits-server-1.1"])
+    there = [pb.NodeStatus(member=pb.Member(id=node)) for node in running.nodes]
+    heard = []
+
+    async def scene():
+        follower = CoordinatorFollower("127.0.0.1:1", b"0" * 16, lambda: heard.append(follower.report))
+        follower.client.close()
+        status = pb.StatusReply(phase="running", term=2, nodes=there)
+        follower.client = SimpleNamespace(status=lambda: status, plans=list, close=lambda: None)
+        for follower._wanted in (rebuilding, running):
+            await follower._ask_once()
+        await follower.close()
+
+    async def idle(self):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(CoordinatorFollower, "_listen", idle)
+    asyncio.run(scene())
+    assert [report.members for report in heard] == [dict(zip(running.nonces, running.nodes, strict=True))]
