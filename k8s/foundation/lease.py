@@ -150,7 +150,9 @@ class Lease:
         if self.held:
             self._renewed = None
             try:
-                self._write(self._read(), "")
+                found = self._read()
+                if self.holder == self._me:  # who was frozen meanwhile may find another's
+                    self._write(found, "")
             except ApiError as error:
                 log.warning("the lease %s could not be given back, and runs out by itself: %s", self._name, error)
 

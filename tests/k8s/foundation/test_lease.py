@@ -135,6 +135,25 @@ def test_of_two_that_try_at_once_one_has_it(api):
     assert (first.held, second.held) == (False, True)
 
 
+def test_who_gives_it_back_late_does_not_take_it_from_the_next(api, monkeypatch):
+    """Who was frozen on its way finds another's lease there: empty, a third one would take it beside that."""
+    clock = Clock()
+    first, second = candidate(api, "first", clock), candidate(api, "second", clock)
+    first.attempt()
+    read = api.get
+
+    def frozen(path, query=None):
+        monkeypatch.setattr(api, "get", read)
+        for seconds in (0, LEASE_SECONDS + 1):
+            clock.now += seconds
+            second.attempt()
+        return read(path)
+
+    monkeypatch.setattr(api, "get", frozen)
+    first.release()
+    assert (second.held, api.objects[PATH]["spec"]["holderIdentity"]) == (True, "second")
+
+
 def test_the_loss_is_told_from_its_thread(api, monkeypatch):
     monkeypatch.setattr("k8s.foundation.lease.RETRY_SECONDS", 0.001)
     clock, lost = Clock(), threading.Event()
