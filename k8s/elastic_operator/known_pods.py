@@ -30,8 +30,8 @@ class KnownPods:
             self.bodies[name] = body
 
     def made(self, body: Body) -> None:
-        """Take in a pod that was made here; its watch may be later."""
-        self.bodies.setdefault(body["metadata"]["name"], body)
+        """Take in a pod that was made here; its watch may be later, as that of an earlier one of its name."""
+        self.changed(body, gone=False)
 
     async def list(self, ask: Callable[[], Awaitable[Iterable[Body]]]) -> None:
         """Take in all pods that there are: others are gone. What a watch tells while they are asked for may be newer.

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from tests.k8s.played_api import PlayedApi, document, refusal
+from k8s.elastic_operator.job_loop import Keeper
+from tests.k8s.played_api import PlayedApi, document, keepers, refusal
 from tests.k8s.test_operator_faults import kept, run, until
 
 # ---- one name after the other ----------------------------------------------------------------------------------------
@@ -65,6 +66,29 @@ def test_a_keeper_does_not_go_on_with_a_later_job_of_the_name():
             assert keeper.body["metadata"]["uid"] == before["metadata"]["uid"]
 
     run(scene)
+
+
+def test_a_pod_that_was_just_made_takes_the_place_of_an_earlier_jobs_whose_end_is_not_told_yet():
+    """Else the job's coordinator would be taken for lost, and followed by another in another term, as soon as made."""
+
+    class Api(PlayedApi):
+        async def create_pod(self, pod, dry_run=False):
+            found = await super().create_pod(pod, dry_run)
+            return {**found, "metadata": {**found["metadata"], "resourceVersion": "9"}}
+
+    api = Api()
+    meta = {"name": "digits-coordinator", "namespace": "ns", "uid": "c", "resourceVersion": "5"}
+
+    async def scene():
+        keeper = Keeper(keepers(api, asyncio.Event())._shared, document())
+        for _ in range(6):
+            await keeper._once()
+            if not api.made:
+                keeper.pod_changed({"metadata": meta, "spec": {}}, gone=False)
+
+    run(scene)
+    assert api.tried.count("digits-coordinator") == 1
+    assert api.statuses["digits"]["term"] == 1
 
 
 # ---- a stranger's pod ------------------------------------------------------------------------------------------------
