@@ -141,9 +141,9 @@ class Binder:
 
     def _give_up(self) -> float | None:
         """Keep no room any more for moved tasks that have not come; return until when it is kept for the next."""
-        jobs = {job.key: job for job in self._view.jobs()} if (late := self.expected.given_up()) else {}
+        jobs = {job.uid: job for job in self._view.jobs()} if (late := self.expected.given_up()) else {}
         for each in late:
-            if (job := jobs.get(each.job)) is not None and job.wants_pods:
+            if (job := jobs.get(each.uid)) is not None and job.wants_pods:
                 self._why[each.job] = "; ".join(filter(None, (self._why.get(each.job), each.why_not)))
                 self._tell_job(job, "MoveGivenUp", each.why_not)
         return min((each.until for each in self.expected.all()), default=None)

@@ -26,6 +26,7 @@ class ExpectedPod:
 
     Attributes:
         job: namespace and name.
+        uid: of the job: a later one of its name is another.
         role: of both pods.
         node: where it is to go.
         leaves: uid of the pod that goes.
@@ -33,6 +34,7 @@ class ExpectedPod:
     """
 
     job: Key
+    uid: str
     role: str
     node: str
     leaves: str
@@ -57,15 +59,16 @@ class ExpectedPods:
         self._lock = threading.Lock()
         self._all: list[ExpectedPod] = []
 
-    def add(self, pod: PodInfo, node: str) -> None:
+    def add(self, job: JobInfo, pod: PodInfo, node: str) -> None:
         """Expect another pod on a node.
 
         Args:
+            job: whose.
             pod: that is about to go.
             node: where the other is to go.
         """
         with self._lock:
-            self._all.append(ExpectedPod(pod.key, pod.role, node, pod.uid, self._now() + EXPECTED_SECONDS))
+            self._all.append(ExpectedPod(job.key, job.uid, pod.role, node, pod.uid, self._now() + EXPECTED_SECONDS))
 
     def stays(self, pod: PodInfo) -> None:
         """Expect no pod in the place of this one: it does not go."""
@@ -124,8 +127,9 @@ class TargetRoom:
         self._kept: list[_Kept] = []
         self._given: list[_Kept] = []
         known = {job.key: job for job in jobs} if expected else {}
+        expected = [each for each in expected if each.job in known and known[each.job].uid == each.uid]
         leaves = {each.leaves for each in expected}
-        for key, role in dict.fromkeys((each.job, each.role) for each in expected if each.job in known):
+        for key, role in dict.fromkeys((each.job, each.role) for each in expected):
             stay = [pod for pod in bound if (pod.key, pod.role) == (key, role) and not pod.deleting]
             lacks = _wanted(known[key], role) - sum(pod.uid not in leaves for pod in stay)
             own = [each.node for each in expected if (each.job, each.role) == (key, role)]

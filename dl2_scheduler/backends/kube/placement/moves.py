@@ -102,7 +102,7 @@ class PodMover:
         for role in np.unique(move.roles).tolist():
             alike = sorted((pod for pod in here if pod.role == _ROLES[role]), key=lambda pod: (pod.created, pod.name))
             for pod in alike[-move.roles.count(role) :]:
-                self._expected.add(pod, target)
+                self._expected.add(job, pod, target)
                 try:
                     self._writer.delete(pod)
                 except NotLeading:

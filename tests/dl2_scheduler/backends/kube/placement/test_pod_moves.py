@@ -147,6 +147,18 @@ def test_room_is_not_kept_for_a_task_that_the_job_is_not_to_have_any_more(world)
     assert world.pods()["web"] == "b"
 
 
+def test_room_is_not_kept_for_a_later_job_of_the_same_name(world):
+    moved = world.move()
+    name = moved.job[1]
+    for path in [path for path in world.api.objects if path.partition(f"/{name}")[1]]:
+        world.api.drop(path)
+    world.api.add(JOBS.format("default"), job(name))
+    world.api.add(PODS, *gang(name))
+    world.binder.step()
+    assert world.pods()[f"{name}-{moved.role}-0"]
+    assert "where it was moved to" not in world.binder.why_placed(moved.job)
+
+
 def test_room_that_nobody_comes_for_is_given_up_and_the_job_says_so(world):
     moved = world.move()
     world.api.add(PODS, pod("web", cpu="8"))

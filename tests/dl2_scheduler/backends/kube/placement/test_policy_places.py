@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.hardware.view import Places
 from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.policies.placement.registry import NamedPlacement, make_placement, spread_placement
-from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod
+from tests.dl2_scheduler.kube_objects import NOW, gang, given, job, node, pod
 
 
 def guarded(policy) -> GuardedPlacement:
@@ -163,7 +163,8 @@ def test_room_that_a_task_beyond_the_minimum_moves_to_is_kept_and_others_hear_fo
     there = ("one-coordinator", "one-server-0", "one-worker-0", "one-worker-1")
     pods = gang("one", 2, 1, least="1,1", nodes=dict.fromkeys(there, "a"))
     nodes, jobs = [node("a", cpu="3.1"), node("b", cpu="1")], [job("one", allocation=(3, 1))]
-    expected = [ExpectedPod(("default", "one"), "worker", "b", "uid of one that went", NOW + 60)]
+    uid = jobs[0]["metadata"]["uid"]
+    expected = [ExpectedPod(("default", "one"), uid, "worker", "b", "uid of one that went", NOW + 60)]
     web = pod("web", created=-9)
     early = decided(nodes, [*pods, web], jobs, on(0), expected=expected)
     assert not early.bindings
@@ -171,7 +172,7 @@ def test_room_that_a_task_beyond_the_minimum_moves_to_is_kept_and_others_hear_fo
     late = decided(nodes, [*pods, web, pod("one-worker-2", job="one", role="worker")], jobs, on(0), expected=expected)
     assert where(late) == {"one-worker-2": "b"}
     assert late.placed == {("default", "one"): "b, where it was moved to"}
-    assert where(decided(nodes, [*pods, web], [job("one", allocation=(2, 1))], expected=expected)) == {"web": "b"}
+    assert where(decided(nodes, [*pods, web], [given(jobs[0], 2, 1, "")], expected=expected)) == {"web": "b"}
     assert where(decided(nodes, [*pods, web], expected=expected)) == {"web": "b"}
 
 
