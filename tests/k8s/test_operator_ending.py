@@ -16,7 +16,15 @@ from k8s.elastic_operator.job.actions import (
 )
 from k8s.elastic_operator.job.model import CAUSE, Counts, timestamp
 from k8s.elastic_operator.job.reconciliation import CheckpointSaving, ObservedJob
-from k8s.elastic_operator.job.status import COMPLETED, FAILED, RUNNING, SUSPENDED, SUSPENDING, ElasticJobStatus
+from k8s.elastic_operator.job.status import (
+    COMPLETED,
+    FAILED,
+    RUNNING,
+    STARTING,
+    SUSPENDED,
+    SUSPENDING,
+    ElasticJobStatus,
+)
 from tests.k8s.operator_cases import COORDINATOR, NOW, decide, job, kinds, server, usual, worker
 
 # ---- suspension ------------------------------------------------------------------------------------------------------
@@ -87,6 +95,16 @@ def test_a_job_that_has_trained_nothing_is_suspended_at_once():
     done = decide(seen, job(suspend=True))
     assert not kinds(done, SaveJob)
     assert len(kinds(done, DeletePod)) == 4
+
+
+def test_a_job_that_has_trained_as_nobody_looked_is_not_thrown_away():
+    """An operator that was away finds what was written last, before the first step; the coordinator knows better."""
+    unheard = replace(usual(status={"phase": STARTING, "trained": False}), report=None, silent=0.5)
+    first = decide(unheard, job(suspend=True))
+    assert not kinds(first, DeletePod)
+    assert first.again == 9.5
+    assert kinds(decide(replace(usual(), status=first.status), job(suspend=True)), SaveJob, DeletePod) == [SaveJob()]
+    assert len(kinds(decide(replace(unheard, silent=10.0), job(suspend=True)), DeletePod)) == 4
 
 
 def test_an_end_beats_a_suspension():
