@@ -100,7 +100,7 @@ def test_a_pod_that_is_not_placed_is_the_reason():
 
 def test_a_coordinator_that_never_starts_fails_the_job_with_its_words():
     crashed = replace(COORDINATOR, container_restarts=5, trouble="coordinator: cannot read the checkpoint")
-    done = decide(ObservedJob(ElasticJobStatus(phase=STARTING, term=1), (crashed,)), job())
+    done = decide(ObservedJob(ElasticJobStatus(phase=STARTING, term=1), (crashed,), silent=60.0), job())
     assert done.status.phase == FAILED
     assert "cannot read the checkpoint" in done.status.reason
 
@@ -114,7 +114,9 @@ def test_a_coordinator_that_was_heard_between_its_crashes_fails_no_job():
     assert (done.status.phase, done.status.coordinator_restarts) == (RUNNING, 5)
     for restarts, phase in ((5, RUNNING), (9, RUNNING), (10, FAILED)):
         silent = replace(crashed, container_restarts=restarts)
-        assert decide(ObservedJob(done.status, (silent, *pods)), job()).status.phase == phase
+        assert decide(ObservedJob(done.status, (silent, *pods), silent=60.0), job()).status.phase == phase
+    begun = decide(ObservedJob(done.status, (silent, *pods), silent=0.5), job())
+    assert (begun.status.phase, begun.again) == (RUNNING, 9.5), "it may run by now: it is heard first"
     gone = decide(ObservedJob(done.status, pods), job())
     assert gone.status.coordinator_restarts == 0, "of another pod"
 
@@ -128,11 +130,12 @@ def test_a_job_trains_on_while_something_that_may_pass_keeps_its_coordinator_fro
     crashed = replace(Pod.of(body), node="node-1")
     pods = (crashed, worker(1), worker(2), server(1))
     for before, after in ((RUNNING, RUNNING), (STARTING, FAILED)):
-        done = decide(ObservedJob(ElasticJobStatus(phase=before, term=1, trained=True), pods), job())
+        done = decide(ObservedJob(ElasticJobStatus(phase=before, term=1, trained=True), pods, silent=60.0), job())
         assert done.status.phase == after
         assert "its coordinator does not start: coordinator: cannot write its journal: No space" in done.status.reason
     bug = replace(crashed, last_status=1)
-    done = decide(ObservedJob(ElasticJobStatus(phase=RUNNING, term=1, trained=True), (bug, *pods[1:])), job())
+    known = ElasticJobStatus(phase=RUNNING, term=1, trained=True)
+    done = decide(ObservedJob(known, (bug, *pods[1:]), silent=60.0), job())
     assert done.status.phase == FAILED
 
 

@@ -18,6 +18,12 @@ RETRY_SECONDS = 30.0
 _SAVED = "Saved"
 
 
+def may_tell(draft: JobDecisionDraft) -> bool:
+    """Return whether a coordinator that is there has said nothing yet, and is waited for."""
+    there = draft.coordinator is not None and draft.coordinator.alive
+    return draft.report is None and there and draft.seen.silent < SILENCE
+
+
 def finish(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Note that the job is over, as the coordinator says."""
     if report.phase == "failed":
@@ -75,7 +81,7 @@ def suspend(
     report, status = draft.report, draft.status
     if not draft.alive:
         _suspended(draft)
-    elif not status.trained and _may_tell(draft):  # it may have trained since the operator looked last
+    elif not status.trained and may_tell(draft):  # it may have trained since the operator looked last
         draft.look_again(SILENCE - draft.seen.silent)
     elif not status.trained or draft.ended_by_us:
         draft.note(phase=SUSPENDING, reason="its pods end")
@@ -90,12 +96,6 @@ def suspend(
         draft.note(reason="it waits for its coordinator, to save the job")
     else:
         _save_and_stop(draft)
-
-
-def _may_tell(draft: JobDecisionDraft) -> bool:
-    """Return whether a coordinator that is there has said nothing yet, and is waited for."""
-    there = draft.coordinator is not None and draft.coordinator.alive
-    return draft.report is None and there and draft.seen.silent < SILENCE
 
 
 def _suspended(draft: JobDecisionDraft) -> None:
@@ -154,7 +154,7 @@ def leave(draft: JobDecisionDraft) -> None:
             draft.note(checkpoint=saving.url)
             draft.write_event("Saved", saving.url)
         draft.act(StopJob(f"{CAUSE}: deleted"))
-    elif _may_tell(draft):
+    elif may_tell(draft):
         draft.look_again(SILENCE - draft.seen.silent)
     else:
         draft.delete(draft.alive)

@@ -9,7 +9,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_LATER
 from k8s.elastic_operator.job.acceptance import accept
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
-from k8s.elastic_operator.job.ending import fail, finish, is_stopping, leave, rest, suspend
+from k8s.elastic_operator.job.ending import SILENCE, fail, finish, is_stopping, leave, may_tell, rest, suspend
 from k8s.elastic_operator.job.mirror import PROTECTED, mirror
 from k8s.elastic_operator.job.model import GOING, PORT, Counts, Desired, Pod, timestamp
 from k8s.elastic_operator.job.nodes import match, mourn
@@ -208,9 +208,9 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
     _say_placed(draft)
     denied = draft.seen.denied
     if report is None:
-        crashes = coordinator.container_restarts - draft.status.coordinator_restarts
-        trains_on = draft.status.phase == RUNNING and coordinator.last_status == EXIT_LATER
-        if crashes >= MOST_CRASHES and coordinator.trouble and not trains_on:
+        if _crashes(draft, coordinator) and may_tell(draft):  # its crashes may be over: nobody has listened before
+            draft.look_again(SILENCE - draft.seen.silent)
+        elif _crashes(draft, coordinator):
             fail(draft, f"its coordinator does not start: {coordinator.trouble}")
         elif denied is not None:
             _retry(draft, denied)
@@ -227,6 +227,13 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
     match(draft, report, want)
     why = denied.reason if denied is not None else _pending(draft)
     draft.note(reason=why or ("" if running else report.reason or "its nodes join"))
+
+
+def _crashes(draft: JobDecisionDraft, coordinator: Pod) -> bool:
+    """Return whether a coordinator has ended too often since it was heard last, of something that will not pass."""
+    crashes = coordinator.container_restarts - draft.status.coordinator_restarts
+    trains_on = draft.status.phase == RUNNING and coordinator.last_status == EXIT_LATER
+    return crashes >= MOST_CRASHES and bool(coordinator.trouble) and not trains_on
 
 
 def _say_changed(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
