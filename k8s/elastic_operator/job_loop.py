@@ -139,6 +139,7 @@ class Keeper:
             raise
         except (ElasticError, ApiUnavailable, OSError, TimeoutError) as error:
             again, rests = self._later(), 0.0
+            self._synced = 0.0  # what was asked for may have been done, and only its answer be lost
             self._note(repr(error), again)
         except ApiError as error:
             if isinstance(error, Conflict):

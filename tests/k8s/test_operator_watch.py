@@ -4,6 +4,7 @@ import asyncio
 
 from k8s.elastic_operator.job.model import FINALIZER
 from k8s.elastic_operator.job_loop import Keeper
+from k8s.foundation.api_server import ApiUnavailable
 from k8s.foundation.names import ROLE_LABEL
 from tests.k8s.played_api import PlayedApi, document, keepers
 from tests.k8s.test_operator_faults import kept, run, until
@@ -67,4 +68,33 @@ def test_a_change_that_comes_while_the_status_is_written_is_newer_than_the_answe
             await until(lambda: api.made)
 
     found = None
+    run(scene)
+
+
+def test_a_pod_that_was_made_though_the_answer_was_lost_is_known_before_its_watch_tells():
+    """Its node may register by then, and would be told to the coordinator as one whose pod is gone."""
+
+    class Api(PlayedApi):
+        async def create_pod(self, pod, dry_run=False):
+            found = await super().create_pod(pod, dry_run)
+            if found["metadata"]["name"] == "digits-worker-1" and not dry_run:
+                raise ApiUnavailable("timed out")
+            return found
+
+        async def pods(self, namespace, selector):
+            owner = [{"uid": document()["metadata"]["uid"]}]
+            made = [{"name": name, "namespace": "ns", "uid": name, "ownerReferences": owner} for name in self.made]
+            return [
+                {"metadata": {**meta, "labels": {ROLE_LABEL: meta["name"].split("-")[1]}}, "spec": {}} for meta in made
+            ]
+
+    api = Api()
+
+    async def scene():
+        keeper = Keeper(keepers(api, asyncio.Event())._shared, document())
+        while "digits-worker-1" not in api.made:
+            await keeper._attempt()
+        await keeper._attempt()
+        assert "digits-worker-1" in keeper.pods.bodies
+
     run(scene)
