@@ -136,8 +136,14 @@ class Binder:
         failed |= self._give_back(decided.returns)
         later = self._tell(decided.waits, now)
         times = [_AFTER_FAILURE] * failed + [each for each in (later, again) if each is not None]
-        times += [max(0.0, at - now) for at in (decided.again_at, kept_until) if at is not None]
-        return min(times, default=None)
+        ends = decided.again_at, kept_until, self._left_alone_until()
+        return min([*times, *(max(0.0, at - now) for at in ends if at is not None)], default=None)
+
+    def _left_alone_until(self) -> float | None:
+        """Return when the first of what waits for the watch is looked at again, whatever that has shown by then."""
+        return min(
+            (since + _SETTLING_SECONDS for since in (*self._settling.values(), *self._chosen.values())), default=None
+        )
 
     def _give_up(self) -> float | None:
         """Keep no room any more for moved tasks that have not come; return until when it is kept for the next."""

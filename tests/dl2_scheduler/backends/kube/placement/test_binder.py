@@ -59,6 +59,16 @@ def test_a_gang_is_bound_in_order(world):
     assert len(world.asked("create", "/binding")) == 4
 
 
+def test_a_pod_that_could_not_be_bound_is_tried_again_though_nothing_is_told(world):
+    world.api.add(PODS, pod("p"))
+    world.api.fail = [Conflict("try again")]
+    for seconds in (1.0, 9.0):
+        assert world.binder.step() == seconds
+        world.time += seconds
+    world.binder.step()
+    assert world.bound() == {"p"}
+
+
 @pytest.fixture
 def poison(monkeypatch):
     """A job named `bad` breaks every decision about it."""

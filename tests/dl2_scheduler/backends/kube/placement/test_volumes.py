@@ -132,7 +132,7 @@ class World:
         self.claims = VolumeClaimReader(self.api, self.changed.set, clock=lambda: self.now)
         self.view = PlayedView(self.api)
         writer = PacedWriter(self.api, lambda: True)
-        self.binder = Binder(self.view, writer, NodeRule.SPREAD, now=lambda: NOW + 10, volumes=self.claims)
+        self.binder = Binder(self.view, writer, NodeRule.SPREAD, now=lambda: NOW + 10 + self.now, volumes=self.claims)
 
     def step(self):
         return self.binder.step()
@@ -187,6 +187,24 @@ def test_a_volume_is_made_and_then_its_pod_is_bound(world):
     world.api.until(lambda: world.sees("c").made)
     world.step()
     assert {world.node_of(each["metadata"]["name"]) for each in gang("one")} == {chosen}
+
+
+def test_a_node_is_chosen_again_where_no_volume_could_be_made_near_the_first(world):
+    """Who makes volumes takes the choice back, often sooner than the binder believes its watch to have shown it."""
+    world.api.add(PODS, pod("p", **claims("c")))
+    world.api.add(CLAIMS, claim("c"))
+    world.api.put("/apis/storage.k8s.io/v1/storageclasses/late", {"metadata": {"name": "late"}, **LATE})
+    world.step()
+    world.api.until(lambda: world.sees("c"))
+    world.step()
+    (path,) = world.asked("patch", "persistentvolumeclaims")
+    world.api.until(lambda: world.sees("c").chosen)
+    world.api.put(path, claim("c"))
+    world.api.until(lambda: not world.sees("c").chosen)
+    assert world.step() == 10.0, "nothing else would wake it"
+    world.now += 10.0
+    world.step()
+    assert len(world.asked("patch", "persistentvolumeclaims")) == 2
 
 
 def test_a_volume_that_cannot_be_read_is_tried_again(world):
