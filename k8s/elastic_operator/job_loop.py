@@ -253,7 +253,8 @@ class Keeper:
             if not isinstance(action, act.Start | act.Ensure):
                 await self._do(action, job)
         starts = tuple(action for action in decision.actions if isinstance(action, act.Start))
-        token = manifests.token(self._shared.key, job) if act.Ensure() in decision.actions else ""
+        ensures = act.Ensure() in decision.actions or (bool(starts) and not self._starter.prepared)
+        token = manifests.token(self._shared.key, job) if ensures else ""
         await self._complain(await self._starter.start(starts, job, token))
         if starts:
             self._wake.set()

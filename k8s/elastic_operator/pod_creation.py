@@ -55,6 +55,11 @@ class PodCreator:
         denial, until = self._denial
         return replace(denial, again=max(0.0, until - self._clock()))
 
+    @property
+    def prepared(self) -> bool:
+        """Return whether what nodes' pods need was made here: an operator of before may have named it otherwise."""
+        return bool(self._address)
+
     def forget(self) -> None:
         """Forget what was refused: the job is to have no pods now."""
         self._denial, self._pause = None, 1.0

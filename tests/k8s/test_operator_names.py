@@ -1,8 +1,16 @@
 """Objects of one name: the end of an earlier one is none of a later one, and a stranger's pod is not the job's."""
 
 import asyncio
+from dataclasses import replace
 
+from elastic_ps.core.configuration import Role
+from k8s.elastic_operator import job_loop
+from k8s.elastic_operator.job import manifests
+from k8s.elastic_operator.job.actions import StartNode
+from k8s.elastic_operator.job.reconciliation import OperatorDecision
+from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.elastic_operator.job_loop import Keeper
+from tests.k8s.operator_cases import job
 from tests.k8s.played_api import PlayedApi, document, keepers, refusal
 from tests.k8s.test_operator_faults import kept, run, until
 
@@ -89,6 +97,37 @@ def test_a_pod_that_was_just_made_takes_the_place_of_an_earlier_jobs_whose_end_i
     run(scene)
     assert api.tried.count("digits-coordinator") == 1
     assert api.statuses["digits"]["term"] == 1
+
+
+def test_jobs_of_one_name_have_a_secret_each():
+    """That of an earlier one has another token, and is collected at any time after its job is gone."""
+    before, now = job(), replace(job(), uid="87654321-5678")
+    made = {each.uid: manifests.secret(each, "a token")["metadata"]["name"] for each in (before, now)}
+    assert len(set(made.values())) == 2
+    for each in (before, now):
+        pod = manifests.node_pod(each, StartNode(Role.WORKER, 1), manifests.Defaults(image="i"), "10.96.0.9")
+        named = [volume["secret"]["secretName"] for volume in pod["spec"]["volumes"] if "secret" in volume]
+        assert named == [made[each.uid]]
+
+
+def test_an_operator_makes_what_pods_need_before_it_makes_its_first_one_of_a_job(monkeypatch):
+    """The operator that began the job may have been of a release that named it otherwise."""
+    needs = []
+
+    class Api(PlayedApi):
+        async def create(self, manifest):
+            needs.append((manifest["kind"], len(self.made)))
+
+    start = OperatorDecision((StartNode(Role.WORKER, 1),), ElasticJobStatus())
+    monkeypatch.setattr(job_loop, "plan", lambda *_: start)
+
+    async def scene():
+        keeper = Keeper(keepers(Api(), asyncio.Event())._shared, document())
+        for _ in range(2):
+            await keeper._once()
+
+    run(scene)
+    assert needs == [("Secret", 0)]
 
 
 # ---- a stranger's pod ------------------------------------------------------------------------------------------------

@@ -149,7 +149,8 @@ class KubeJob:
 
     def client(self):
         """Of its coordinator, by the pod's address."""
-        token = self.kubectl("get", "secret", f"{self.name}-token", "-o", "jsonpath={.data.token}").stdout
+        of_job = "-l", f"dl2.scheduler/job={self.name}"
+        token = self.kubectl("get", "secret", *of_job, "-o", "jsonpath={.items[0].data.token}").stdout
         (pod,) = self.pods("coordinator")
         return CoordinatorClient(f"{pod['status']['podIP']}:7000", bytes.fromhex(base64.b64decode(token).decode()))
 

@@ -72,7 +72,8 @@ def test_pods_of_a_job_have_no_rights_and_no_secret_in_their_environment(make_jo
     job.running(1, 1)
     pods = job.pods()
     assert len(pods) == 3
-    token = job.kubectl("get", "secret", "bare-token", "-o", "jsonpath={.data.token}").stdout
+    of_job = "-l", "dl2.scheduler/job=bare"
+    token = job.kubectl("get", "secret", *of_job, "-o", "jsonpath={.items[0].data.token}").stdout
     for pod in pods:
         spec, container = pod["spec"], pod["spec"]["containers"][0]
         assert spec["automountServiceAccountToken"] is False

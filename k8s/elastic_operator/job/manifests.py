@@ -103,7 +103,7 @@ def secret(job: Desired, value: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _meta(job, f"{job.name}-token", COORDINATOR),
+        "metadata": _meta(job, job.secret, COORDINATOR),
         "immutable": True,
         "stringData": {"token": value},
     }
@@ -187,7 +187,7 @@ def _pod(
             ],
             "volumes": [
                 *spec.get("volumes", ()),
-                {"name": "dl2-token", "secret": {"secretName": f"{job.name}-token", "defaultMode": 0o440}},
+                {"name": "dl2-token", "secret": {"secretName": job.secret, "defaultMode": 0o440}},
                 {"name": "dl2-tmp", "emptyDir": {}},
             ],
             "containers": [_container(container, defaults)],

@@ -181,6 +181,11 @@ class Desired:
         return f"{self.name}-{COORDINATOR}-{self.uid[:8]}" if self.volume else ""
 
     @property
+    def secret(self) -> str:
+        """Name of the secret of its token, likewise: that of an earlier job may still be there, and go at any time."""
+        return f"{self.name}-token-{self.uid[:8]}"
+
+    @property
     def retry_limit(self) -> int:
         """Return how many deaths of nodes are mended."""
         return int(self.spec.get("retryLimit", 3))
