@@ -14,6 +14,7 @@ from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.model import Model
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks
 from elastic_ps.torch.allreduce.exchange import GroupExchange
+from elastic_ps.torch.allreduce.group import Collective
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
@@ -101,7 +102,7 @@ class AllReduceJob(ScriptJob):
         self._left.set()
         try:
             if finished and self.rehearsed and self.node.ended is None:
-                self._barriers.wait()
+                self._await_others()
                 self.node.ledger.settle(self.node.held)
         except ElasticError as error:  # others train on, or nobody asks any more: what is settled is told
             log.info("the last step is not known to be settled: %s", error)
@@ -183,6 +184,30 @@ class AllReduceJob(ScriptJob):
         self._part = None
 
     # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _await_others(self) -> None:
+        """Wait in the job's last barrier, and agree meanwhile in each configuration that comes into force.
+
+        Who has not come yet may lack the last step, as another has died in it or as it joins, and waits for this worker
+        to agree first.
+        """
+        node, barrier = self.node, Collective(self._barriers.wait)
+        assert self._exchange is not None
+
+        def pass_barrier() -> None:
+            barrier.run()
+            with node.changed:
+                barrier.done = True
+                node.changed.notify_all()
+
+        threading.Thread(target=pass_barrier, name="last-barrier", daemon=True).start()
+        while True:
+            node.wait(lambda: barrier.done or node.fresh)
+            if barrier.done:
+                break
+            self._exchange.settle()
+        if barrier.error is not None:
+            raise barrier.error
 
     def _make_step(self, empty: bool = False) -> None:
         """Sum the gradients and apply the sum; where other workers share the step now it is yielded again.

@@ -311,16 +311,20 @@ def test_a_death_costs_one_step(rank, where):
         assert len(versions) - len(set(versions)) <= 1, versions
 
 
-def test_who_has_the_sum_gives_it_to_those_who_lack_it():
-    """The chief has the sum of step 4 when it dies, and so has the last worker; the other one's collective fails."""
-    death = Death(0, 5, "stepped")
+@pytest.mark.parametrize("version", [4, 2 * STEPS - 1])
+def test_who_has_the_sum_gives_it_to_those_who_lack_it(version):
+    """The chief has a step's sum when it dies, and so has the last worker; the other one's collective fails.
+
+    Behind the last step the last worker waits for the other one in the job's last barrier.
+    """
+    death = Death(0, version + 1, "stepped")
     coordinator, workers = started(3, 2, at=death)
     gathers = WorkerGroup.gather
     lost, given = [], []
 
     def gather(group, numbers):
         gathered = gathers(group, numbers)
-        if group is workers[1].node.group and workers[1].node.held == 4 and not lost:
+        if group is workers[1].node.group and workers[1].node.held == version and not lost:
             lost.append(group)
             raise RuntimeError("Connection closed by peer")
         return gathered
@@ -337,6 +341,6 @@ def test_who_has_the_sum_gives_it_to_those_who_lack_it():
         for worker in workers:
             worker.wait()
     assert lost
-    assert given == [4]
+    assert given == [version]
     finished(coordinator, workers[1:], 2)
     assert [version for version, _, _ in workers[1].parts] == list(range(2 * STEPS)), "nobody computes it again"
