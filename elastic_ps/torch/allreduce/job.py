@@ -274,7 +274,7 @@ class AllReduceJob(ScriptJob):
                 blocks.install(read)
             except CheckpointError as error:
                 raise ConfigurationError(str(error)) from error
-            node.ledger.begin(f"workers.{node.standing.config_id.term}", ())
+            node.ledger.begin(f"workers.{node.read_blocks.term}", ())  # the same at all, whenever they come here
         node.saver.begin(blocks)
         return replica
 

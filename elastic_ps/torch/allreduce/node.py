@@ -123,11 +123,14 @@ class GroupNode(GroupState):
             self.saver.save(directive.save.clock, directive.save.url)
             return
         if kind == "prepare":
+            number = codec.configuration_from_pb(prepare.configuration).id
             with self.changed:
                 self.awaits_blocks = bool(prepare.restore and self.read_blocks.missing())
+                if prepare.restore and not prepare.dead:
+                    self.read_blocks.term = number.term
         self.membership.direct(directive)
         if kind == "prepare" and prepare.restore:
-            self._restorer.restore(codec.configuration_from_pb(prepare.configuration).id, prepare.restore)
+            self._restorer.restore(number, prepare.restore)
 
     def position(self) -> tuple[Standing, int]:
         """See `Handler`."""

@@ -18,9 +18,13 @@ class GroupBlocks:
 
     Args:
         state: the worker's.
+
+    Attributes:
+        term: of the start that they are for. A death soon after it, behind a restart of the coordinator, has another.
     """
 
     def __init__(self, state: GroupState):
+        self.term = 0
         self._state = state
         self._read: dict[int, ReadBlock] = {}
         self._version = 0

@@ -1,13 +1,15 @@
 """A job without servers goes back to its checkpoint when all workers have died, and uses every sample once."""
 
 import threading
+import time
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from coordinator.core import events as ev  # noqa: E402
 from tests.elastic_ps.torch.allreduce.group_job import Killed, Worker, finished  # noqa: E402
-from tests.elastic_ps.torch.allreduce.played_coordinator import Coordinator  # noqa: E402
+from tests.elastic_ps.torch.allreduce.played_coordinator import WAIT, Coordinator  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -15,8 +17,9 @@ ASKED, DEATH = 2, 12
 """Versions at which a checkpoint is asked for, and at which all workers die."""
 
 
-def test_all_die_and_others_go_on_from_the_checkpoint(tmp_path):
-    coordinator, workers, saved = Coordinator(2, str(tmp_path)), [], []
+def lost(folder, count):
+    """Return the coordinator of a job whose workers have died behind a checkpoint, and URL and version of that one."""
+    coordinator, workers, saved = Coordinator(count, str(folder)), [], []
 
     def asked():
         saved.append(coordinator.checkpoint())
@@ -30,15 +33,19 @@ def test_all_die_and_others_go_on_from_the_checkpoint(tmp_path):
             raise Killed
 
     thread = threading.Thread(target=asked)
-    workers += [Worker(coordinator, 3, at=at, seed=3 + rank) for rank in range(2)]
+    workers += [Worker(coordinator, 3, at=at, seed=3 + rank) for rank in range(count)]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.wait()
     thread.join()
-    ((url, version),) = saved
-    assert ASKED < version < DEATH
     coordinator.until(lambda state: state.job.term == 2 and not state.job.loading)
+    return coordinator, *saved[0]
+
+
+def test_all_die_and_others_go_on_from_the_checkpoint(tmp_path):
+    coordinator, url, version = lost(tmp_path, 2)
+    assert ASKED < version < DEATH
     assert coordinator.state.job.restore == url
     others = [Worker(coordinator, 3, seed=8 + rank).start() for rank in range(2)]
     for worker in others:
@@ -72,3 +79,29 @@ def test_a_checkpoint_that_cannot_be_written_is_refused_and_the_job_goes_on(tmp_
     thread.join()
     assert refused[0].startswith("w0 cannot write to ")
     finished(coordinator, [worker], 2)
+
+
+def test_workers_that_rehearse_before_and_behind_a_death_and_a_restart_have_one_ledger(tmp_path):
+    """Each begins it for itself when it has rehearsed; the coordinator has another term then, and so has its plan."""
+    coordinator, _, _ = lost(tmp_path, 3)
+    first, late, dies = [Worker(coordinator, 3, seed=8 + rank) for rank in range(3)]
+    rehearse = late.job.rehearse
+
+    def behind(spec):
+        coordinator.until(lambda _: first.node.ledger.name)
+        coordinator.post(ev.Started(time.time()))
+        died.set()
+        coordinator.until(lambda _: len(coordinator.workers()) == 2)
+        rehearse(spec)
+
+    def dead(_spec):
+        died.wait(WAIT)
+        raise Killed
+
+    died, late.job.rehearse, dies.job.rehearse = threading.Event(), behind, dead
+    for worker in (first, late, dies):
+        worker.start()
+    for worker in (first, late, dies):
+        worker.wait()
+    assert first.node.ledger.name == late.node.ledger.name == "workers.2"
+    finished(coordinator, [first, late], 3)
