@@ -46,6 +46,7 @@ class NodeCalls:
         self.node: NodeId = ""
         self.term = 0
         self._address = settings.coordinator
+        self._answered = self._back = time.monotonic()  # the last answer, and the first one since the last gap
         self._channel = coordinator_channel(settings.coordinator, settings.token)
         self.stub = rpc.CoordinatorStub(self._channel)
 
@@ -93,10 +94,23 @@ class NodeCalls:
                 break
             else:
                 self.term = max(self.term, reply.term)
+                self._note_answer()
                 return reply
             if stop.wait(wait):
                 break
         raise session_closed()
+
+    @property
+    def in_touch_seconds(self) -> float:
+        """For how long the coordinator has answered, without a gap longer than one try; 0: it is away."""
+        now = time.monotonic()
+        return 0.0 if now - self._answered > CALL_TIMEOUT else now - self._back
+
+    def _note_answer(self) -> None:
+        now = time.monotonic()
+        if now - self._answered > CALL_TIMEOUT:
+            self._back = now
+        self._answered = now
 
     def close(self) -> None:
         """Close the channel."""

@@ -259,6 +259,11 @@ class Session:
         """Return whether `close` was called."""
         return self._closed.is_set()
 
+    @property
+    def in_touch_seconds(self) -> float:
+        """For how long the coordinator has answered this node; 0: it is away, and nobody could be told anything."""
+        return self._calls.in_touch_seconds
+
     def closes_within(self, seconds: float) -> bool:
         """Wait for `close`; return whether it was called within `seconds`."""
         return self._closed.wait(seconds)

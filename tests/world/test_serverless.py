@@ -55,6 +55,17 @@ def test_members_that_cannot_reach_one_another_do_not_wait_for_ever(monkeypatch)
     assert "no step for" in results.play(job(apart)).failures[0]
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+def test_survivors_of_a_death_wait_for_a_coordinator_that_is_away(workers):
+    """Its disk is full for longer than their patience: nobody can tell them of the death before."""
+    full = Fault(0, kinds.FULL, kinds.COORDINATOR, after=0.4, lasts=100.0)
+    kill = Fault(1, kinds.KILL, kinds.WORKER, after=2.0)
+    result = results.play(job(full, kill, workers=workers))
+    assert result.failures == ()
+    assert len(result.hits) == 2
+    assert "the last worker died" not in result.story
+
+
 def test_seeds_draw_jobs_without_servers_from_a_number_on():
     assert not any(drawn(seed).serverless for seed in range(0, 40_000, 400))
     found = [drawn(seed) for seed in range(40_000, 40_040)]

@@ -90,6 +90,8 @@ class GroupCollectives:
     def wait_for_news(self, generation: int, why: str) -> None:
         """Wait until the members of a group that has failed have met again, or another configuration is in force.
 
+        While the coordinator is away nobody is told of a death: patience begins anew when it is back.
+
         Args:
             generation: in which it was in force.
             why: it has failed, for people.
@@ -105,14 +107,14 @@ class GroupCollectives:
             log.info("the group of configuration %s has failed: %s", failed.number, why)
             node.regroup(failed)
         behind = len(node.configuration.workers) - 1 - node.configuration.ranks.get(node.session.node, 0)
-        deadline = time.monotonic() + PATIENCE_SECONDS * (1 + behind)
+        patience, started = PATIENCE_SECONDS * (1 + behind), time.monotonic()
         with node.changed:
-            node.changed.wait_for(
-                lambda: node.ended is not None or node.generation != generation, deadline - time.monotonic()
-            )
+            while node.ended is None and node.generation == generation:
+                waited = min(time.monotonic() - started, node.session.in_touch_seconds)
+                if waited >= patience:
+                    raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {why}", 1)
+                node.changed.wait(patience - waited)
             node.check()
-            if node.generation == generation:
-                raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {why}", 1)
 
     # ---- inside ------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId
@@ -144,11 +145,23 @@ class GroupState(MemberState):
             self._building.discard(number)
             awaited = self._is_known(number)
         log.info("the group of configuration %s was not made: %s", number, why)
-        if awaited and not self.session.closes_within(PATIENCE_SECONDS):
+        if awaited and not self._hears_otherwise(number):
+            self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
+
+    def _hears_otherwise(self, number: ConfigId) -> bool:
+        """Wait a while; return whether a configuration is not wanted any more, or this worker has ended.
+
+        While the coordinator is away nobody is told that: the wait begins anew when it is back.
+        """
+        started, waited = time.monotonic(), 0.0
+        while waited < PATIENCE_SECONDS:
+            if self.session.closes_within(PATIENCE_SECONDS - waited):
+                return True
             with self.changed:
-                awaited = self._is_known(number)
-            if awaited:
-                self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
+                if not self._is_known(number):
+                    return True
+            waited = min(time.monotonic() - started, self.session.in_touch_seconds)
+        return False
 
     def regroup(self, failed: WorkerGroup) -> None:
         """Connect to the members of the configuration in force once more, as its group has failed.

@@ -126,6 +126,7 @@ class DirectSession:
         self.port = port
         self.node = ""
         self.handler = None
+        self.in_touch_seconds = float("inf")
         self.closed = threading.Event()
 
     def register(self):

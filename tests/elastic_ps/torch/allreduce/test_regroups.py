@@ -20,7 +20,7 @@ class Alone:
     generation = 1
     group = SimpleNamespace(number="1.1")
     configuration = SimpleNamespace(workers=("w0",), ranks={"w0": 0})
-    session = SimpleNamespace(node="w0")
+    session = SimpleNamespace(node="w0", in_touch_seconds=float("inf"))
 
     def __init__(self):
         self.changed = threading.Condition()
@@ -50,6 +50,25 @@ def test_a_group_is_made_anew_three_times_and_again_after_a_step(monkeypatch):
     node.generation = 2
     collectives.wait_for_news(1, "another configuration is in force")
     assert node.regrouped == 4
+
+
+def test_nobody_gives_up_while_the_coordinator_is_away(monkeypatch):
+    """Nobody would hear of a death meanwhile: a worker died with the coordinator, and all others ended."""
+    node, back, waits = Alone(), 95.0, []
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+
+    def wait(seconds):
+        waits.append(seconds)
+        clock.now += seconds
+        node.session.in_touch_seconds = max(0.0, clock.now - back)
+
+    node.session = SimpleNamespace(node="w0", in_touch_seconds=0.0)
+    monkeypatch.setattr(group_collectives, "time", clock)
+    monkeypatch.setattr(node.changed, "wait", wait)
+    with pytest.raises(JobEnded, match="nobody is known to be gone"):
+        GroupCollectives(node, lambda: None).wait_for_news(1, "reset by peer")
+    assert clock.now == back + group_collectives.PATIENCE_SECONDS
+    assert waits == [30.0, 30.0, 30.0, 30.0, 5.0]
 
 
 def test_a_script_that_is_interrupted_in_a_collective_cannot_go_on_as_if_it_were_not():
