@@ -6,6 +6,7 @@ All of it runs on the script's thread, which waits for collectives on the group'
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -99,8 +100,8 @@ class GroupExchange:
         with node.changed:
             node.check()
             generation = node.generation
-            group = node.group
-        self._gather(group, generation)
+        with suppress(GroupChanged):  # the step begins another one
+            self._gather(self._collectives.group(generation), generation)
         self._suspended += time.monotonic() - started
 
     def begin_again(self) -> None:

@@ -37,10 +37,13 @@ class GroupCollectives:
     def group(self, generation: int) -> WorkerGroup:
         """Return the group in force.
 
+        It is being built yet where a coordinator without a journal has everybody adopt what they hold prepared.
+
         Raises:
             GroupChanged: another configuration came into force.
         """
         node = self._node
+        node.wait(lambda: node.generation != generation or node.has_group(node.standing.config_id), self._lacking)
         with node.changed:
             if node.generation != generation:
                 raise GroupChanged("another configuration is in force")

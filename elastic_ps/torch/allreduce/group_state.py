@@ -108,7 +108,7 @@ class GroupState(MemberState):
 
     @property
     def group(self) -> WorkerGroup:
-        """The group of the configuration in force, which was built before that. Call under the lock."""
+        """The group of the configuration in force, which is built; see `has_group`. Call under the lock."""
         return self._groups[self.standing.config_id]
 
     def has_group(self, number: ConfigId) -> bool:

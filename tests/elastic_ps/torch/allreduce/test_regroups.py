@@ -2,14 +2,20 @@
 
 import threading
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from coordinator.core.callers import Introduction  # noqa: E402
+from coordinator.core.nodes.introductions import find  # noqa: E402
+from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role  # noqa: E402
 from elastic_ps.core.errors import JobEnded  # noqa: E402
+from elastic_ps.node.standing import Standing  # noqa: E402
 from elastic_ps.torch.allreduce import group_collectives  # noqa: E402
 from elastic_ps.torch.allreduce.group_collectives import GroupCollectives  # noqa: E402
+from elastic_ps.torch.allreduce.node import GroupNode  # noqa: E402
 
 
 class Alone:
@@ -69,6 +75,31 @@ def test_nobody_gives_up_while_the_coordinator_is_away(monkeypatch):
         GroupCollectives(node, lambda: None).wait_for_news(1, "reset by peer")
     assert clock.now == back + group_collectives.PATIENCE_SECONDS
     assert waits == [30.0, 30.0, 30.0, 30.0, 5.0]
+
+
+def test_a_configuration_that_is_adopted_before_its_group_is_built_is_waited_for(monkeypatch):
+    """A coordinator without a journal takes it for ready: a leaver has not come, who may be armed for it."""
+    first, second = (
+        Configuration(ConfigId(1, number), tuple(Member(name, Role.WORKER, "h", 1) for name in names), (), ())
+        for number, names in ((1, ("w0", "w1", "w2")), (2, ("w0", "w1")))
+    )
+    members = {
+        worker.id: Introduction(worker, 1, worker.id, current=first, prepared=second) for worker in second.workers
+    }
+    assert find(members, 0).target == second
+
+    node = GroupNode(Mock(node="w0"), Mock())
+    node.standing = Standing("w0", current=first, prepared=second)
+    node.membership.switch(second.id)
+    wait, built = node.wait, SimpleNamespace()
+
+    def waits(is_met, lacking):
+        assert not is_met()
+        node._groups[second.id] = built
+        wait(is_met, lacking)
+
+    monkeypatch.setattr(node, "wait", waits)
+    assert GroupCollectives(node, lambda: None).group(node.generation) is built
 
 
 def test_a_script_that_is_interrupted_in_a_collective_cannot_go_on_as_if_it_were_not():
