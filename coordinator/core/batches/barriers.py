@@ -6,7 +6,7 @@ from coordinator.core import replies
 from coordinator.core.callers import Barrier
 from coordinator.core.effects import Why
 from coordinator.core.events import BarrierAsked
-from coordinator.core.plans.plan import Phase
+from coordinator.core.plans.plan import chain
 from coordinator.core.state import State
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
@@ -84,8 +84,11 @@ def missing(state: State, place: tuple[int, int]) -> Set[NodeId]:
 
 
 def _members(state: State) -> Set[NodeId]:
-    """Return the workers in force, and those of a configuration that may be in force somewhere."""
-    job, plan = state.job, state.job.plan
+    """Return the workers in force, and those of a configuration that may be in force somewhere.
+
+    Where a death came into an armed plan, that plan's is.
+    """
+    job = state.job
     assert job.configuration is not None
-    armed = plan.target.ranks.keys() if plan and plan.target and plan.phase is Phase.ARMED else frozenset()
-    return (job.configuration.ranks.keys() | armed) & job.nodes.keys()
+    last = chain(job.plan, job.configuration)[-1]
+    return (job.configuration.ranks.keys() | last.ranks.keys()) & job.nodes.keys()

@@ -127,6 +127,26 @@ def test_a_joiner_whose_plan_is_armed_is_waited_for():
     assert passed(w0.reply)
 
 
+def test_a_joiner_whose_plan_a_death_came_into_is_waited_for():
+    """The plan that is under way then is assigned, and builds on the armed one, which may be in force at the joiner."""
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 0)
+    world.until(Phase.ARMED)
+    world.replace_dead = False
+    world.node("w2").switch()
+    world.kill(world.node("w1"))
+    world.launcher()
+    assert world.plan.phase is Phase.ASSIGNED
+    w0, w2 = scripts(world, "w0", "w2")
+    w2.enter(place=1, sharing=("w0", "w1", "w2"))
+    assert w2.reply is None
+    w0.enter(place=1, sharing=("w0", "w1", "w2"))
+    assert passed(w0.reply)
+    assert passed(w2.reply)
+    w0.enter(place=2, sharing=("w0", "w1", "w2"))
+    assert w0.reply is None, "the joiner shares it"
+
+
 def test_the_jobs_end_ends_barriers():
     world = World(2, 1, data=STATIC)
     (w0,) = scripts(world, "w0")
