@@ -180,7 +180,7 @@ def on_reported(context: StepContext, event: Reported) -> None:
         waits=event.waits,
     )
     context.live(vitals={**context.state.vitals, event.node: vitals})
-    if event.finished and event.node not in context.job.finished and event.node in context.job.members:
+    if event.finished and event.node not in context.job.finished and is_member(context.job, event.node):
         _finished(context, event.node)
 
 
@@ -204,7 +204,7 @@ def on_exited(context: StepContext, event: Exited) -> None:
         return
     plan, name = context.job.plan, node.id
     leaving = plan is not None and name in plan.leavers
-    if event.status == 0 and node.role is Role.WORKER and name in context.job.members and not node.stop:
+    if event.status == 0 and node.role is Role.WORKER and is_member(context.job, name) and not node.stop:
         if plan is not None and leaving and plan.phase is Phase.ARMED:  # a leaver's exit is a switch
             left(context, name)
             return

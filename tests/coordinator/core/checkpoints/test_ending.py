@@ -72,6 +72,30 @@ def ended(world, name):
     world.launcher()
 
 
+@pytest.mark.parametrize("tells", [True, False], ids=["told", "seen"])
+@pytest.mark.parametrize("dies", [False, True], ids=["armed", "death"])
+def test_a_worker_whose_plan_is_not_in_force_yet_ends_in_order(tells, dies):
+    """It has switched and trained to the end before all others had said that they have switched, too."""
+    world = World(3, 1)
+    world.ask(ev.ScaleAsked, 4, 0)
+    world.until(Phase.ARMED)
+    world.replace_dead = False
+    world.node("w3").switch()
+    if dies:
+        world.kill(world.node("w2"))
+        world.launcher()
+        assert world.plan.phase is Phase.ASSIGNED
+    world.report(world.node("w0"), finished=True)
+    if tells:
+        world.report(world.node("w3"), finished=True)
+    world.kill(world.node("w3"), 0)
+    world.launcher()
+    for name in ("w1",) if dies else ("w1", "w2"):
+        world.report(world.node(name), finished=True)
+    world.settle()
+    assert world.state.job.phase == "finished"
+
+
 @pytest.mark.parametrize("data", [DATA, ASYNC, STATIC], ids=["sync", "async", "static"])
 def test_a_worker_whose_script_ends_while_others_train_leaves_them_alone(data):
     world = World(3, 1, data=data)
