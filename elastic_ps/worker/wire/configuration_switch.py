@@ -54,14 +54,22 @@ class Membership:
         the new configuration comes behind all its values of the old one.
         """
         state = self._state
-        said = all(self._heard.get(server, NO_CONFIGURATION) >= state.standing.config_id for server in self._before)
-        return state.inbox.version is not None and (state.version >= self._joined_at or said)
+        return state.inbox.version is not None and (state.version >= self._joined_at or not self.unheard)
 
     @property
     def unheard(self) -> dict[NodeId, str]:
-        """Servers whose last values of the configuration before a joiner awaits. Call under the lock."""
-        number = self._state.standing.config_id
-        lacking = [server for server in self._before if self._heard.get(server, NO_CONFIGURATION) < number]
+        """Servers whose last values of the configuration before a joiner awaits. Call under the lock.
+
+        Of one that leaves nothing comes any more once its connection has broken: who owns its blocks sends them.
+        """
+        state = self._state
+        number = state.standing.config_id
+        lacking = [
+            server
+            for server in self._before
+            if self._heard.get(server, NO_CONFIGURATION) < number
+            and (server in state.configuration.members or state.peers.is_connected(server))
+        ]
         return dict.fromkeys(lacking, f"its last values before configuration {number}")
 
     # ---- directives ------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Owner(Protocol):
         """Send again what was under way: a connection is open, for the first time or again."""
 
     def disconnected(self, server: NodeId, reason: str) -> None:
-        """Take note that a connection that is wanted broke, or could not be made; it is being mended."""
+        """Take note that a connection broke, or could not be made; where it is wanted, it is being mended."""
 
 
 class ServerConnections:
@@ -114,8 +114,9 @@ class ServerConnections:
         reason = error.reason if isinstance(error, PeerLost) else str(error)
         with self._lock:
             before, self._apart[server] = self._apart.get(server), reason
-        if reason != before and self._owner.wanted(server) is not None:
-            log.warning("%s", error)
+        if reason != before:
+            if self._owner.wanted(server) is not None:
+                log.warning("%s", error)
             self._owner.disconnected(server, str(error))
 
     def send(self, server: NodeId, frame: Frame, payload: Sequence[Buffer] = ()) -> None:

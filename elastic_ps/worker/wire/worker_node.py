@@ -193,6 +193,6 @@ class WorkerNode(WorkerState):
 
     def _refused(self, server: NodeId, refused: RefusedMeta) -> None:
         if refused.reason is Reason.STALE and refused.configuration is not None:
-            self.membership.switch(refused.configuration)
+            self.membership.heard(server, refused.configuration)
             return
         self.end(ConfigurationError(f"{server} refuses: {refused.detail}"))

@@ -7,7 +7,7 @@ import pytest
 from elastic_ps.control import codec
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.testing.frame_faults import FaultAction, FrameFault
-from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import NoticeMeta
 from elastic_ps.worker.wire.parameters import enter, follow
 from elastic_ps.worker.wire.worker_node import WorkerNode
@@ -281,3 +281,47 @@ def give(play, number, version=0):
     for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
         server.await_frames(Kind.PULL, number=number)
         server.answer(version, blocks, number)
+
+
+def armed_without_s1(joiner):
+    """It is armed for version 9 of a plan by which s1 leaves, and holds 5; returns the configuration, and its script's
+    thread.
+    """
+    joiner.welcome(joiner.configuration(1, SPLIT))
+    configuration = joiner.configuration(2, [0] * 6, workers=("w0", "w1", "w2"), servers=("s0",))
+    joiner.prepare(configuration)
+    entering = Aside(enter, joiner.node)
+    for server, blocks in zip(joiner.servers.values(), (S0, S1), strict=True):
+        server.await_frames(Kind.SUBSCRIBE)
+        server.answer(5, blocks, ONE)
+    entering.result()
+    following = Aside(follow, joiner.node)
+    joiner.session.await_answer(pb.SYNCED, TWO)
+    joiner.arm(configuration, clock=9)
+    return configuration, following
+
+
+def test_a_joiner_does_not_wait_for_a_server_that_has_left_and_whose_connection_broke(joiner):
+    """Adopted before the clock: s1 tells it by a NOTICE, which was lost, and nobody connects to it any more."""
+    configuration, following = armed_without_s1(joiner)
+    joiner.servers["s0"].say(Kind.NOTICE, TWO)
+    joiner.session.await_answer(pb.SWITCHED, TWO)
+    joiner.adopt(configuration)
+    assert not following.ended
+    joiner.servers["s1"].connections[-1].close()
+    following.result()
+    assert joiner.holds(5)
+
+
+def test_a_joiner_hears_from_a_refusal_that_a_server_has_switched(joiner):
+    """The connection broke as s1 switched, and so left: it has nothing to say any more but that."""
+    _, following = armed_without_s1(joiner)
+    s0, s1 = joiner.servers.values()
+    s1.connections[-1].close()
+    s1.await_connections(2)
+    s1.await_frames(Kind.SUBSCRIBE, 2)
+    s0.say(Kind.NOTICE, TWO)
+    joiner.session.await_answer(pb.SWITCHED, TWO)
+    s1.say(Kind.REFUSED, ONE, reason=Reason.STALE, detail="this is configuration 1.2", configuration=TWO)
+    following.result()
+    assert joiner.holds(5)
