@@ -57,8 +57,8 @@ class ToldVersions:
         state = self._state
         state.write_told()
         state.tell()
-        if state.snapshot is not None:
-            state.changed.notify_all()  # who saves it waits for followers, too
+        if state.snapshot is not None or state.subscriptions:
+            state.changed.notify_all()  # who saves blocks or copies them to a shadow waits for followers, too
         if due(state.standing, state.told_versions()):
             self._switch()
         elif state.held:

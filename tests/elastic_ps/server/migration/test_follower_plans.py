@@ -1,15 +1,19 @@
 """Plans move owners and followers while training goes on."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from elastic_ps.control.codec import config_id_to_pb
+from elastic_ps.server.background_work import BackgroundWork
 from elastic_ps.server.copying import follow_source
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.state.acknowledged import NOTHING
 from elastic_ps.transport.base import Transport
+from elastic_ps.transport.frame_metas import SubscribeMeta
+from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
@@ -173,3 +177,28 @@ def test_what_came_of_a_stream_that_has_fallen_back_is_no_copy(jobs: Jobs) -> No
     job.adopt(new, ["s0", "s1"])
     job.check_step(1)
     job.check_copies(new)
+
+
+def test_a_shadow_is_sent_what_the_next_follower_acknowledges_last(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It connects again just after the switch to another follower, and the job waits for its first step."""
+    job = three(jobs)
+    job.check_step(0)
+    new = job.prepare_plan(*PLANS["refollow"])
+    hold = Hold(monkeypatch, owner="s0", follower="s2")
+    job.check_step(1)
+    assert hold.held.wait(TIMEOUT)
+    job.adopt(new, ALL)
+    asleep, is_due = threading.Event(), BackgroundWork._is_due
+
+    def look(work: BackgroundWork, sleeps: bool) -> bool:
+        due = is_due(work, sleeps)
+        if sleeps and not due and work._state.node == "s0" and work._state.subscriptions:
+            asleep.set()
+        return due
+
+    monkeypatch.setattr(BackgroundWork, "_is_due", look)
+    joiner = job.add_worker("w9")
+    joiner.send("s0", Frame(SubscribeMeta(), new.id))
+    assert asleep.wait(TIMEOUT)
+    hold.gate.set()
+    joiner.await_version(2, new.blocks_of["s0"])
