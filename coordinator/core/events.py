@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator.core.callers import Introduction
-from coordinator.core.checkpoints.manifest import Manifest
+from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.core.plans.plan import MigrationMode
 from coordinator.core.state import ReportedWait
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
@@ -227,10 +227,11 @@ class ManifestWritten(JobEvent):
 class CheckpointFound(JobEvent):
     """The effect `FindCheckpoint` is done: a manifest, or the reason.
 
-    `again`: the storage did not tell; it may, later.
+    `again`: the storage did not tell; it may, later. `search`: what was looked for; None: what the job may load now.
     """
 
     url: str = ""
     manifest: Manifest | None = None
     error: str = ""
     again: bool = False
+    search: CheckpointSearch | None = None

@@ -222,13 +222,14 @@ class Runtime:
 
     def _find_checkpoint(self, effect: ef.FindCheckpoint) -> None:
         def work() -> ev.JobEvent:
+            search = effect.search
             try:
-                url, manifest = checkpoint_choice.find(effect.search, effect.patient)
-                return ev.CheckpointFound(self.now(), url, manifest)
+                url, manifest = checkpoint_choice.find(search, effect.patient)
+                return ev.CheckpointFound(self.now(), url, manifest, search=search)
             except CheckpointError as error:
-                return ev.CheckpointFound(self.now(), error=str(error))
+                return ev.CheckpointFound(self.now(), error=str(error), search=search)
             except StorageError as error:
-                return ev.CheckpointFound(self.now(), error=str(error), again=True)
+                return ev.CheckpointFound(self.now(), error=str(error), again=True, search=search)
 
         self._spawn(work, "find-checkpoint")
 

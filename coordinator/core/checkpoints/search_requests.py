@@ -69,9 +69,16 @@ def _places(context: StepContext) -> str:
 
 
 def on_found(context: StepContext, event: CheckpointFound) -> None:
-    """Go on from what a search has found."""
-    looking = context.state.looking
+    """Go on from what a search has found; one that was begun for an earlier restore tells nothing of what is there now.
+
+    A storage that hangs may answer at any time. What the job may load changes while it trains, and with a checkpoint
+    that comes to be whole only now.
+    """
+    looking, search = context.state.looking, search_of(context.state.settings, context.job)
     if not context.job.loading:
+        return
+    if event.search not in (None, search):
+        context.effects.append(FindCheckpoint(search))
         return
     if event.again and looking is not None:
         pause = min(2.0 ** (looking.tries - 1), _LONGEST_PAUSE)

@@ -150,6 +150,29 @@ def test_what_cannot_be_read_again_and_again_gives_way_to_an_older_one_but_not_f
     assert searches(world)[-1].search.passed == frozenset()
 
 
+@pytest.mark.parametrize("finds", [True, False])
+def test_a_search_for_an_earlier_restore_that_comes_back_late_tells_nothing(finds):
+    """The storage let it hang, answered another, and has a newer checkpoint by now."""
+    world, (older,) = looking()
+    for _ in range(int(2 * ANSWER_SECONDS)):
+        world.tick()
+    late, second = (effect.search for effect in searches(world))
+    world.post(ev.CheckpointFound(world.now, older.url, older.manifest, search=second))
+    world.settle()
+    world.ask(ev.CheckpointAsked)
+    newer = world.saved()
+    world.kill(next(node for node in world.alive if node.role is Role.SERVER))
+    world.launcher()
+    third = searches(world)[-1].search
+    named = {"url": older.url, "manifest": older.manifest} if finds else {"error": "no checkpoint of this job"}
+    world.post(ev.CheckpointFound(world.now, search=late, **named))
+    assert world.state.job.loading, "it goes on looking"
+    assert searches(world)[-1].search == third, "for what it may load now"
+    world.post(ev.CheckpointFound(world.now, newer.url, newer.manifest, search=third))
+    world.settle()
+    assert world.sent(ef.Prepare)[-1].restore == newer.url
+
+
 # ---- whose -----------------------------------------------------------------------------------------------------------
 
 
