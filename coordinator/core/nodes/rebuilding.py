@@ -36,7 +36,7 @@ ALONE_SECONDS = 3600.0
 """Seconds beyond a lease, where nobody has come at all: all may live and train while none of them gets through."""
 
 NUMBERS = 1000
-"""Numbers of nodes, plans and requests go on from term times this: those that nobody remembers are not used again."""
+"""Numbers of nodes, plans, requests and growths go on from term times this: what nobody remembers is not used again."""
 
 
 def begin(context: StepContext) -> None:
@@ -113,6 +113,7 @@ def rebuild(context: StepContext) -> bool:
         number=max([job.number, *(number.number for told in known.values() for number in introductions.numbers(told))]),
         plans=max([NUMBERS * job.term, *(told.plan for told in known.values())]),
         requests=NUMBERS * job.term,
+        growth=NUMBERS * job.term,
         nodes={name: RegisteredNode(told.member, told.pid, told.nonce) for name, told in known.items()},
         passed=max([job.passed, *(told.passed for told in known.values())]),
     )

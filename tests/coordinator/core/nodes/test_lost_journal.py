@@ -4,10 +4,12 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import node_answers as na
 from coordinator.core.job import JobPhase
 from coordinator.core.nodes.rebuilding import PATIENCE_SECONDS, SETTLE_SECONDS
 from coordinator.core.plans.plan import Phase, PlanKind
 from elastic_ps.core.configuration import NO_CONFIGURATION, Role
+from elastic_ps.core.model import Tensor
 from tests.coordinator.core.nodes.lost_journals import lost, wait_in_vain
 from tests.coordinator.played_job import ASYNC, DATA, IDENTITY, OPTIMIZER, STATIC, TENSORS, World, text
 from tests.sweeps import sweep
@@ -74,6 +76,21 @@ def test_nothing_is_decided_before_everyone_has_spoken():
     assert world.effects[before:], "they are told"
     world.settle()
     assert world.state.job.members.keys() == {"w0", "w1", "s0"}
+
+
+def test_an_answer_to_what_was_declared_before_is_none_to_what_is_declared_since():
+    """A server repeats it until it is taken: its coordinator was away, and had lost its journal when it came back."""
+    world = World(2, 1)
+    before = world.state.job.growth
+    lost(world).settle()
+    more = Tensor(1, "i:0", (16,), "float32")
+    assert world.declare(world.node("w0"), (more,), DATA, store=1, optimizer=OPTIMIZER) is None
+    world.post(na.Tried(world.now, "s0", OPTIMIZER))
+    call = world.asked
+    world.post(na.Extended(world.now, "s0", before))
+    assert call not in world.replies, "the server has not heard of it"
+    world.settle()
+    assert call in world.replies
 
 
 def test_launchers_start_nothing_meanwhile():
