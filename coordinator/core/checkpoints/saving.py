@@ -84,10 +84,8 @@ def set_clock(context: StepContext) -> bool:
     clock = _clock(context, saving) if job.is_sync else max(job.saves, context.state.version) + 1
     book = None if job.is_sync else context.state.book
     url = f"{saving.root}/{name_of(clock, job.identity)}"
-    if (
-        job.all_reduces and url == saving.url
-    ):  # a death has divided the blocks anew: no answer to the earlier order fits
-        clock += 1
+    if url == saving.url:  # there are other blocks since, or other holders: no answer to the earlier order fits
+        clock += job.data.exchanges if job.data else 1
         url = f"{saving.root}/{name_of(clock, job.identity)}"
     context.durable(saves=max(job.saves, clock))
     context.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}))

@@ -14,8 +14,9 @@ from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
 from coordinator.server.status_view import status
 from elastic_ps.core.configuration import Role
+from elastic_ps.core.model import Tensor
 from tests.coordinator.core.checkpoints.lost_servers import without_a_server
-from tests.coordinator.played_job import IDENTITY, World
+from tests.coordinator.played_job import DATA, IDENTITY, World
 
 BUSY = "file:///ck cannot be used: 503 Slow Down"
 
@@ -267,6 +268,18 @@ def test_an_answer_to_an_order_for_another_folder_is_none_to_this_one():
     assert not world.state.saving.writing
     world.post(na.Saved(world.now, "s0", pending.clock, json.dumps({"url": pending.url, "blocks": blocks})))
     assert world.state.saving.writing
+
+
+def test_an_answer_to_the_order_before_new_tensors_is_none_to_the_order_after_them():
+    """What a server has saved is asked for by its folder again, and answered as it was."""
+    world = World(2, 1, checkpoint="file:///ck")
+    first = saving(world)
+    new = Tensor(0, "i:new", (16,), "float32")
+    world.declare(world.node("w0"), (new,), DATA)
+    world.post(na.Extended(world.now, "s0", world.state.job.growth))
+    second = world.state.saving
+    assert second.clock is not None, "nobody has told a newer version since"
+    assert second.url != first.url
 
 
 def test_a_save_that_takes_too_long_is_given_up_with_the_name_of_who_holds_it_up():
