@@ -185,7 +185,7 @@ def _on_armed(context: StepContext, event: na.Armed) -> None:
 
 def _on_late(context: StepContext, event: na.Late) -> None:
     plan = _answering(context, event)
-    if plan is None or plan.phase is not Phase.ARMED:
+    if plan is None or plan.phase is not Phase.ARMED or plan.decided:
         saving.on_late(context, event)
     elif event.version > (plan.clock or 0):  # else it answers an order that has been replaced since
         context.note_answers(late=max(context.answers.late or 0, event.version))

@@ -282,6 +282,22 @@ def test_an_answer_to_the_order_before_new_tensors_is_none_to_the_order_after_th
     assert second.url != first.url
 
 
+def test_an_order_that_comes_too_late_is_given_anew_also_while_a_plan_waits_for_its_end():
+    """A server is in the plan's configuration by then, and answers with its number, as to an order to switch."""
+    world = World(2, 1, checkpoint="file:///ck")
+    world.ask(ev.ScaleAsked, 3, 1)
+    number = world.until(Phase.ARMED).number
+    for node in world.alive:
+        node.switch()
+        while node.outbox:
+            world.speak(node)
+    world.ask(ev.CheckpointAsked)
+    first = world.state.saving.clock
+    assert world.plan is not None, "it waits for a step"
+    world.post(na.Late(world.now, "s0", number, first + 1))
+    assert world.state.saving.clock > first + 1
+
+
 def test_a_save_that_takes_too_long_is_given_up_with_the_name_of_who_holds_it_up():
     world = World(1, 2, checkpoint="file:///ck")
     pending = saving(world)
