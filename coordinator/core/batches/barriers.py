@@ -1,6 +1,6 @@
 """A worker's barrier is answered when all that share it are in it (docs/reference/protocol.md, "A barrier")."""
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from coordinator.core import replies
 from coordinator.core.callers import Barrier
@@ -80,7 +80,23 @@ def missing(state: State, place: tuple[int, int]) -> Set[NodeId]:
         return frozenset()
     here = [barrier for barrier in state.barriers if barrier.place == place]
     sharing = {name for barrier in here for name in barrier.sharing or job.configuration.ranks}
-    return (sharing & _members(state)) - job.finished - job.dead - {barrier.node for barrier in here}
+    coming = sharing - {barrier.node for barrier in here} - _beyond(state, here)
+    return (coming & _members(state)) - job.finished - job.dead
+
+
+def _beyond(state: State, here: Sequence[Barrier]) -> Set[NodeId]:
+    """Return who does not come to a barrier any more, as it is in a later step by now.
+
+    Who hears of a switch before the last values of its step makes that step again, and shares it with joiners. These
+    have no part in it where the servers had made it with the others, and begin with the next one. Without servers a
+    worker may exchange something else than a step, and no step is made with others than those who have pushed.
+    """
+    job = state.job
+    if job.plan is None or not job.is_sync or job.all_reduces:
+        return frozenset()
+    version = max((barrier.version for barrier in here), default=0)
+    pushed = {name for name, told in state.vitals.items() if told.exchanging and told.version >= version}
+    return pushed | {barrier.node for barrier in state.barriers if here and barrier.place > here[0].place}
 
 
 def _members(state: State) -> Set[NodeId]:

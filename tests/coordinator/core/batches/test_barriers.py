@@ -127,6 +127,31 @@ def test_a_joiner_whose_plan_is_armed_is_waited_for():
     assert passed(w0.reply)
 
 
+@pytest.mark.parametrize("pushes", [True, False], ids=["pushed", "later barrier"])
+def test_a_joiner_that_begins_behind_a_step_which_another_makes_again_is_not_waited_for(pushes):
+    """Found by the simulated world with barriers in its scripts: w0 heard of the switch before the last values."""
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 0)
+    world.until(Phase.ARMED)
+    for node in world.alive:
+        node.switch()
+        while node.outbox:
+            world.speak(node)
+    assert world.plan is not None, "it waits for a step of each worker"
+    w0, w1, w2 = scripts(world, "w0", "w1", "w2")
+    version = world.state.version + 1
+    w0.enter(place=9, sharing=("w0", "w1", "w2"), version=version)
+    w1.enter(place=9, sharing=("w0", "w1"), version=version)
+    world.post(ev.Reported(world.now, "w2", version - 1, exchanging=True))
+    assert w0.reply is None, "it makes this step, too"
+    if pushes:
+        world.post(ev.Reported(world.now, "w2", version, exchanging=True))
+    else:
+        w2.enter(place=11, sharing=("w0", "w1", "w2"), version=version)
+    assert passed(w0.reply)
+    assert passed(w1.reply)
+
+
 def test_a_joiner_whose_plan_a_death_came_into_is_waited_for():
     """The plan that is under way then is assigned, and builds on the armed one, which may be in force at the joiner."""
     world = World(2, 1)
