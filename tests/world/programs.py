@@ -105,4 +105,13 @@ def train(process: Process, draw: JobDraw, watch: Watch, pace: Callable[[], tupl
                 [[gradients.gradient(draw.gradients, draw.samples, indices, draw.has_overflow(step))] for _ in keys],
                 [[target] for target in targets],
             )
+            if draw.mode == "sync" and step % 2 == 0:
+                meet(process, draw)
+        meet(process, draw)
     watch.finished(process, arrays)
+
+
+def meet(process: Process, draw: JobDraw) -> None:
+    """Wait for the others in a barrier, where the job's script has some; a rehearsal has none."""
+    if draw.meets and process.job.rehearsed:
+        process.job.barrier()

@@ -77,6 +77,7 @@ class JobDraw:
         serverless: it has no servers: its workers all-reduce.
         follows: workers that join one without servers follow a member, as its optimizer counts as one of torch.optim.
         saves: it has checkpoints, as all jobs with servers have.
+        meets: its script has barriers: at the end of each epoch, and in a sync job in every second step.
         hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
     """
 
@@ -107,6 +108,7 @@ class JobDraw:
     serverless: bool = False
     follows: bool = False
     saves: bool = True
+    meets: bool = False
     faults: tuple[Fault, ...] = field(default=())
 
     def has_overflow(self, step: int) -> bool:
@@ -156,6 +158,9 @@ _OVERFLOWING_SEEDS = 750_000
 _ROUNDING_SEEDS = 760_000
 """From this seed on gradients of half of the jobs without servers travel rounded."""
 
+_MEETING_SEEDS = 800_000
+"""From this seed on half of the jobs with servers have barriers in their scripts."""
+
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
 
@@ -199,6 +204,8 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
     if seed >= _NORM_SEEDS and mode == "sync":
         draw = replace(draw, norm=Random(f"norm {seed}").random() < 0.4)
     draw = _overflowing(draw)
+    if seed >= _MEETING_SEEDS:
+        draw = replace(draw, meets=Random(f"meets {seed}").random() < 0.5)
     if seed >= _DEEP_SEEDS:
         draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
