@@ -83,11 +83,11 @@ class SyncUpdates:
                 kept.append(piece.run)
             else:
                 answer.append(np.arange(piece.run[0], sum(piece.run)))
+        if answer:  # before what may be the clock's last update: it puts another configuration in force
+            self._send_values(node, np.concatenate(answer))
         if kept:
             self._note(rank, frame)
             self._complete(kept)
-        if answer:
-            self._send_values(node, np.concatenate(answer))
 
     def take_factor(self, node: NodeId, frame: Frame) -> None:
         """Apply the gradients that have waited for the factor on all gradients of their version.

@@ -5,7 +5,7 @@ import pytest
 from elastic_ps.control.codec import config_id_to_pb, data_to_pb, tensor_to_pb
 from elastic_ps.core.configuration import Configuration
 from elastic_ps.core.data_order import DataSpec
-from elastic_ps.core.model import runs
+from elastic_ps.core.model import members, runs
 from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport import striped
@@ -62,6 +62,29 @@ def test_live_follower_is_byte_equal_and_takes_over_at_the_clock(
     assert not len(job.servers["s0"].state.store.held(BlockStatus.FROZEN))
     assert job.controls["s0"].await_answer(pb.SWITCHED).bytes_moved > 0
     job.check_step(10)
+
+
+def test_a_push_that_comes_again_and_ends_the_step_is_answered_before_the_switch(jobs: Jobs) -> None:
+    """Some of its blocks have been updated, others are by it: those that leave are not this server's to give later."""
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
+    old, new = job.configuration, job.prepare_two()
+    job.arm(new, 2)
+    updated = max(new.blocks_of["s1"])
+    others = [block for block in old.blocks_of["s0"] if block != updated]
+    slabs = [job.random_slab() for _ in range(2)]
+    for worker, slab in zip(("w0", "w1"), slabs, strict=True):
+        job.push(worker, 1, slab, blocks=[updated])
+    job.push("w1", 1, slabs[1], blocks=others)
+    w0 = job.workers["w0"]
+    w0.await_version(2, [updated])
+    w0.received.clear()
+    job.push("w0", 1, slabs[0])
+    w0.await_version(2)
+    job.controls["s0"].await_answer(pb.SWITCHED, number=new.id)
+    w0.wait(lambda: any(updated in members(r.frame.runs) for r in w0.received if r.frame.kind is Kind.VALUE))
+    given = [r.frame for r in w0.received if r.frame.kind is Kind.VALUE and updated in members(r.frame.runs)]
+    assert {frame.configuration for frame in given} == {old.id}
 
 
 def test_storm_of_server_scalings_changes_no_bit(jobs: Jobs) -> None:
