@@ -92,11 +92,24 @@ def _beyond(state: State, here: Sequence[Barrier]) -> Set[NodeId]:
     worker may exchange something else than a step, and no step is made with others than those who have pushed.
     """
     job = state.job
-    if job.plan is None or not job.is_sync or job.all_reduces:
+    later = {barrier.node for barrier in state.barriers if here and barrier.place > here[0].place}
+    if not job.is_sync:
+        return later | _in_epochs_after(state, here)
+    if job.plan is None or job.all_reduces:
         return frozenset()
     version = max((barrier.version for barrier in here), default=0)
-    pushed = {name for name, told in state.vitals.items() if told.exchanging and told.version >= version}
-    return pushed | {barrier.node for barrier in state.barriers if here and barrier.place > here[0].place}
+    return later | {name for name, told in state.vitals.items() if told.exchanging and told.version >= version}
+
+
+def _in_epochs_after(state: State, here: Sequence[Barrier]) -> Set[NodeId]:
+    """Return who draws batches of an epoch after that of a barrier, whose place is the epoch and 1.
+
+    Who joins when the last batch of an epoch is done begins with the next one, while the others come to its end.
+    """
+    place = here[0].place[0] if here else 0
+    answers = ((name, page.answer) for name, page in state.book.pages.items())
+    given = {name for name, answer in answers if answer is not None and answer.batch and answer.epoch >= place}
+    return given | {draw.node for draw in state.draws if draw.epoch is not None and draw.epoch >= place}
 
 
 def _members(state: State) -> Set[NodeId]:

@@ -152,6 +152,23 @@ def test_a_joiner_that_begins_behind_a_step_which_another_makes_again_is_not_wai
     assert passed(w1.reply)
 
 
+def test_who_joins_behind_an_epoch_is_not_waited_for_at_its_end():
+    """Found by the simulated world (seed 801020): w1 came when the last batch was done, and draws of the next epoch."""
+    world = World(2, 1, data=ASYNC, drawing=False)
+    for number in range(1, ASYNC.steps_per_epoch + 2):
+        world.draw("w0", number, 0)
+    assert world.state.book.epoch == 1
+    w0, w1 = scripts(world, "w0", "w1")
+    w0.enter(place=1)
+    assert w0.reply is None, "the other may have been in that epoch, too"
+    assert isinstance(world.draw("w1", 1, 1), replies.DrawReply)
+    assert passed(w0.reply)
+    w0.enter(place=2)
+    assert w0.reply is None
+    w1.enter(place=2)
+    assert passed(w0.reply)
+
+
 def test_a_joiner_whose_plan_a_death_came_into_is_waited_for():
     """The plan that is under way then is assigned, and builds on the armed one, which may be in force at the joiner."""
     world = World(2, 1)
