@@ -55,9 +55,11 @@ def command(*arguments: str, order: str = "random") -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.parametrize("script", [{}, {"tensors": 4, "stores": 2, "early": True, "meets": True}])
 @pytest.mark.parametrize("mode", ["sync", "async", "ssp"])
-def test_a_calm_job_counts_every_sample(mode):
-    result = results.play(JobDraw(1, mode=mode, workers=2, servers=2, epochs=3, staleness=2 * (mode == "ssp")))
+def test_a_calm_job_counts_every_sample(mode, script):
+    draw = JobDraw(1, mode=mode, workers=2, servers=2, epochs=3, staleness=2 * (mode == "ssp"), **script)
+    result = results.play(draw)
     assert result.failures == ()
     assert not result.hits
     assert result.steps >= 15

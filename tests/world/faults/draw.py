@@ -78,6 +78,8 @@ class JobDraw:
         follows: workers that join one without servers follow a member, as its optimizer counts as one of torch.optim.
         saves: it has checkpoints, as all jobs with servers have.
         meets: its script has barriers: at the end of each epoch, and in a sync job in every second step.
+        early: gradients of some tensors leave while those of others are made.
+        stores: key stores of its script, each of which makes an exchange in each step.
         hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
     """
 
@@ -109,6 +111,8 @@ class JobDraw:
     follows: bool = False
     saves: bool = True
     meets: bool = False
+    early: bool = False
+    stores: int = 1
     faults: tuple[Fault, ...] = field(default=())
 
     def has_overflow(self, step: int) -> bool:
@@ -117,7 +121,7 @@ class JobDraw:
 
     def counts(self, version: int) -> tuple[int, int]:
         """Return how often all samples count in the parameters of a version of a sync job, and how many once more."""
-        whole, rest = divmod(version * self.batch, self.samples)
+        whole, rest = divmod(version // self.stores * self.batch, self.samples)
         return whole - sum(epoch < whole for epoch in self.overflows), 0 if whole in self.overflows else rest
 
     def without(self, numbers: frozenset[int]) -> "JobDraw":
@@ -160,6 +164,9 @@ _ROUNDING_SEEDS = 760_000
 
 _MEETING_SEEDS = 800_000
 """From this seed on half of the jobs with servers have barriers in their scripts."""
+
+_STORES_SEEDS = 810_000
+"""From this seed on scripts of jobs with servers may have two key stores, and send gradients early."""
 
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
@@ -206,6 +213,9 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
     draw = _overflowing(draw)
     if seed >= _MEETING_SEEDS:
         draw = replace(draw, meets=Random(f"meets {seed}").random() < 0.5)
+    if seed >= _STORES_SEEDS:
+        more = Random(f"stores {seed}")
+        draw = replace(draw, tensors=draw.tensors + 1, early=more.random() < 0.5, stores=more.choice((1, 2)))
     if seed >= _DEEP_SEEDS:
         draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw

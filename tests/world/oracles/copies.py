@@ -94,7 +94,7 @@ class Copies:
         said = self._said[follower, owner]
         brought: frozenset[int] = frozenset()
         if handled is not None and isinstance(handled.meta, RecordMeta) and handled.version == frame.version - 1:
-            brought = frozenset(members(handled.runs))
+            brought = frozenset(members([*handled.runs, *handled.meta.absent]))
         for block in members(frame.runs):
             held = self._holds(follower, block)
             if held < frame.version and not (held == frame.version - 1 and block in brought):

@@ -76,7 +76,7 @@ class Oracle(Watch):
         """See `Watch`."""
         self.steps += 1
         if self._draw.mode == "sync":
-            self.world.guarantee.stepped(process, job.node.version)
+            self.world.guarantee.stepped(process, job.node.version // self._draw.stores)
         self._progress = self.world.scheduler.now
         if self._draw.mode == "sync":
             self._check_sync(process, job.node.version, arrays)
