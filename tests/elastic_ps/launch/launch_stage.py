@@ -298,8 +298,9 @@ def registered(job: Job, puppets: list[Puppet], **fields: object) -> None:
 
 
 def over(job: Job, *puppets: Puppet, status: int = 0) -> LauncherOutcome:
-    """The job finishes, these processes end with it; how the launcher ends."""
-    job.fake.want(workers=2, servers=1, ended=True, reason="all done")
+    """The job finishes, these processes, which its coordinator knows, end with it; how the launcher ends."""
+    nodes = {puppet.name: f"{puppet.name[0]}{number}" for number, puppet in enumerate(puppets)}
+    job.fake.want(workers=2, servers=1, ended=True, reason="all done", nodes=nodes)
     job.transcript.wait_for("the job is over: all done")
     for puppet in puppets:
         puppet.tell(f"exit {status}")

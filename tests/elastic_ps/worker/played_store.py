@@ -57,7 +57,7 @@ class Servers:
         self.worker_frames = {name: WorkerFrames(state, lambda: None) for name, state in self.states.items()}
 
     def _state(self, name):
-        outbox = SimpleNamespace(send=self._answer, is_connected=lambda _node: True)
+        outbox = SimpleNamespace(send=self._answer, is_connected=lambda _node: True, backlog=lambda _node: 0)
         state = ServerState.create(name, BLOCK_BYTES, (), SimpleNamespace(), outbox)
         state.standing = Standing(name, self.configuration)
         state.store.grow(self.inbox.model, [SPEC.to_json(), SPEC.to_json()])
