@@ -14,7 +14,7 @@ from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed
 from coordinator.core.plans.plan import MigrationMode
 from coordinator.ctl import render
 from coordinator.ctl.answering import Exit, fail, note, print_json, result, show
-from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, ended_job, jobs_folder
+from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, ended_job
 from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, asked, is_job
 from coordinator.ctl.jsontext import to_dict
 from coordinator.ctl.live_audit import prove
@@ -28,6 +28,7 @@ from elastic_ps.system import storage
 from elastic_ps.system.extras import missing_package
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CarefulGroup, CommandLine
+from elastic_ps.system.state_folder import jobs_folder
 from elastic_ps.system.terminal import Terminal, say
 from protos import elastic_pb2 as pb
 

@@ -5,7 +5,6 @@ The folder's layout stands in docs/concepts/architecture.md, "A job's folder".
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from coordinator.core.job import names_who_stopped
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.exit_status import signal_of
 from elastic_ps.system.process.proc_stat import birth_of
-from elastic_ps.system.state_folder import state_folder
 
 _PIDS = 1 << 31
 _TIMES = 1e11  # unix seconds; the year 5138
@@ -89,11 +87,6 @@ class LocalJob:
         if not self.status:
             return "stopped" if self.was_stopped else "finished"
         return "stopped" if signal_of(self.status) else "failed"
-
-
-def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where this user's jobs are; see `state_folder`."""
-    return state_folder(environment) / "elastic_ps" / "jobs"
 
 
 def all_jobs(folder: Path) -> list[LocalJob]:

@@ -12,10 +12,11 @@ from typing import Annotated
 import typer
 
 from coordinator.client import AccessDenied, CoordinatorClient, CoordinatorUnreachable
-from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, find_job, jobs_folder, read_job
+from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, find_job, read_job
 from elastic_ps.control.token import read_token
 from elastic_ps.system.http_pages import MOST_PORT
 from elastic_ps.system.option_checks import named
+from elastic_ps.system.state_folder import jobs_folder
 
 JobName = Annotated[
     str | None,

@@ -16,7 +16,7 @@ from elastic_ps.launch import checks
 from elastic_ps.launch.checkpoint_lock import sole_saver
 from elastic_ps.launch.commands import JobCommands, JoinSettings, NodeCommands, ProcessCommands
 from elastic_ps.launch.job_agent import JobAgent
-from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
+from elastic_ps.launch.job_folder import JobFolder, default_name
 from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
 from elastic_ps.launch.options import (
     JobOptions,
@@ -33,6 +33,7 @@ from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CommandLine
 from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.process.signals import signals_to
+from elastic_ps.system.state_folder import jobs_folder
 from elastic_ps.system.storage import new_identity
 from elastic_ps.system.terminal import say
 

@@ -17,17 +17,11 @@ from elastic_ps.core.errors import ConfigurationError, NotNow
 from elastic_ps.system.file_lock import try_lock
 from elastic_ps.system.passing_errors import MACHINE_LACKS
 from elastic_ps.system.process.proc_stat import birth_of
-from elastic_ps.system.state_folder import state_folder
 from elastic_ps.system.storage import local_folder
 
 _RECORD = "job.json"
 _ROOM = 4096  # bytes that the record takes of the disk from the start, so that a job's end finds room
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-
-
-def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return where the folders of this user's jobs are; see `state_folder`."""
-    return state_folder(environment) / "elastic_ps" / "jobs"
 
 
 def default_name(script: str) -> str:

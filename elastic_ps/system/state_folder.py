@@ -20,3 +20,8 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
         raise ConfigurationError(
             f"no home directory is known for {given}: have XDG_STATE_HOME name a folder that you may write to, in full"
         ) from error
+
+
+def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return where the folders of this user's jobs are; see `state_folder`."""
+    return state_folder(environment) / "elastic_ps" / "jobs"

@@ -74,9 +74,9 @@ def on_found(context: StepContext, event: CheckpointFound) -> None:
     A storage that hangs may answer at any time. What the job may load changes while it trains, and with a checkpoint
     that comes to be whole only now.
     """
-    looking, search = context.state.looking, search_of(context.state.settings, context.job)
     if not context.job.loading:
         return
+    looking, search = context.state.looking, search_of(context.state.settings, context.job)
     if event.search not in (None, search):
         context.effects.append(FindCheckpoint(search))
         return

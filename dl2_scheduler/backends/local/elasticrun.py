@@ -13,7 +13,7 @@ from pathlib import Path
 from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreachable
 from coordinator.core.job import names_who_stopped
 from coordinator.core.plans.scale_goal import RESTORE
-from coordinator.ctl.job_folders import LocalJob, jobs_folder, read_job
+from coordinator.ctl.job_folders import LocalJob, read_job
 from dl2_scheduler.backends.local import processes
 from dl2_scheduler.backends.local.outputs import last_line
 from dl2_scheduler.backends.local.runtime import (
@@ -40,6 +40,7 @@ from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, StorageError
 from elastic_ps.core.job_mode import JobMode
 from elastic_ps.system import storage
 from elastic_ps.system.passing_errors import MACHINE_LACKS
+from elastic_ps.system.state_folder import jobs_folder
 from protos import elastic_pb2 as pb
 
 _CALL_SECONDS = 5.0

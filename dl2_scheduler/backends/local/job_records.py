@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from coordinator.ctl.job_folders import all_jobs, jobs_folder
+from coordinator.ctl.job_folders import all_jobs
 from dl2_scheduler.backends.local.runtime import LauncherProcess
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document.job_document import ElasticJob
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
+from elastic_ps.system.state_folder import jobs_folder
 
 FORMAT = 1
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.ctl.job_folders import jobs_folder
 from elastic_ps.system.process.proc_stat import birth_of
+from elastic_ps.system.state_folder import jobs_folder
 
 Ctl = Callable[..., Any]
 AddJob = Callable[..., Path]

@@ -10,8 +10,9 @@ import pytest
 
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError, NotNow
-from elastic_ps.launch.job_folder import JobFolder, default_name, jobs_folder
+from elastic_ps.launch.job_folder import JobFolder, default_name
 from elastic_ps.system.process.proc_stat import birth_of
+from elastic_ps.system.state_folder import jobs_folder
 
 
 def test_jobs_are_in_the_users_state_folder() -> None:
