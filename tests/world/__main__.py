@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from tests.world import many, results
-from tests.world.faults.draw import DRAWS, JobDraw
+from tests.world.faults.draw import DRAWS
+from tests.world.faults.job_draw import JobDraw
 from tests.world.hunt import ALL, hunt
 from tests.world.mutations import MUTATIONS, planted
 from tests.world.shrink import shrunk

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.world import world
 from tests.world.faults.cells import Cell
-from tests.world.faults.draw import JobDraw
+from tests.world.faults.job_draw import JobDraw
 from tests.world.oracles.oracle import Oracle
 
 

@@ -13,7 +13,7 @@ from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.torch.arrays import ModelArray
-from tests.world.faults.draw import JobDraw
+from tests.world.faults.job_draw import JobDraw
 from tests.world.gradients import DENSE
 from tests.world.kernel import threads
 from tests.world.kernel.scheduler import Process

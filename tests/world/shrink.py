@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.world.faults.draw import JobDraw
+from tests.world.faults.job_draw import JobDraw
 
 
 def shrunk(draw: JobDraw, fails: Callable[[JobDraw], bool]) -> JobDraw:

@@ -9,7 +9,8 @@ from elastic_ps.torch.allreduce.agreement import Agreement
 from elastic_ps.torch.allreduce.peer_probe import PeerProbe
 from tests.world import results
 from tests.world.faults import cells as kinds
-from tests.world.faults.draw import FOR_EVER, Fault, JobDraw, drawn, serverless
+from tests.world.faults.draw import drawn, serverless
+from tests.world.faults.job_draw import FOR_EVER, Fault, JobDraw
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,8 @@ from tests.paths import ROOT
 from tests.world import gradients, results, world
 from tests.world.faults import cells as kinds
 from tests.world.faults import inject
-from tests.world.faults.draw import Fault, JobDraw, drawn
+from tests.world.faults.draw import drawn
+from tests.world.faults.job_draw import Fault, JobDraw
 from tests.world.hunt import hunt
 from tests.world.kernel.scheduler import RUNS
 from tests.world.mutations import planted

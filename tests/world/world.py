@@ -17,8 +17,8 @@ from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.transport.choice import TransportName
 from tests.world import programs, seam
 from tests.world.faults.cells import LOSE
-from tests.world.faults.draw import JobDraw
 from tests.world.faults.inject import Injector
+from tests.world.faults.job_draw import JobDraw
 from tests.world.kernel.disk import Disk
 from tests.world.kernel.scheduler import DEAD, FROZEN, Process, Scheduler, Task
 from tests.world.kernel.threads import Thread, here
@@ -134,7 +134,8 @@ class World:
         )
         transport = TransportName.AUTO if draw.hosts else TransportName.TCP
         mode = JobMode.ALL_REDUCE if draw.serverless else JobMode.PARAMETER_SERVERS
-        nodes = options.NodesOptions(host="world", mode=mode, transport=transport, join_timeout=30.0, grace=_GRACE)
+        modules = ["tests.world.training"] if draw.commands else None
+        nodes = options.NodesOptions("world", mode, transport, 1, modules, join_timeout=30.0, grace=_GRACE)
         settings = options.JobSettings(options.Script("train"), job, nodes)
         folder = SimpleNamespace(
             path=self.folder,

@@ -101,6 +101,7 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
     _check_whole(node, request.store, first)
     reply = node.ask_coordinator(lambda: node.session.declare(request))
     with node.changed:
+        node.check()  # an armed plan goes on without waiting for the step, and this worker may have left by it
         node.data = codec.data_from_pb(request.data)
         node.extend(reply.tensors, reply.assignment)
         takes_part = node.is_member

@@ -1,7 +1,7 @@
 """What a seed draws: a job, what its operator asks for, and the faults that it meets."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -21,112 +21,11 @@ from tests.world.faults.cells import (
     REST,
     RESTORE,
     ROWS,
-    SCALE,
     SERVERLESS_PHASES,
     SERVERLESS_ROWS,
 )
+from tests.world.faults.job_draw import APART, AT_ONCE, COMBINED, FOR_EVER, OVERLAPPED, Fault, JobDraw
 from tests.world.gradients import BRAIN, DENSE, HALF, INFINITE, KINDS
-
-FOR_EVER = 1e6
-"""Seconds."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault, or an operator's wish, and when it comes.
-
-    Attributes:
-        number: in its job.
-        kind: of it.
-        role: whom it meets; of a link, one end.
-        phase: in which phase of the job.
-        after: seconds after the one before, at least.
-        lasts: seconds, where it passes.
-        choice: decides among those whom it may meet.
-        workers: that are wanted, of a scaling.
-        servers: that are wanted, of a scaling.
-        deep: in which phase of its own the plan of a death, or of first followers, is then; "": in any.
-    """
-
-    number: int
-    kind: str
-    role: str = ""
-    phase: str = REST
-    after: float = 0.0
-    lasts: float = 0.0
-    choice: int = 0
-    workers: int = 0
-    servers: int = 0
-    deep: str = ""
-
-    def __str__(self) -> str:
-        lasting = "" if not self.lasts else " for ever" if self.lasts == FOR_EVER else f" for {self.lasts:.2f} s"
-        goal = f" to {self.workers} workers, {self.servers} servers" if self.kind == SCALE else ""
-        phase = f"{self.phase}, {self.deep}" if self.deep else self.phase
-        return f"{self.number}: {self.kind} {self.role}{goal} at {phase} after {self.after:.2f} s{lasting}"
-
-
-@dataclass(frozen=True)
-class JobDraw:
-    """A job and what happens to it: all that a world needs beside its seed.
-
-    Attributes:
-        apart: each fault waits until the job has got over the one before.
-        norm: servers, or members, wait for the factor that the norm of all gradients decides: 1, or 0.
-        overflows: epochs in whose steps a gradient overflows, so that all skip them.
-        serverless: it has no servers: its workers all-reduce.
-        follows: workers that join one without servers follow a member, as its optimizer counts as one of torch.optim.
-        saves: it has checkpoints, as all jobs with servers have.
-        meets: its script has barriers: at the end of each epoch, and in a sync job in every second step.
-        early: gradients of some tensors leave while those of others are made.
-        stores: key stores of its script, each of which makes an exchange in each step.
-        hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
-    """
-
-    seed: int
-    mode: str = "sync"
-    workers: int = 1
-    servers: int = 1
-    samples: int = 40
-    batch: int = 8
-    epochs: int = 1
-    tensors: int = 2
-    staleness: int = 0
-    block_bytes: int = 64
-    migration: str = "live"
-    lease: float = 3.0
-    checkpoint_interval: float = 2.0
-    latency: tuple[float, float] = (0.0005, 0.002)
-    pace: tuple[float, float] = (0.02, 0.06)
-    room: int = 1 << 16
-    switches: float = 0.0
-    slow: float = 0.0
-    gradients: str = DENSE
-    replicas: int = 0
-    apart: bool = False
-    hosts: int = 0
-    norm: bool = False
-    overflows: frozenset[int] = frozenset()
-    serverless: bool = False
-    follows: bool = False
-    saves: bool = True
-    meets: bool = False
-    early: bool = False
-    stores: int = 1
-    faults: tuple[Fault, ...] = field(default=())
-
-    def has_overflow(self, step: int) -> bool:
-        """Return whether gradients overflow in a step, counted from the first epoch's first."""
-        return step * self.batch // self.samples in self.overflows
-
-    def counts(self, version: int) -> tuple[int, int]:
-        """Return how often all samples count in the parameters of a version of a sync job, and how many once more."""
-        whole, rest = divmod(version // self.stores * self.batch, self.samples)
-        return whole - sum(epoch < whole for epoch in self.overflows), 0 if whole in self.overflows else rest
-
-    def without(self, numbers: frozenset[int]) -> "JobDraw":
-        """Return it without some of its faults."""
-        return replace(self, faults=tuple(fault for fault in self.faults if fault.number not in numbers))
 
 
 def calm(seed: int, **fields: object) -> JobDraw:
@@ -167,6 +66,9 @@ _MEETING_SEEDS = 800_000
 
 _STORES_SEEDS = 810_000
 """From this seed on scripts of jobs with servers may have two key stores, and send gradients early."""
+
+_KEEPING_SEEDS = 830_000
+"""From this seed on servers of some jobs keep more for their scripts than values: states, statistics, new tensors."""
 
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
@@ -216,6 +118,8 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
     if seed >= _STORES_SEEDS:
         more = Random(f"stores {seed}")
         draw = replace(draw, tensors=draw.tensors + 1, early=more.random() < 0.5, stores=more.choice((1, 2)))
+    if seed >= _KEEPING_SEEDS:
+        draw = _keeping(draw, Random(f"keeping {seed}"))
     if seed >= _DEEP_SEEDS:
         draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
@@ -262,6 +166,19 @@ def _overflowing(draw: JobDraw) -> JobDraw:
     if not may or random.random() < 0.5:
         return draw
     return replace(draw, overflows=frozenset(random.sample(range(draw.epochs), random.randint(1, 4))))
+
+
+def _keeping(draw: JobDraw, random: Random) -> JobDraw:
+    return replace(
+        draw,
+        adaptive=random.random() < 0.5,
+        statistic=random.random() < 0.3,
+        collects=random.random() < 0.3,
+        grows=random.randrange(1, draw.epochs) if random.random() < 0.3 else 0,
+        commands=random.random() < 0.3,
+        way=AT_ONCE if draw.early else random.choice((AT_ONCE, APART, COMBINED, OVERLAPPED)),
+        breaks=not draw.meets and random.random() < 0.3,
+    )
 
 
 def _deep(draw: JobDraw, random: Random) -> JobDraw:

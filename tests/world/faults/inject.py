@@ -8,7 +8,7 @@ from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import PlanKind
 from tests.world.faults import cells as kinds
 from tests.world.faults.cells import DEATH, FILLING, OPERATOR, PLAN_PHASES, REST, RESTORE
-from tests.world.faults.draw import FOR_EVER, Fault
+from tests.world.faults.job_draw import FOR_EVER, Fault
 from tests.world.faults.operator import Operator
 from tests.world.faults.provoke import Provoker
 from tests.world.kernel.scheduler import DEAD, RUNS, Process

@@ -7,7 +7,7 @@ import grpc
 from elastic_ps.control.channels import coordinator_channel
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
-from tests.world.faults.draw import Fault
+from tests.world.faults.job_draw import Fault
 from tests.world.kernel.scheduler import Process
 from tests.world.kernel.threads import Thread
 

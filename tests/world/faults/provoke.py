@@ -8,7 +8,7 @@ from typing import Any
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.protection import protection
 from tests.world.faults.cells import DEATH, FILLING, MOVERS, PLAN_PHASES, RESTORE, SERVER, WORKER
-from tests.world.faults.draw import Fault
+from tests.world.faults.job_draw import Fault
 from tests.world.faults.operator import Operator
 from tests.world.kernel.scheduler import Process
 

@@ -6,7 +6,7 @@ from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.plans.plan import Plan, PlanKind, chain
 from coordinator.core.plans.protection import protection
 from tests.world.faults.cells import COORDINATOR, FREEZE, JUMP, LOSE
-from tests.world.faults.draw import Fault
+from tests.world.faults.job_draw import Fault
 from tests.world.kernel.scheduler import RUNS, Process
 
 _LAST_WORKER = "the last worker died"

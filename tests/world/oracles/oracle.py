@@ -17,9 +17,11 @@ from elastic_ps.core.model import members
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.frame_kinds import Kind
-from tests.world.faults.draw import JobDraw
+from tests.world.faults.job_draw import JobDraw
 from tests.world.kernel.scheduler import DEAD
+from tests.world.oracles.keeping import Keeping, used
 from tests.world.programs import Watch
+from tests.world.training import number_of
 
 BEYOND_THE_LEASE = 30.0
 """Seconds, after a lease, within which a job goes on after the last fault, or its coordinator's last start or end: one
@@ -61,6 +63,7 @@ class Oracle(Watch):
         self._values: dict[Any, int] = {}  # by version and runs, a checksum
         self._owners: dict[tuple[Any, int], Any] = {}  # by configuration and block
         self.scripts_ended = 0
+        self.keeping = Keeping(self)
 
     def wrong(self, why: str) -> None:
         """Take note of what is wrong."""
@@ -80,19 +83,19 @@ class Oracle(Watch):
         self._progress = self.world.scheduler.now
         if self._draw.mode == "sync":
             self._check_sync(process, job.node.version, arrays)
-        elif any(array.min() < 0 or array.max() > self._draw.epochs for array in arrays):
+        elif any(not 0 <= count <= self._draw.epochs for array in arrays for count in used(self._draw, array)):
             self.wrong(f"{process} has parameters that no sample can make: {arrays[0]}")
 
     def _check_sync(self, process: Any, version: int, arrays: list[Any]) -> None:
         if version < self._versions.get(process, 0):
             self.wrong(f"{process} went back from version {self._versions[process]} to {version}")
         self._versions[process] = version
-        whole, rest = self._draw.counts(version)
         for number, array in enumerate(arrays):
-            counts = np.array([(array == whole).sum(), (array == whole + 1).sum()])
+            (whole, rest), times = self._draw.counts(version, number), used(self._draw, array)
+            counts = np.array([(times == whole).sum(), (times == whole + 1).sum()])
             if list(counts) != [self._draw.samples - rest, rest]:
-                self.wrong(f"{process}: tensor {number} of version {version} is {array.astype(int).tolist()}")
-        checksum = zlib.crc32(b"".join(array.tobytes() for array in arrays))
+                self.wrong(f"{process}: tensor {number} of version {version} is {array.tolist()}")
+        checksum = zlib.crc32(b"".join(array.tobytes() for array in arrays[: self._draw.tensors]))
         if self._weights.setdefault(version, checksum) != checksum:
             self.wrong(f"{process}: the parameters of version {version} differ from another worker's")
 
@@ -100,10 +103,10 @@ class Oracle(Watch):
         """See `Watch`."""
         self.scripts_ended += 1
         self._progress = self.world.scheduler.now
-        applied = self._draw.epochs - len(self._draw.overflows)
         for number, array in enumerate(arrays):
-            if (array != applied).any():
-                self.wrong(f"{process}: tensor {number} is not {applied} at the end: {array.astype(int).tolist()}")
+            applied = self._draw.uses(number)
+            if (used(self._draw, array) != applied).any():
+                self.wrong(f"{process}: tensor {number} does not have {applied} at the end: {array.tolist()}")
 
     def crashed(self, process: Any, error: Exception) -> None:
         """See `Watch`."""
@@ -122,18 +125,21 @@ class Oracle(Watch):
     def _audit(self) -> None:
         """Check that the ledger has each sample of each epoch once, for each block."""
         job = self.world.injector.state.job
-        used = np.zeros((len(job.model.blocks), self._draw.epochs, self._draw.samples), np.int64)
+        times = np.zeros((len(job.model.blocks), self._draw.epochs, self._draw.samples), np.int64)
         with closing(Ledger(self.world.folder / "ledger.jsonl")) as ledger:
             ledger.load()
             for entry in ledger.entries(job.voids):
                 if not entry.voided:
                     for start, count in zip(entry.runs[::2], entry.runs[1::2], strict=True):
                         for part in entry.slices:
-                            used[start : start + count, entry.epoch, part.low : part.high] += 1
-        if (used != 1).any():
-            block, epoch, position = (int(at[0]) for at in np.nonzero(used != 1))
-            times = used[block, epoch, position]
-            self.wrong(f"the ledger has sample {position} of epoch {epoch} {times} times for block {block}")
+                            times[start : start + count, entry.epoch, part.low : part.high] += 1
+        for block in job.model.blocks:
+            number = number_of(job.model.tensors[block.tensor].key)
+            times[block.id, : self._draw.begins(number)] += 1  # it was not there
+        if (times != 1).any():
+            block, epoch, position = (int(at[0]) for at in np.nonzero(times != 1))
+            found = times[block, epoch, position]
+            self.wrong(f"the ledger has sample {position} of epoch {epoch} {found} times for block {block}")
 
     # ---- the network -------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elastic_ps.control import codec
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.testing.frame_faults import FaultAction, FrameFault
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.worker.wire.parameters import FirstValues, declare, enter
@@ -143,6 +143,22 @@ def test_who_becomes_chief_while_first_values_are_awaited_gives_them(play):
         assert given(server).keys() == set(blocks)
         server.answer(0, blocks, TWO)
     running.result()
+
+
+def test_a_worker_that_leaves_while_it_declares_ends_in_order(play):
+    """The plan by which it leaves does not wait for its step, as its script waits for the declaration."""
+
+    def declared(_request):
+        alone = play.configuration(2, SPLIT, workers=("w1",))
+        play.prepare(alone)
+        play.adopt(alone)
+        return pb.DeclareReply(tensors=[codec.tensor_to_pb(tensor) for tensor in TENSORS], assignment=SPLIT)
+
+    play.begin(("w0", "w1"))
+    play.session.declared = declared
+    running = Aside(declare, play.node, pb.DeclareRequest(), FirstValues(set(MODEL_KEYS), first_value))
+    with pytest.raises(JobEnded, match="drained"):
+        running.result()
 
 
 def test_a_restored_job_begins_at_its_checkpoints_version(play):

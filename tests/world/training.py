@@ -1,0 +1,203 @@
+"""The training script of a job with servers, whose weights, and what else its servers keep, tell every sample."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.data.sampler import Sampler, epochs
+from elastic_ps.worker.script.api import KeyStore
+from elastic_ps.worker.script.numpy_array import NumpyArray
+from tests.world import gradients
+from tests.world.faults.job_draw import APART, COMBINED, OVERLAPPED, JobDraw
+from tests.world.kernel import threads
+from tests.world.kernel.scheduler import Process
+
+Named = dict[str, NumpyArray]
+"""Where the values of tensors go, by key."""
+
+STATISTIC = "s:statistic"
+"""Key of a running statistic."""
+
+EPSILON = 1e-7
+"""Beside the sum of squares, of the optimizer that has a state."""
+
+_SENT_EARLY, _DROPPED = 0.8, 0.05  # parts of the gradients that may be, and of those
+_BROKEN_OFF = 0.03  # part of the steps
+
+
+def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[float, float]]) -> None:
+    """Train: each tensor has an entry for each sample, whose gradient is one there; rate -1 counts the samples."""
+    watch.started(process)
+    size = {"global_batch" if draw.mode == "sync" else "batch": draw.batch}
+    sampler = Sampler(draw.samples, **size, consistency=draw.mode, staleness=draw.staleness)
+    script = Script(process, draw, watch)
+    for epoch in epochs(draw.epochs):
+        for step, indices, _ in sampler:
+            script.step(epoch, step, indices, pace)
+            if script.breaks_off():
+                break
+        script.end_epoch(epoch)
+    watch.finished(process, script.arrays)
+
+
+def server_command(head: int, body: str) -> None:
+    """Run a command on a server, as scripts may ask for. See `elasticrun --optimizer-module`."""
+    process: Any = threads.here.scheduler.current.process
+    process.commands = [*getattr(process, "commands", ()), head]
+
+
+class Script:
+    """A `Script` has the tensors of a training script, and makes its steps.
+
+    Args:
+        process: that runs it.
+        draw: of the job.
+        watch: sees what it sees.
+    """
+
+    def __init__(self, process: Process, draw: JobDraw, watch: Any):
+        self.arrays = [np.zeros(draw.samples, np.float32) for _ in range(draw.tensors)]
+        self._statistic = np.zeros(3, np.float32)
+        self._stores: list[tuple[KeyStore, Named]] = []
+        self._process, self._draw, self._watch = process, draw, watch
+        self._last = -1  # the last step that was begun
+
+    def step(self, epoch: int, step: int, indices: Any, pace: Callable[[], tuple[float, float]]) -> None:
+        """Make a step: an exchange in each key store.
+
+        Args:
+            epoch: the one that a loop over `epochs` is in.
+            step: of the job; 0 in the rehearsal.
+            indices: of this worker's samples.
+            pace: tells what a computation takes, in seconds, at least and at most.
+        """
+        draw, rehearsed = self._draw, self._process.job.rehearsed  # type: ignore[attr-defined]
+        if not self._stores:
+            self._open()
+        elif rehearsed:
+            self._look()
+        if draw.grows and len(self.arrays) == draw.tensors:
+            self._grow(step * draw.batch // draw.samples if rehearsed else epoch)
+        made, self._last = self._last, step
+        if draw.collects and rehearsed and step % 3 == 0 and step == made + 1:
+            self._collect()  # servers may have made a step that is made again, and a joiner's first
+        self._statistic += 1.0
+        for store, named in self._stores:
+            least, most = pace()
+            seconds = (least + (most - least) * threads.here.scheduler.random.random()) / len(self._stores)
+            overflows = draw.has_overflow(step)
+            made = [[gradients.gradient(draw.gradients, draw.samples, indices, overflows)] for _ in named]
+            self._compute(store, list(named), made, seconds)
+            self._exchange(store, named, made)
+        if draw.mode == "sync" and step % 2 == 0:
+            self.meet()
+
+    def breaks_off(self) -> bool:
+        """Return whether the script leaves its loop here, as some do now and then: it goes on with the next step."""
+        draw, random = self._draw, threads.here.scheduler.random
+        return draw.breaks and self._process.job.rehearsed and random.random() < _BROKEN_OFF  # type: ignore[attr-defined]
+
+    def end_epoch(self, epoch: int) -> None:
+        """Do what is done at an epoch's end: meet the others, and let the chief have servers run a command."""
+        self.meet()
+        if self._draw.commands and self._process.job.rehearsed and self._process.job.rank == 0:  # type: ignore[attr-defined]
+            with self._watch.keeping.commanding(self._process) as number:
+                self._stores[0][0].command(number, f"epoch {epoch}")
+
+    def meet(self) -> None:
+        """Wait for the others in a barrier, where the job's script has some; a rehearsal has none."""
+        if self._draw.meets and self._process.job.rehearsed:  # type: ignore[attr-defined]
+            self._process.job.barrier()  # type: ignore[attr-defined]
+
+    # ---- key stores --------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Open the key stores, and tell them of their tensors."""
+        named = {f"i:{number}": NumpyArray(array) for number, array in enumerate(self.arrays)}
+        first = list(named)[: len(named) // self._draw.stores]
+        parts = [part for part in (first, [key for key in named if key not in first]) if part]
+        self._stores = [(self._opened(), {key: named[key] for key in part}) for part in parts]
+        for store, tensors in self._stores:
+            _define(store, tensors)
+        if self._draw.statistic:
+            _define(self._stores[0][0], {STATISTIC: NumpyArray(self._statistic)})
+
+    def _opened(self) -> KeyStore:
+        store: KeyStore = self._process.job.open_store()  # type: ignore[attr-defined]
+        if (compression := gradients.compression(self._draw.gradients)) is not None:
+            store.set_compression(compression)
+        spec = OptimizerSpec("adagrad", {"eps": EPSILON}) if self._draw.adaptive else OptimizerSpec("sgd")
+        store.set_optimizer(spec, lambda updates: Hyper(lr=-1.0, skip_overflow=self._draw.norm))
+        return store
+
+    def _grow(self, epoch: int) -> None:
+        """Define another tensor, where the job has come to its epoch."""
+        if epoch >= self._draw.grows:
+            self.arrays.append(np.zeros(self._draw.samples, np.float32))
+            store, named = self._stores[-1]
+            more = {f"i:{self._draw.tensors}": NumpyArray(self.arrays[-1])}
+            named.update(more)
+            _define(store, more)
+
+    # ---- steps -------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Show what the script has, before a step's first exchange."""
+        job = self._process.job  # type: ignore[attr-defined]
+        if self._is_at_boundary():
+            self._watch.stepped(self._process, job, self.arrays)
+            if self._draw.statistic:
+                self._watch.keeping.averaged(self._process, job.node.version, self._statistic)
+
+    def _is_at_boundary(self) -> bool:
+        """Return whether no exchange of the step has been made: one that is begun again may be in its midst."""
+        job = self._process.job  # type: ignore[attr-defined]
+        return self._draw.mode != "sync" or job.node.version % len(self._stores) == 0
+
+    def _collect(self) -> None:
+        """Collect the optimizer's states from the servers, and load them again."""
+        job = self._process.job  # type: ignore[attr-defined]
+        for store, named in self._stores:
+            states = store.optimizer_states() or {}
+            for key, array in named.items():
+                self._watch.keeping.collected(
+                    self._process, job.node.version, number_of(key), array.values, states.get(key)
+                )
+            if self._draw.mode == "sync":  # else others' updates would be lost
+                store.load_optimizer_states(states)
+
+    def _exchange(self, store: KeyStore, named: Named, made: list[list[NumpyArray]]) -> None:
+        """Push the gradients, and pull the new values, in one of the ways of scripts."""
+        keys, outs = list(named), [[target] for target in named.values()]
+        if self._draw.way == APART:
+            store.push(keys, made)
+            store.pull(keys, outs)
+        elif self._draw.way in (COMBINED, OVERLAPPED):
+            with store.combined(self._draw.way == OVERLAPPED):
+                for key, gradient, out in zip(keys, made, outs, strict=True):
+                    store.pushpull([key], [gradient], [out])
+        else:
+            store.pushpull(keys, made, outs)
+
+    def _compute(self, store: KeyStore, keys: list[str], made: list[list[NumpyArray]], seconds: float) -> None:
+        """Take time for gradients; some may be sent while others are made, and now and then the batch is left."""
+        sends = self._draw.early and self._process.job.rehearsed and len(keys) > 1  # type: ignore[attr-defined]
+        random = threads.here.scheduler.random
+        for number in reversed(range(1, len(keys)) if sends else ()):
+            threads.time.sleep(seconds / len(keys))
+            if random.random() < _SENT_EARLY:
+                store.push_early(keys, [keys[number]], [made[number]])
+                if random.random() < _DROPPED:
+                    store.drop_early()
+        threads.time.sleep(seconds / len(keys) if sends else seconds)
+
+
+def number_of(key: str) -> int:
+    """Return the number of a tensor by its key; -1: it has none."""
+    return int(key[2:]) if key[2:].isdigit() else -1
+
+
+def _define(store: KeyStore, named: Named) -> None:
+    store.broadcast(list(named), list(named.values()), [[target] for target in named.values()])
