@@ -576,7 +576,7 @@ class Slice(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., low: _Optional[int] = ..., high: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished", "exchanging", "transports", "waits", "ledger_of", "copied")
+    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished", "exchanging", "transports", "waits", "ledger_of", "place", "copied")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -606,6 +606,7 @@ class ReportRequest(_message.Message):
     TRANSPORTS_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
     LEDGER_OF_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     COPIED_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     version: int
@@ -622,8 +623,9 @@ class ReportRequest(_message.Message):
     transports: _containers.ScalarMap[str, str]
     waits: _containers.RepeatedCompositeFieldContainer[Wait]
     ledger_of: str
+    place: int
     copied: int
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ..., exchanging: _Optional[bool] = ..., transports: _Optional[_Mapping[str, str]] = ..., waits: _Optional[_Iterable[_Union[Wait, _Mapping]]] = ..., ledger_of: _Optional[str] = ..., copied: _Optional[int] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ..., exchanging: _Optional[bool] = ..., transports: _Optional[_Mapping[str, str]] = ..., waits: _Optional[_Iterable[_Union[Wait, _Mapping]]] = ..., ledger_of: _Optional[str] = ..., place: _Optional[int] = ..., copied: _Optional[int] = ...) -> None: ...
 
 class Wait(_message.Message):
     __slots__ = ("peer", "what", "seconds", "unreachable")

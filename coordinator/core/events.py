@@ -122,6 +122,7 @@ class Reported(JobEvent):
     transports: Mapping[NodeId, str] = field(default_factory=dict)
     waits: tuple[ReportedWait, ...] = ()
     copied: int = 0
+    place: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,7 @@ class CommandAsked(JobEvent):
     """A script has a command for the servers' handlers. A retry has the same id."""
 
     to: int
+    node: NodeId
     id: int
     head: int
     body: str

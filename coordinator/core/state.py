@@ -91,7 +91,8 @@ class Vitals:
     """Vitals hold what a node has told lately; seconds, bytes, samples per second.
 
     `back`: since when it was not silent between; `grew`: when `bytes` or `copied` last changed; `rate`: in the
-    configuration in force, 0 where that is not known yet.
+    configuration in force, 0 where that is not known yet; `place`: the last step that a worker has begun, see
+    `Barrier`.
     """
 
     heard: float
@@ -107,6 +108,7 @@ class Vitals:
     exchanging: bool = False
     transports: Mapping[NodeId, str] = field(default_factory=dict)
     waits: tuple[ReportedWait, ...] = ()
+    place: int = 0
 
 
 @dataclass(frozen=True)

@@ -252,6 +252,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
                 dict(request.transports),
                 waits_from_pb(request, now),
                 request.copied,
+                request.place,
             ),
         )
         return pb.ReportReply(term=self._term, ledger_kept=kept)
@@ -260,8 +261,9 @@ class CoordinatorService(rpc.CoordinatorServicer):
         now = await self._admit(request, context)
         if not request.id:
             await self._invalid(context, "a command needs an id: the same on a retry, another for each command")
+        node, number, head = request.caller.node, request.id, request.head
         reply = await self._ask(
-            context, pb.CommandReply, lambda to: ev.CommandAsked(now, to, request.id, request.head, request.body)
+            context, pb.CommandReply, lambda to: ev.CommandAsked(now, to, node, number, head, request.body)
         )
         reply.term = self._term
         return reply

@@ -44,7 +44,7 @@ def test_a_script_that_waits_for_servers_names_those_that_have_not_answered():
     world.post(na.Tried(world.now, "s0", OPTIMIZER))
     assert told(world) == ["s1 has kept w1 waiting (an optimizer) for 20 s"]
     world.settle()
-    world.ask(ev.CommandAsked, 4, 3, "body")
+    world.ask(ev.CommandAsked, "w0", 4, 3, "body")
     world.post(na.Commanded(world.now, "s1", 4))
     assert told(world) == ["s0 has not run a script's command for 20 s"]
     world.post(na.Commanded(world.now, "s0", 4))

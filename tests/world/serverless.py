@@ -17,9 +17,13 @@ from tests.world.faults.job_draw import JobDraw
 from tests.world.gradients import DENSE
 from tests.world.kernel import threads
 from tests.world.kernel.scheduler import Process
+from tests.world.training import BROKEN_OFF
 
 COUNTED, UPDATES = "counted", "updates"
 """Names of the optimizer's states."""
+
+_STATISTIC = "statistic"
+"""Name of the buffer that is averaged."""
 
 torch.set_num_threads(1)  # worlds are forked, and threads are not
 
@@ -58,6 +62,8 @@ class Model(torch.nn.Module):
         super().__init__()
         for number in range(draw.tensors):
             self.register_parameter(f"p{number}", torch.nn.Parameter(torch.zeros(draw.samples)))
+        if draw.statistic:
+            self.register_buffer(_STATISTIC, torch.zeros(3))
 
 
 def make_job(settings: NodeSettings) -> AllReduceJob:
@@ -70,37 +76,82 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
     watch.started(process)
     model = Model(draw)
     optimizer = (FollowedCounting if draw.follows else Counting)(model.parameters())
-    parameters = list(model.parameters())
-    arrays = [parameter.detach().numpy() for parameter in parameters]
-    keys = [f"s:{name}" for name, _ in model.named_parameters()]
+    script = _Script(process, draw, watch, model, optimizer)
     sampler = Sampler(draw.samples, global_batch=draw.batch)
-    store: ReplicaStore | None = None
-    hyper = Hyper(skip_overflow=draw.norm)
-    wire = None if draw.gradients == DENSE else getattr(torch, draw.gradients)
     for _ in epochs(draw.epochs):
         for step, indices, _ in sampler:
-            job = process.job
-            if store is None:
-                store = job.open_store(
-                    lambda store: Replica(optimizer, parameters, store.arrays, (), wire), lambda: optimizer.zero_grad()
-                )
-                store.set_optimizer(OptimizerSpec.scripts_own("Counting"), lambda _: hyper)
-                named = [ModelArray(model, name) for name, _ in model.named_parameters()]
-                store.broadcast(keys, named, [[each] for each in named])
-            elif job.rehearsed:
-                watch.stepped(process, job, arrays)
-                _check_states(process, draw, job.node.version, optimizer, watch)
-            least, most = pace()
-            random = threads.here.scheduler.random
-            threads.time.sleep(least + (most - least) * random.random())
-            optimizer.zero_grad()
-            for parameter in parameters:
-                parameter.grad = torch.zeros(draw.samples)
-                parameter.grad[torch.from_numpy(indices)] = torch.inf if draw.has_overflow(step) else 1.0
-            if job.rehearsed:
-                _push_early(store, keys, random.randrange(len(keys) + 1))
-            store.pushpull(keys, [], [])
-    watch.finished(process, arrays)
+            if not script.step(step, indices, pace):
+                break
+    watch.finished(process, script.arrays)
+
+
+class _Script:
+    """A `_Script` makes the steps of a training script.
+
+    Args:
+        process: that runs it.
+        draw: of the job.
+        watch: sees what it sees.
+        model: its own.
+        optimizer: of the model's parameters.
+    """
+
+    def __init__(self, process: Any, draw: JobDraw, watch: Any, model: Model, optimizer: Counting):
+        self.parameters = list(model.parameters())
+        self.arrays = [parameter.detach().numpy() for parameter in self.parameters]
+        self._keys = [f"s:{name}" for name, _ in model.named_parameters()]
+        self._process, self._draw, self._watch, self._model, self._optimizer = process, draw, watch, model, optimizer
+        self._store: ReplicaStore | None = None
+
+    def step(self, step: int, indices: Any, pace: Callable[[], tuple[float, float]]) -> bool:
+        """Make a step; return False where the script leaves its loop."""
+        draw, random = self._draw, threads.here.scheduler.random
+        if self._store is None:
+            self._store = self._opened()
+        elif self._process.job.rehearsed:
+            self._look()
+        least, most = pace()
+        threads.time.sleep(least + (most - least) * random.random())
+        self._optimizer.zero_grad()
+        for parameter in self.parameters:
+            parameter.grad = torch.zeros(draw.samples)
+            parameter.grad[torch.from_numpy(indices)] = torch.inf if draw.has_overflow(step) else 1.0
+        breaks = draw.breaks and self._process.job.rehearsed
+        if breaks and not draw.statistic and random.random() < BROKEN_OFF:
+            return False  # the step is the next one again
+        if draw.statistic:
+            self._model.get_buffer(_STATISTIC).add_(1.0)
+        if self._process.job.rehearsed:
+            _push_early(self._store, self._keys, random.randrange(len(self._keys) + 1))
+        self._store.pushpull(self._keys, [], [])
+        return not breaks or random.random() >= BROKEN_OFF
+
+    def _opened(self) -> ReplicaStore:
+        draw, parameters, optimizer = self._draw, self.parameters, self._optimizer
+        wire = None if draw.gradients == DENSE else getattr(torch, draw.gradients)
+        store: ReplicaStore = self._process.job.open_store(
+            lambda store: Replica(optimizer, parameters, store.arrays, store.statistics, wire), self._undo_rehearsal
+        )
+        hyper = Hyper(skip_overflow=draw.norm)
+        store.set_optimizer(OptimizerSpec.scripts_own("Counting"), lambda _: hyper)
+        names = [name for name, _ in (*self._model.named_parameters(), *self._model.named_buffers())]
+        named = [ModelArray(self._model, name) for name in names]
+        store.broadcast([f"s:{name}" for name in names], named, [[each] for each in named])
+        store.set_auxiliary({f"s:{name}" for name, _ in self._model.named_buffers()})
+        return store
+
+    def _undo_rehearsal(self) -> None:
+        self._optimizer.zero_grad()
+        for buffer in self._model.buffers():
+            buffer.zero_()
+
+    def _look(self) -> None:
+        """Show what the script has, before a step."""
+        process, version = self._process, self._process.job.node.version
+        self._watch.stepped(process, process.job, self.arrays)
+        _check_states(process, self._draw, version, self._optimizer, self._watch)
+        if self._draw.statistic:
+            self._watch.keeping.averaged(process, version, self._model.get_buffer(_STATISTIC).numpy())
 
 
 def _push_early(store: ReplicaStore, keys: list[str], others: int) -> None:

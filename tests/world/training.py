@@ -24,7 +24,8 @@ EPSILON = 1e-7
 """Beside the sum of squares, of the optimizer that has a state."""
 
 _SENT_EARLY, _DROPPED = 0.8, 0.05  # parts of the gradients that may be, and of those
-_BROKEN_OFF = 0.03  # part of the steps
+BROKEN_OFF = 0.03
+"""Part of the steps in which scripts leave their loop, before they have made them or after, where they do."""
 
 
 def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[float, float]]) -> None:
@@ -35,8 +36,7 @@ def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[
     script = Script(process, draw, watch)
     for epoch in epochs(draw.epochs):
         for step, indices, _ in sampler:
-            script.step(epoch, step, indices, pace)
-            if script.breaks_off():
+            if not script.step(epoch, step, indices, pace):
                 break
         script.end_epoch(epoch)
     watch.finished(process, script.arrays)
@@ -64,8 +64,8 @@ class Script:
         self._process, self._draw, self._watch = process, draw, watch
         self._last = -1  # the last step that was begun
 
-    def step(self, epoch: int, step: int, indices: Any, pace: Callable[[], tuple[float, float]]) -> None:
-        """Make a step: an exchange in each key store.
+    def step(self, epoch: int, step: int, indices: Any, pace: Callable[[], tuple[float, float]]) -> bool:
+        """Make a step, an exchange in each key store; return False where the script leaves its loop.
 
         Args:
             epoch: the one that a loop over `epochs` is in.
@@ -90,14 +90,12 @@ class Script:
             overflows = draw.has_overflow(step)
             made = [[gradients.gradient(draw.gradients, draw.samples, indices, overflows)] for _ in named]
             self._compute(store, list(named), made, seconds)
+            if not draw.early and not draw.statistic and self._breaks_off():
+                return False  # nothing of it has been sent, nor changed the statistic: it is the next one again
             self._exchange(store, named, made)
         if draw.mode == "sync" and step % 2 == 0:
             self.meet()
-
-    def breaks_off(self) -> bool:
-        """Return whether the script leaves its loop here, as some do now and then: it goes on with the next step."""
-        draw, random = self._draw, threads.here.scheduler.random
-        return draw.breaks and self._process.job.rehearsed and random.random() < _BROKEN_OFF  # type: ignore[attr-defined]
+        return not self._breaks_off()
 
     def end_epoch(self, epoch: int) -> None:
         """Do what is done at an epoch's end: meet the others, and let the chief have servers run a command."""
@@ -150,6 +148,11 @@ class Script:
             self._watch.stepped(self._process, job, self.arrays)
             if self._draw.statistic:
                 self._watch.keeping.averaged(self._process, job.node.version, self._statistic)
+
+    def _breaks_off(self) -> bool:
+        """Return whether the script leaves its loop here, as some do now and then."""
+        rehearsed, random = self._process.job.rehearsed, threads.here.scheduler.random  # type: ignore[attr-defined]
+        return self._draw.breaks and rehearsed and random.random() < BROKEN_OFF
 
     def _is_at_boundary(self) -> bool:
         """Return whether no exchange of the step has been made: one that is begun again may be in its midst."""

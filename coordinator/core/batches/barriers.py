@@ -88,25 +88,21 @@ def _beyond(state: State, here: Sequence[Barrier]) -> Set[NodeId]:
     """Return who does not come to a barrier any more, as it is in a later step by now.
 
     Who hears of a switch before the last values of its step makes that step again, and shares it with joiners. These
-    have no part in it where the servers had made it with the others, and begin with the next one. Without servers a
-    worker may exchange something else than a step, and no step is made with others than those who have pushed.
+    have no part in it where the servers had made it with the others, and begin with the next one.
     """
-    job = state.job
-    later = {barrier.node for barrier in state.barriers if here and barrier.place > here[0].place}
-    if not job.is_sync:
-        return later | _in_epochs_after(state, here)
-    if job.plan is None or job.all_reduces:
+    if not here:
         return frozenset()
-    version = max((barrier.version for barrier in here), default=0)
-    return later | {name for name, told in state.vitals.items() if told.exchanging and told.version >= version}
+    place = here[0].place
+    beyond = {barrier.node for barrier in state.barriers if barrier.place > place}
+    beyond |= {name for name, told in state.vitals.items() if told.place > place[0]}
+    return beyond if state.job.is_sync else beyond | _in_epochs_after(state, place[0])
 
 
-def _in_epochs_after(state: State, here: Sequence[Barrier]) -> Set[NodeId]:
+def _in_epochs_after(state: State, place: int) -> Set[NodeId]:
     """Return who draws batches of an epoch after that of a barrier, whose place is the epoch and 1.
 
     Who joins when the last batch of an epoch is done begins with the next one, while the others come to its end.
     """
-    place = here[0].place[0] if here else 0
     answers = ((name, page.answer) for name, page in state.book.pages.items())
     given = {name for name, answer in answers if answer is not None and answer.batch and answer.epoch >= place}
     return given | {draw.node for draw in state.draws if draw.epoch is not None and draw.epoch >= place}

@@ -178,6 +178,7 @@ def on_reported(context: StepContext, event: Reported) -> None:
         exchanging=event.exchanging and event.version == before.version,  # one may have been under way for long
         transports=event.transports,
         waits=event.waits,
+        place=max(before.place, event.place),  # a report may come late
     )
     context.live(vitals={**context.state.vitals, event.node: vitals})
     if event.finished and event.node not in context.job.finished and is_member(context.job, event.node):

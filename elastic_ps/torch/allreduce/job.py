@@ -191,6 +191,7 @@ class AllReduceJob(ScriptJob):
         Who has not come yet may lack the last step, as another has died in it or as it joins, and waits for this worker
         to agree first.
         """
+        self._barriers.ended()
         node, barrier = self.node, Collective(self._barriers.wait)
         assert self._exchange is not None
 

@@ -5,6 +5,9 @@ from elastic_ps.core.data_order import DataSpec, share
 from elastic_ps.worker.script.data_position import StepPart
 from elastic_ps.worker.wire.member_state import MemberState
 
+_END = 1 << 62
+"""The place behind all steps and epochs: the largest that the coordinator takes."""
+
 
 class Barriers:
     """`Barriers` waits for those workers that share a barrier. Used by the script's thread.
@@ -43,10 +46,17 @@ class Barriers:
             at_work = [name for rank, name in enumerate(self._roster) if share(spec, step, rank, workers)]
             self._enter(2 * (epoch * spec.steps_per_epoch + step) + 1, tuple(at_work))
 
+    def ended(self) -> None:
+        """Take note that the script has come to its end: some leave their loop before the last epoch's end, as others
+        do not.
+        """
+        self._enter(_END, self._roster)
+
     def _enter(self, place: int, sharing: tuple[NodeId, ...]) -> None:
         if place == self._place and not sharing:  # the next batch of an epoch
             return
         self._place, self._number, self._sharing = place, 0, sharing
+        self._node.progress.place = place
 
     def wait(self) -> None:
         """Wait until every worker that shares the step, or else every one of the job, is here.

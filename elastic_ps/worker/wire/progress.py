@@ -28,6 +28,7 @@ class WorkerProgress:
     def __init__(self) -> None:
         self.finished = False
         self.exchanging = False  # the script waits for an exchange
+        self.place = 0  # the last step that the script has begun, as barriers name it
         self.final_report = threading.Event()
         self._lock = threading.Lock()
         self._recent: deque[float] = deque(maxlen=_RECENT)  # seconds of steps
@@ -81,6 +82,7 @@ class WorkerProgress:
                 steps=list(islice(self._unsent, REPORT_STEPS)),
                 finished=self.finished,
                 exchanging=self.exchanging,
+                place=self.place,
             )
 
     def reported(self, request: pb.ReportRequest) -> None:

@@ -290,7 +290,7 @@ def test_a_script_without_sampler_sets_its_optimizer_after_its_keys():
 
 def test_a_command_runs_on_every_server_and_its_errors_are_named():
     world = started()
-    assert world.ask(ev.CommandAsked, 4, 3, "body") is None
+    assert world.ask(ev.CommandAsked, "w0", 4, 3, "body") is None
     run = world.state.running[0]
     assert run.waiting == {"s0", "s1"}
     world.post(na.Commanded(world.now, "s0", run.id))
@@ -302,7 +302,7 @@ def test_a_command_runs_on_every_server_and_its_errors_are_named():
 
 def test_a_command_whose_handler_takes_long_is_sent_once_a_stream():
     world = started()
-    world.ask(ev.CommandAsked, 4, 3, "body")
+    world.ask(ev.CommandAsked, "w0", 4, 3, "body")
     for _ in range(18):  # 9 s
         for node in world.alive:
             world.report(node)
@@ -315,16 +315,16 @@ def test_a_command_whose_handler_takes_long_is_sent_once_a_stream():
 
 def test_an_answer_to_one_command_completes_no_other_after_a_restart():
     world = started()
-    world.ask(ev.CommandAsked, 4, 1, "of w0")
+    world.ask(ev.CommandAsked, "w0", 4, 1, "of w0")
     world.kill_coordinator()
     for node in world.alive:
         world.listen(node)
-    world.ask(ev.CommandAsked, 5, 2, "of w1")
+    world.ask(ev.CommandAsked, "w1", 5, 2, "of w1")
     second = world.asked
     for server in ("s0", "s1"):
         world.post(na.Commanded(world.now, server, 4))
     assert second not in world.replies
-    world.ask(ev.CommandAsked, 4, 1, "of w0")  # it asks again: servers answer from memory
+    world.ask(ev.CommandAsked, "w0", 4, 1, "of w0")  # it asks again: servers answer from memory
     for server in ("s0", "s1"):
         world.post(na.Commanded(world.now, server, 4))
     assert isinstance(world.replies[world.asked], replies.CommandReply)
@@ -332,10 +332,10 @@ def test_an_answer_to_one_command_completes_no_other_after_a_restart():
 
 def test_a_command_that_is_asked_for_again_answers_who_asked_last():
     world = started()
-    world.ask(ev.CommandAsked, 4, 1, "body")
+    world.ask(ev.CommandAsked, "w0", 4, 1, "body")
     first = world.asked
     world.post(na.Commanded(world.now, "s0", 4))
-    world.ask(ev.CommandAsked, 4, 1, "body")
+    world.ask(ev.CommandAsked, "w0", 4, 1, "body")
     world.post(ev.Withdrawn(world.now, first))
     world.post(na.Commanded(world.now, "s1", 4))
     assert isinstance(world.replies[world.asked], replies.CommandReply)
@@ -346,7 +346,7 @@ def test_a_command_before_the_first_commit_reaches_the_servers_that_scripts_have
     first = world.state.job.configuration
     starting = Plan(1, PlanKind.START, "start", world.now, phase=Phase.ARMED, target=first, number=first.id)
     state = replace(world.state, job=replace(world.state.job, configuration=None, plan=starting))
-    asking, _ = step(state, ev.CommandAsked(world.now, 7, 4, 3, "body"))
+    asking, _ = step(state, ev.CommandAsked(world.now, 7, "w0", 4, 3, "body"))
     assert asking.running[-1].waiting == {"s0", "s1"}
 
 
@@ -359,3 +359,5 @@ def test_who_has_been_told_to_end_is_not_left_waiting_for_its_declaration():
     reply = world.declare(world.node("w1"), TENSORS, DATA)
     assert reply.why is ef.Why.ENDING
     assert not world.state.declarations
+    world.ask(ev.CommandAsked, "w1", 4, 1, "body")
+    assert world.replies[world.asked].why is ef.Why.ENDING, "else its script would end with an error"

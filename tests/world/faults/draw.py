@@ -68,7 +68,7 @@ _STORES_SEEDS = 810_000
 """From this seed on scripts of jobs with servers may have two key stores, and send gradients early."""
 
 _KEEPING_SEEDS = 830_000
-"""From this seed on servers of some jobs keep more for their scripts than values: states, statistics, new tensors."""
+"""From this seed on some jobs keep more for their scripts than values (states, statistics, new tensors)."""
 
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
@@ -152,6 +152,9 @@ def serverless(seed: int, faults: int = 10) -> JobDraw:
     if seed >= _ROUNDING_SEEDS:
         draw = replace(draw, gradients=Random(f"gradients {seed}").choice((DENSE, DENSE, HALF, BRAIN)))
     draw = _overflowing(draw)
+    if seed >= _KEEPING_SEEDS:
+        more = Random(f"keeping {seed}")
+        draw = replace(draw, statistic=more.random() < 0.5, breaks=more.random() < 0.3)
     found = _faults(random, faults, lease, lambda role: SERVERLESS_PHASES, 0, SERVERLESS_ROWS)
     return replace(draw, faults=tuple(replace(fault, servers=0) for fault in found))
 

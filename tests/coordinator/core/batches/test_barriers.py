@@ -127,9 +127,12 @@ def test_a_joiner_whose_plan_is_armed_is_waited_for():
     assert passed(w0.reply)
 
 
-@pytest.mark.parametrize("pushes", [True, False], ids=["pushed", "later barrier"])
-def test_a_joiner_that_begins_behind_a_step_which_another_makes_again_is_not_waited_for(pushes):
-    """Found by the simulated world with barriers in its scripts: w0 heard of the switch before the last values."""
+@pytest.mark.parametrize("told", [True, False], ids=["told", "later barrier"])
+def test_a_joiner_that_begins_behind_a_step_which_another_makes_again_is_not_waited_for(told):
+    """Found by the simulated world with barriers in its scripts: w0 heard of the switch before the last values.
+
+    It need not wait for an exchange by then: its script may define a key, and wait for the chief's values (830234).
+    """
     world = World(2, 1)
     world.ask(ev.ScaleAsked, 3, 0)
     world.until(Phase.ARMED)
@@ -142,10 +145,11 @@ def test_a_joiner_that_begins_behind_a_step_which_another_makes_again_is_not_wai
     version = world.state.version + 1
     w0.enter(place=9, sharing=("w0", "w1", "w2"), version=version)
     w1.enter(place=9, sharing=("w0", "w1"), version=version)
-    world.post(ev.Reported(world.now, "w2", version - 1, exchanging=True))
+    world.post(ev.Reported(world.now, "w2", version - 1, exchanging=True, place=9))
     assert w0.reply is None, "it makes this step, too"
-    if pushes:
-        world.post(ev.Reported(world.now, "w2", version, exchanging=True))
+    if told:
+        world.post(ev.Reported(world.now, "w2", version, place=11))
+        world.post(ev.Reported(world.now, "w2", version - 1, place=9))  # late
     else:
         w2.enter(place=11, sharing=("w0", "w1", "w2"), version=version)
     assert passed(w0.reply)

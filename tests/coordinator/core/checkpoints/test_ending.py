@@ -196,7 +196,7 @@ def test_stop_ends_the_job_and_refuses_newcomers():
 @pytest.mark.parametrize(
     ("event", "arguments", "why", "says"),
     [
-        (ev.CommandAsked, (1, 0, "body"), ef.Why.ENDING, "at noon"),
+        (ev.CommandAsked, ("w0", 1, 0, "body"), ef.Why.ENDING, "at noon"),
         (ev.DrawAsked, ("w0", 1, 0), ef.Why.ENDING, "at noon"),
         (ev.BarrierAsked, ("w0", (0, 0), (), 1), ef.Why.ENDING, "at noon"),
         (ev.Declared, ("w0", ()), ef.Why.ENDING, "at noon"),

@@ -189,6 +189,7 @@ class DirectSession:
                     request.version,
                     finished=request.finished,
                     exchanging=request.exchanging,
+                    place=request.place,
                 )
             )
         self.handler.reported(pb.ReportReply(ledger_kept=kept), request)

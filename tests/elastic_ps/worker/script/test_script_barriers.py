@@ -17,7 +17,7 @@ def play(scripted):
 
 @pytest.fixture
 def named(play):
-    """Where the script comes to: a step (None: the epoch is over) or "barrier". What its barriers were called."""
+    """Where the script comes to: a step (None: the epoch is over), "barrier", "end". What its barriers were called."""
     play.begin()
 
     def run(*ways, spec=SPEC):
@@ -25,6 +25,8 @@ def named(play):
         for way in ways:
             if way == "barrier":
                 play.job.barrier()
+            elif way == "end":
+                barriers.ended()
             else:
                 epoch, part = way
                 barriers.began(part, epoch, spec)
@@ -52,8 +54,18 @@ def test_barriers_are_counted_from_the_last_step_that_was_begun(named):
     ]
 
 
+def test_a_worker_reports_in_which_step_its_script_is(play, named):
+    named((1, step(4)))
+    assert play.node.progress.report(14).place == 29
+
+
 def test_a_worker_without_samples_in_a_step_does_not_come_to_its_barriers(named):
     assert named((0, step(9)), "barrier", (0, None), "barrier") == [(19, 0, ("w0",)), (20, 0, PAIR)]
+
+
+def test_the_end_is_one_place_wherever_a_script_has_left_its_loop(named):
+    in_the_last_step, behind_it = (0, step(9)), (0, None)
+    assert named(in_the_last_step, "end", "barrier", behind_it, "end", "barrier") == [(1 << 62, 0, PAIR)] * 2
 
 
 def test_barriers_of_a_step_that_is_made_again_have_the_same_names(named):
