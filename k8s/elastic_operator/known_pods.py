@@ -15,6 +15,7 @@ class KnownPods:
 
     def __init__(self) -> None:
         self.bodies: dict[str, Body] = {}
+        self._gone: dict[str, int] = {}  # since all were listed: the version of a pod's end, by its name
         self._meanwhile: list[tuple[Body, bool]] | None = None  # while all are listed: what the watch has told since
 
     def changed(self, body: Body, gone: bool) -> None:
@@ -24,13 +25,16 @@ class KnownPods:
         name = body["metadata"]["name"]
         if name in self.bodies and version(body) < version(self.bodies[name]):
             return
+        if version(body) < self._gone.get(name, 0):
+            return
         if gone:
             self.bodies.pop(name, None)
+            self._gone[name] = version(body)
         else:
             self.bodies[name] = body
 
     def made(self, body: Body) -> None:
-        """Take in a pod that was made here; its watch may be later, as that of an earlier one of its name."""
+        """Take in a pod that was made here; its watch may be later, as that of an earlier one of its name, or over."""
         self.changed(body, gone=False)
 
     async def list(self, ask: Callable[[], Awaitable[Iterable[Body]]]) -> None:
@@ -44,6 +48,6 @@ class KnownPods:
             listed = await ask()
         finally:
             news, self._meanwhile = self._meanwhile, None
-        self.bodies = {body["metadata"]["name"]: body for body in listed}
+        self.bodies, self._gone = {body["metadata"]["name"]: body for body in listed}, {}
         for body, gone in news:
             self.changed(body, gone)

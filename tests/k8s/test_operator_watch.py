@@ -98,3 +98,33 @@ def test_a_pod_that_was_made_though_the_answer_was_lost_is_known_before_its_watc
         assert "digits-worker-1" in keeper.pods.bodies
 
     run(scene)
+
+
+def test_a_pod_that_is_gone_before_its_making_is_answered_is_not_counted_among_those_there():
+    """Nothing more comes of it: it would be waited for until all pods are listed again, minutes later."""
+
+    class Api(PlayedApi):
+        async def create_pod(self, pod, dry_run=False):
+            found = await super().create_pod(pod, dry_run)
+            if found["metadata"]["name"] != "digits-worker-1" or dry_run:
+                return found
+            owned = {**found["metadata"], "ownerReferences": [{"uid": document()["metadata"]["uid"]}]}
+            made, gone = ({**found, "metadata": {**owned, "resourceVersion": version}} for version in ("7", "9"))
+            keeper.pod_changed(made, gone=False)
+            keeper.pod_changed(gone, gone=True)
+            return made
+
+    async def scene():
+        nonlocal keeper
+        api = Api()
+        keeper = Keeper(keepers(api, asyncio.Event())._shared, document())
+        while "digits-worker-1" not in api.made:
+            await keeper._attempt()
+        assert "digits-worker-1" not in keeper.pods.bodies
+        again = coordinator("8", phase="Running")
+        again["metadata"]["name"] = "digits-worker-1"
+        keeper.pod_changed(again, gone=False)  # a watch that begins anew may tell of it once more
+        assert "digits-worker-1" not in keeper.pods.bodies
+
+    keeper = None
+    run(scene)
