@@ -68,22 +68,23 @@ class CoordinatorRequests:
     def _note(self, action: act.Action, error: ClientError) -> None:
         log.warning("%s: %s: %s", self._name, action, error, extra={"job": self._name})
 
-    def save(self, client: CoordinatorClient) -> None:
-        """Ask for a checkpoint, unless one is being written."""
-        if self._saving is None:
-            self._saving = (CheckpointSaving(), time.monotonic())
-            self._saver = asyncio.create_task(self._write_checkpoint(client), name=f"save-{self._name}")
+    def save(self, client: CoordinatorClient, term: int) -> None:
+        """Ask for a checkpoint, unless a coordinator of this term was asked already."""
+        if self._saving is None or self._saving[0].term < term:
+            self.close()  # one that is gone is not waited for
+            self._saving = (CheckpointSaving(term), time.monotonic())
+            self._saver = asyncio.create_task(self._write_checkpoint(client, term), name=f"save-{self._name}")
 
-    async def _write_checkpoint(self, client: CoordinatorClient) -> None:
+    async def _write_checkpoint(self, client: CoordinatorClient, term: int) -> None:
         pool = ThreadPoolExecutor(1, f"save-{self._name}")  # it takes minutes: no other job waits for a thread
         try:
             reply = await asyncio.get_running_loop().run_in_executor(pool, client.checkpoint)
-            saving = CheckpointSaving(url=reply.url)
+            saving = CheckpointSaving(term, url=reply.url)
         except ClientError as error:
-            saving = CheckpointSaving(error=str(error))
+            saving = CheckpointSaving(term, error=str(error))
         except Exception as error:  # no thread to be had, a channel that was just closed: nobody else would hear of it
             log.exception("%s: no checkpoint could be asked for", self._name, extra={"job": self._name})
-            saving = CheckpointSaving(error=f"the operator failed: {error}")
+            saving = CheckpointSaving(term, error=f"the operator failed: {error}")
         finally:
             pool.shutdown(wait=False)  # nor does a thread of each job that was ever saved stay
         self._saving = (saving, time.monotonic())

@@ -246,7 +246,7 @@ class Keeper:
                 self._shared.metrics.job(job, status)
                 if status.phase != seen.status.phase:
                     log.info("%s: %s: %s", self.name, status.phase, status.reason, extra={"job": self.name})
-        if status.phase not in (STARTING, RUNNING):
+        if status.phase not in (STARTING, RUNNING, SUSPENDING):
             self._starter.forget()
         for action in decision.actions:
             self.pulse.steps()
@@ -341,6 +341,6 @@ class Keeper:
             case act.DeleteJob():
                 await self._api.delete_job(job)
             case act.SaveJob() if self._follower is not None:
-                self._asking.save(self._follower.client)
+                self._asking.save(self._follower.client, action.term)
             case _ if self._follower is not None:
                 await self._asking.ask(self._follower.client, action)

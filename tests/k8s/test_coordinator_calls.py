@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from k8s.elastic_operator.coordinator_calls import CoordinatorRequests
 from k8s.elastic_operator.job.actions import StopJob
+from k8s.elastic_operator.job.reconciliation import CheckpointSaving
 
 SECONDS = 5.0
 
@@ -21,7 +22,7 @@ def test_jobs_that_save_checkpoints_keep_no_other_job_waiting():
     async def scene():
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # of a machine with few cores
         saving, other = (CoordinatorRequests(name, lambda seconds: None) for name in ("saving", "other"))
-        saving.save(SimpleNamespace(checkpoint=write))
+        saving.save(SimpleNamespace(checkpoint=write), term=1)
         await asyncio.sleep(0)  # it begins
         await other.ask(SimpleNamespace(stop=lambda **_: stopped.append("other")), StopJob("why"))
         assert saving.saving.under_way
@@ -39,6 +40,30 @@ def test_jobs_that_save_checkpoints_keep_no_other_job_waiting():
     assert stopped == ["other"]
 
 
+def test_a_coordinator_that_comes_after_is_asked_for_a_checkpoint_of_its_own():
+    """What the one before has written, or still writes, lacks what was trained since it was lost."""
+    ended = threading.Event()
+
+    def never():
+        ended.wait(SECONDS)
+        return SimpleNamespace(url="memory://old")
+
+    async def scene():
+        asking = CoordinatorRequests("one", lambda seconds: None)
+        asking.save(SimpleNamespace(checkpoint=never), term=1)
+        await asyncio.sleep(0)
+        asking.save(SimpleNamespace(checkpoint=lambda: SimpleNamespace(url="memory://new")), term=2)
+        async with asyncio.timeout(SECONDS):
+            while asking.saving.under_way:
+                await asyncio.sleep(0.01)
+        ended.set()
+        await asyncio.sleep(0.05)
+        asking.save(SimpleNamespace(checkpoint=never), term=2)
+        return asking.saving
+
+    assert asyncio.run(scene()) == CheckpointSaving(2, url="memory://new")
+
+
 def test_a_checkpoint_that_cannot_even_be_asked_for_is_not_waited_for():
     """Else the job would be suspending for ever, and not be tried again."""
     woken = []
@@ -48,7 +73,7 @@ def test_a_checkpoint_that_cannot_even_be_asked_for_is_not_waited_for():
 
     async def scene():
         asking = CoordinatorRequests("one", woken.append)
-        asking.save(SimpleNamespace(checkpoint=fails))
+        asking.save(SimpleNamespace(checkpoint=fails), term=1)
         async with asyncio.timeout(SECONDS):
             await asyncio.gather(asking._saver, return_exceptions=True)
         return asking.saving

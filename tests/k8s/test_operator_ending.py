@@ -34,11 +34,11 @@ def test_suspension_saves_then_stops_then_ends_pods():
     paused = job(suspend=True)
     first = decide(usual(), paused)
     assert first.status.phase == SUSPENDING
-    assert kinds(first, SaveJob, StopJob, DeletePod) == [SaveJob()]
+    assert kinds(first, SaveJob, StopJob, DeletePod) == [SaveJob(1)]
     assert not kinds(
-        decide(replace(usual(saving=CheckpointSaving()), status=first.status), paused), SaveJob, StopJob, DeletePod
+        decide(replace(usual(saving=CheckpointSaving(1)), status=first.status), paused), SaveJob, StopJob, DeletePod
     )
-    second = decide(replace(usual(saving=CheckpointSaving(url="/ckpt/v9")), status=first.status), paused)
+    second = decide(replace(usual(saving=CheckpointSaving(1, url="/ckpt/v9")), status=first.status), paused)
     assert kinds(second, SaveJob, StopJob, DeletePod) == [StopJob(f"{CAUSE}: suspended")]
     assert second.status.checkpoint == "/ckpt/v9"
     stopped = {"phase": "finished", "reason": f"{CAUSE}: suspended"}
@@ -50,9 +50,47 @@ def test_suspension_saves_then_stops_then_ends_pods():
     assert kinds(back, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), restore=True, begins=True)]
 
 
+@pytest.mark.parametrize("desired", [job(suspend=True), job(deleting=True)])
+@pytest.mark.parametrize("before", [{"url": "/ckpt/v9"}, {"error": "its coordinator is gone"}, {}])
+def test_what_an_earlier_coordinator_was_asked_for_is_not_what_the_job_has_trained_by_now(desired, before):
+    """It was lost between its checkpoint and the stop, and the job has trained on until another one came."""
+    again = usual(saving=CheckpointSaving(1, **before), report={"term": 2})
+    found = decide(again, desired)
+    assert kinds(found, SaveJob, StopJob) == [SaveJob(2)]
+    saved = decide(replace(again, status=found.status, saving=CheckpointSaving(2, url="/ckpt/v12")), desired)
+    assert saved.status.checkpoint == "/ckpt/v12"
+    assert kinds(saved, SaveJob, StopJob)[0].reason.startswith(CAUSE)
+
+
+def test_a_job_that_may_have_trained_while_the_operator_was_away_is_asked_before_it_is_suspended():
+    """Its coordinator's pod is gone, too: the nodes alone know, and a new coordinator asks them."""
+    unseen = {"trained": False}
+    nodes = (worker(1), worker(2), server(1))
+    alone = replace(usual(status=unseen), pods=nodes, report=None)
+    found = decide(alone, job(suspend=True))
+    assert not kinds(found, DeletePod)
+    assert kinds(found, StartCoordinator) == [StartCoordinator(2, Counts(1, 1))]
+    back = replace(usual(status={"term": found.status.term, "trained": False}, report={"term": 2}))
+    assert kinds(decide(back, job(suspend=True)), SaveJob, DeletePod) == [SaveJob(2)]
+    fresh = replace(usual(status={"term": 2, "trained": False}, report={"version": 0, "phase": "starting"}))
+    assert len(kinds(decide(fresh, job(suspend=True)), DeletePod)) == 4
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (worker(1, phase="Pending", member=""), server(1, phase="Pending", member="")),
+        (worker(1, deleting=True), server(1, deleting=True)),
+    ],
+)
+def test_a_job_whose_nodes_do_not_run_has_nothing_to_tell_before_it_is_suspended(nodes):
+    alone = replace(usual(status={"trained": False}), pods=nodes, report=None)
+    assert not kinds(decide(alone, job(suspend=True)), StartCoordinator)
+
+
 @pytest.mark.parametrize("workers", [(), (worker(1, phase="Succeeded", deleting=True),)])
 def test_a_job_that_was_stopped_has_not_finished_though_its_coordinator_goes_before_its_servers(workers):
-    saved = decide(usual(saving=CheckpointSaving(url="/ckpt/v9")), job(suspend=True))
+    saved = decide(usual(saving=CheckpointSaving(1, url="/ckpt/v9")), job(suspend=True))
     going = ObservedJob(saved.status, (*workers, server(1, deleting=True)))
     waits = decide(going, job(suspend=True))
     assert (waits.status.phase, waits.status.reason) == (SUSPENDING, "its pods end")
@@ -66,7 +104,7 @@ def test_a_job_that_was_stopped_has_not_finished_though_its_coordinator_goes_bef
 
 
 def test_a_job_that_was_not_stopped_after_all_may_finish():
-    saved = decide(usual(saving=CheckpointSaving(url="/ckpt/v9")), job(suspend=True))
+    saved = decide(usual(saving=CheckpointSaving(1, url="/ckpt/v9")), job(suspend=True))
     on = decide(replace(usual(), status=saved.status), job())
     assert on.status.phase == RUNNING
     done = decide(ObservedJob(on.status, (worker(1, phase="Succeeded"),)), job())
@@ -79,7 +117,7 @@ def test_a_job_that_was_not_stopped_after_all_may_finish():
 
 
 def test_a_job_that_cannot_be_saved_goes_on():
-    done = decide(usual(saving=CheckpointSaving(error="disk full")), job(suspend=True))
+    done = decide(usual(saving=CheckpointSaving(1, error="disk full")), job(suspend=True))
     assert not kinds(done, StopJob, DeletePod)
     assert (done.status.phase, done.status.reason) == (RUNNING, "it goes on, as it could not be saved: disk full")
 
@@ -103,7 +141,7 @@ def test_a_job_that_has_trained_as_nobody_looked_is_not_thrown_away():
     first = decide(unheard, job(suspend=True))
     assert not kinds(first, DeletePod)
     assert first.again == 9.5
-    assert kinds(decide(replace(usual(), status=first.status), job(suspend=True)), SaveJob, DeletePod) == [SaveJob()]
+    assert kinds(decide(replace(usual(), status=first.status), job(suspend=True)), SaveJob, DeletePod) == [SaveJob(1)]
     assert len(kinds(decide(replace(unheard, silent=10.0), job(suspend=True)), DeletePod)) == 4
 
 
@@ -160,8 +198,8 @@ def test_workers_that_ended_well_beside_a_lost_coordinator_have_finished():
 def test_a_deleted_job_is_saved_stopped_and_taken_away():
     going = job(deleting=True)
     first = decide(usual(), going)
-    assert kinds(first, SaveJob, StopJob, DeletePod, SetFinalizer) == [SaveJob()]
-    second = decide(usual(saving=CheckpointSaving(url="/ckpt/v9")), going)
+    assert kinds(first, SaveJob, StopJob, DeletePod, SetFinalizer) == [SaveJob(1)]
+    second = decide(usual(saving=CheckpointSaving(1, url="/ckpt/v9")), going)
     assert kinds(second, SaveJob, StopJob, DeletePod, SetFinalizer) == [StopJob(f"{CAUSE}: deleted")]
     third = decide(usual(report={"phase": "finished", "reason": f"{CAUSE}: deleted"}), going)
     assert len(kinds(third, DeletePod)) == 4
@@ -170,7 +208,7 @@ def test_a_deleted_job_is_saved_stopped_and_taken_away():
 
 
 def test_a_deleted_job_that_cannot_be_saved_ends_all_the_same():
-    done = decide(usual(saving=CheckpointSaving(error="disk full")), job(deleting=True))
+    done = decide(usual(saving=CheckpointSaving(1, error="disk full")), job(deleting=True))
     assert kinds(done, StopJob) == [StopJob(f"{CAUSE}: deleted")]
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from k8s.elastic_operator import handlers, job_loop
 from k8s.elastic_operator.api_writes import NotLeader
+from k8s.elastic_operator.job.model import FINALIZER
 from k8s.elastic_operator.job_loop import Keeper
+from k8s.foundation.names import ROLE_LABEL
 from tests.k8s.played_api import PlayedApi, document, keepers, refusal
 
 UNKNOWN = 'strict decoding error: unknown field "spec.containers[0].imagePullPolcy"'
@@ -272,6 +274,44 @@ def test_a_quota_without_room_for_the_coordinator_is_no_loss_of_one():
     run(scene)
     assert api.statuses["digits"]["term"] == 1
     assert "CoordinatorLost" not in [event[1] for event in api.events]
+
+
+def lonely(**spec):
+    """A job that has trained, and its nodes, whose coordinator's pod is gone."""
+    body = document(**spec)
+    body["metadata"] |= {"finalizers": [FINALIZER]}
+    body["status"] = {"phase": "Running", "term": 3, "trained": True, "created": {"workers": 1, "servers": 1}}
+    owner = [{"uid": body["metadata"]["uid"]}]
+    names = {"digits-worker-1": "worker", "digits-server-1": "server"}
+    metas = [{"name": name, "namespace": "ns", "uid": name, "labels": {ROLE_LABEL: of}} for name, of in names.items()]
+    nodes = [{"metadata": {**meta, "ownerReferences": owner}, "spec": {}, "status": RUNS} for meta in metas]
+    return body, nodes
+
+
+RUNS = {"phase": "Running"}
+
+
+@pytest.mark.parametrize("phase", ["Running", "Suspending"])
+def test_a_coordinator_that_a_quota_refuses_is_tried_later_and_later_where_the_job_is_to_be_suspended(phase):
+    """Else it would be tried as fast as the API server answers, with an event and a higher term each time."""
+    api = PlayedApi(lambda pod, dry_run: refusal(403, QUOTA))
+    body, nodes = lonely(suspend=True)
+    body["status"]["phase"] = phase
+
+    async def pods(namespace, selector):
+        return nodes
+
+    api.pods = pods
+
+    async def scene():
+        async with kept(api, body):
+            await until(lambda: "quota" in api.statuses.get("digits", {}).get("reason", ""))
+            await asyncio.sleep(0.3)
+
+    run(scene)
+    assert api.tried == ["digits-coordinator"]
+    assert api.statuses["digits"]["term"] == 4
+    assert [event[1] for event in api.events] == ["CoordinatorLost", "Refused"]
 
 
 def test_a_quota_on_what_pods_need_is_the_reason_too():

@@ -250,7 +250,7 @@ def test_pods_are_read_from_the_api_servers_objects():
 
 @pytest.mark.parametrize("phase", ["running", "starting"])
 @pytest.mark.parametrize(
-    "saving", [None, CheckpointSaving(), CheckpointSaving(url="/ckpt/1"), CheckpointSaving(error="full")]
+    "saving", [None, CheckpointSaving(1), CheckpointSaving(1, url="/ckpt/1"), CheckpointSaving(1, error="full")]
 )
 @pytest.mark.parametrize(
     "document",

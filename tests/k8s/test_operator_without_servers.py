@@ -93,8 +93,8 @@ def test_that_trains_without_a_place_for_checkpoints_it_is_not_suspended():
 def test_it_is_saved_stopped_and_comes_back_from_its_checkpoint(nothing):
     seen, paused = running(worker(1), worker(2)), saved(**nothing)
     first = decide(seen, paused)
-    assert kinds(first, SaveJob, StopJob, DeletePod) == [SaveJob()]
-    second = decide(replace(seen, status=first.status, saving=CheckpointSaving(url="/ckpt/v9")), paused)
+    assert kinds(first, SaveJob, StopJob, DeletePod) == [SaveJob(1)]
+    second = decide(replace(seen, status=first.status, saving=CheckpointSaving(1, url="/ckpt/v9")), paused)
     assert kinds(second, SaveJob, StopJob, DeletePod) == [StopJob(f"{CAUSE}: suspended")]
     gone = decide(ObservedJob(second.status), paused)
     assert (gone.status.phase, gone.status.checkpoint) == (SUSPENDED, "/ckpt/v9")
@@ -118,7 +118,7 @@ def test_where_all_its_pods_were_lost_it_goes_back_to_its_checkpoint():
 
 
 def test_it_is_saved_before_it_is_deleted():
-    assert kinds(decide(running(worker(1)), saved(deleting=True)), SaveJob, StopJob) == [SaveJob()]
+    assert kinds(decide(running(worker(1)), saved(deleting=True)), SaveJob, StopJob) == [SaveJob(1)]
 
 
 def test_its_coordinator_and_workers_reach_the_same_storage():

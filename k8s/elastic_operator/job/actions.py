@@ -96,7 +96,13 @@ class TellExit:
 
 @dataclass(frozen=True, slots=True)
 class SaveJob:
-    """Let the coordinator write a checkpoint; it takes a while, and its outcome is in a later observation."""
+    """Let the coordinator write a checkpoint; it takes a while, and its outcome is in a later observation.
+
+    Attributes:
+        term: of the coordinator.
+    """
+
+    term: int
 
 
 @dataclass(frozen=True, slots=True)

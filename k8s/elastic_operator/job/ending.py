@@ -83,6 +83,8 @@ def suspend(
         _suspended(draft)
     elif not status.trained and may_tell(draft):  # it may have trained since the operator looked last
         draft.look_again(SILENCE - draft.seen.silent)
+    elif not status.trained and _nodes_alone(draft):  # likewise; a new coordinator asks them
+        revive(draft)
     elif not status.trained or draft.ended_by_us:
         draft.note(phase=SUSPENDING, reason="its pods end")
         draft.delete(draft.seen.pods)
@@ -95,7 +97,13 @@ def suspend(
     elif report is None:
         draft.note(reason="it waits for its coordinator, to save the job")
     else:
-        _save_and_stop(draft)
+        _save_and_stop(draft, report)
+
+
+def _nodes_alone(draft: JobDecisionDraft) -> bool:
+    """Return whether nodes run whose coordinator is gone."""
+    there = draft.coordinator is not None and draft.coordinator.alive
+    return not there and any(node.staying and node.phase == "Running" for node in draft.nodes())
 
 
 def _suspended(draft: JobDecisionDraft) -> None:
@@ -116,12 +124,12 @@ def _why_waiting(draft: JobDecisionDraft) -> str:
     return str(told) or "the scheduler has granted it nothing yet"
 
 
-def _save_and_stop(draft: JobDecisionDraft) -> None:
-    saving = draft.seen.saving
+def _save_and_stop(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
+    saving = draft.saving
     draft.note(phase=SUSPENDING, reason="a checkpoint is being written")
     if saving is None:
         draft.set_condition("Suspended", False, "Saving")
-        draft.act(SaveJob())
+        draft.act(SaveJob(report.term))
     elif saving.error:
         draft.note(phase=RUNNING, reason=f"it goes on, as it could not be saved: {saving.error}")
         draft.set_condition("Suspended", False, "NotSaved", saving.error)
@@ -142,13 +150,13 @@ def leave(draft: JobDecisionDraft) -> None:
     """Let a job go whose object is to be deleted: what can be saved is saved, then all goes that belongs to it."""
     if not draft.desired.finalizer:
         return
-    running = draft.report is not None and not draft.report.ended and draft.status.phase not in ENDED
-    saving = draft.seen.saving
+    report, saving = draft.report, draft.saving
+    running = report is not None and not report.ended and draft.status.phase not in ENDED
     if all(pod.deleting for pod in draft.alive):
         _clear(draft)
     elif running and draft.status.trained and draft.desired.checkpoint and (saving is None or saving.under_way):
         draft.note(reason="deleted: a checkpoint is being written")
-        draft.act(*([SaveJob()] if saving is None else []))
+        draft.act(*([SaveJob(report.term)] if saving is None and report is not None else []))
     elif running:
         if saving is not None and saving.url and saving.url != draft.status.checkpoint:
             draft.note(checkpoint=saving.url)

@@ -87,9 +87,6 @@ def _drive(draft: JobDecisionDraft, want: Counts) -> None:
         suspend(draft, revive=_revive, serve=_serve)
     elif phase in ("", WAITING, SUSPENDED):
         _begin(draft, want)
-    elif draft.coordinator is None and draft.seen.denied is not None and draft.seen.denied.coordinator is not None:
-        _say_placed(draft)
-        _retry(draft, draft.seen.denied)
     elif draft.coordinator is None or not draft.coordinator.alive:
         _revive(draft)
     else:
@@ -142,7 +139,11 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
 
 def _revive(draft: JobDecisionDraft) -> None:
     """Bring the coordinator back, whose pod is gone or is going, or end the job where nothing is left of it."""
-    pod = draft.coordinator
+    pod, denied = draft.coordinator, draft.seen.denied
+    if pod is None and denied is not None and denied.coordinator is not None:
+        _say_placed(draft)
+        _retry(draft, denied)
+        return
     if pod is not None and (rest := _pause(draft, pod)):
         refused = ": ".join(filter(None, (f"{pod.name} was not taken by {pod.node}", pod.trouble)))
         draft.note(reason=f"{refused}; another one is tried in {rest:.0f} s")

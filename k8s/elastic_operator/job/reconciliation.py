@@ -16,10 +16,12 @@ class CheckpointSaving:
     """A `CheckpointSaving` is a checkpoint that was asked for.
 
     Attributes:
+        term: of the coordinator that was asked.
         url: of it, when it is written.
         error: why it could not be written.
     """
 
+    term: int
     url: str = ""
     error: str = ""
 
@@ -146,6 +148,12 @@ class JobDecisionDraft:
     def report(self) -> CoordinatorReport | None:
         """Return what the coordinator says."""
         return self.seen.report
+
+    @property
+    def saving(self) -> CheckpointSaving | None:
+        """The checkpoint that was asked for; one of an earlier coordinator lacks what was trained since."""
+        saving, report = self.seen.saving, self.report
+        return None if saving is not None and report is not None and saving.term < report.term else saving
 
     @property
     def coordinator(self) -> Pod | None:
