@@ -8,6 +8,7 @@ import secrets
 import socket
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 
 import kopf
@@ -31,6 +32,8 @@ log = logging.getLogger("k8s.elastic_operator")
 _PROGRESS_SECONDS = 5.0
 _WRITES_PER_SECOND = 10.0
 _CALL_SECONDS = 15.0
+_CALLS = 256
+"""Calls at once to jobs' coordinators: one that stands still holds a thread for seconds, and others do not wait."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -70,6 +73,7 @@ async def _serve(options: argparse.Namespace) -> int:
     metrics, stop = OperatorMetrics(), asyncio.Event()
     identity = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(_CALLS, "call"))
 
     def lost() -> None:
         loop.call_soon_threadsafe(stop.set)

@@ -36,6 +36,11 @@ class OperatorApi:
         self._leads = leads
         self._threads = ThreadPoolExecutor(CONNECTIONS, "api")
 
+    def check_leads(self) -> None:
+        """Raise NotLeader unless the lease is ours now: asked before anything is changed, also at coordinators."""
+        if not self._leads():
+            raise NotLeader("the lease is not ours")
+
     async def close(self) -> None:
         """Wait for the requests that are under way; none is made afterwards."""
         await asyncio.to_thread(self._threads.shutdown, cancel_futures=True)
@@ -181,8 +186,7 @@ class OperatorApi:
         return written
 
     def _write_now(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        if not self._leads():  # asked last, after the wait for a thread
-            raise NotLeader("the lease is not ours")
+        self.check_leads()  # asked last, after the wait for a thread
         return call(*arguments)
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:

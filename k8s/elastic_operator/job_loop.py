@@ -340,7 +340,9 @@ class Keeper:
                 self._wrote(await self._api.set_finalizers(self.body, [*kept, FINALIZER] if action.on else kept))
             case act.DeleteJob():
                 await self._api.delete_job(job)
-            case act.SaveJob() if self._follower is not None:
-                self._asking.save(self._follower.client, action.term)
             case _ if self._follower is not None:
-                await self._asking.ask(self._follower.client, action)
+                self._api.check_leads()  # a coordinator takes the word of whoever has the job's token
+                if isinstance(action, act.SaveJob):
+                    self._asking.save(self._follower.client, action.term)
+                else:
+                    await self._asking.ask(self._follower.client, action)

@@ -30,6 +30,9 @@ class PlayedApi:
         self.judged, self.made, self.tried, self.deleted = [], [], [], []
         self.events, self.statuses, self.bodies = [], {}, {}
 
+    def check_leads(self):
+        pass
+
     async def create_pod(self, pod, dry_run=False):
         name = pod["metadata"]["name"]
         (self.judged if dry_run else self.tried).append(name)

@@ -1,13 +1,17 @@
 """What the operator asks of the API server, by the paths and words of its REST interface."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from k8s.elastic_operator.api_writes import NotLeader, OperatorApi
-from k8s.elastic_operator.job.model import GOING, Desired
+from k8s.elastic_operator.job.actions import RequestScale, SaveJob, StopJob
+from k8s.elastic_operator.job.model import GOING, Counts, Desired
 from k8s.elastic_operator.job.status import ElasticJobStatus
+from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import APPLY, Conflict, NotFound
+from tests.k8s.played_api import document, keepers
 
 JOB = "/apis/dl2.scheduler/v1alpha1/namespaces/ns/elasticjobs/digits"
 POD = {"metadata": {"name": "digits-worker-1", "namespace": "ns"}}
@@ -97,3 +101,22 @@ def test_who_does_not_lead_reads_and_writes_nothing():
     with pytest.raises(NotLeader):
         asked(server, lambda api: api.create_pod(POD), leads=False)
     assert [one[0] for one in server.asked] == ["get"]
+
+
+@pytest.mark.parametrize("action", [RequestScale(Counts(3, 1), "operator-controller"), StopJob("why"), SaveJob(1)])
+def test_who_does_not_lead_any_more_asks_nothing_of_a_coordinator_either(action):
+    """As one whose process was frozen: what it has seen of the job is of before."""
+    told = []
+    client = SimpleNamespace(scale=told.append, stop=told.append, checkpoint=lambda: told.append("checkpoint"))
+
+    async def scene():
+        api = OperatorApi(Server(), lambda: False)
+        keeper = Keeper(keepers(api, asyncio.Event())._shared, document())
+        keeper._follower = SimpleNamespace(client=client)
+        with pytest.raises(NotLeader):
+            await keeper._do(action, Desired.of(document()))
+        await asyncio.sleep(0.01)
+        await api.close()
+
+    asyncio.run(scene())
+    assert told == []
