@@ -102,15 +102,16 @@ class OperatorApi:
         except Conflict:
             return
 
+    async def find(self, manifest: Body) -> Body | None:
+        """Return the service or the disruption budget that has the name of a manifest's; None: there is none."""
+        with contextlib.suppress(NotFound):
+            return await self._get(_applied_path(manifest))
+        return None
+
     async def apply(self, manifest: Body) -> Body:
-        """Make a service or a disruption budget as the manifest says; return it as it is then."""
-        meta = manifest["metadata"]
-        path = (
-            _path(meta["namespace"], "services", meta["name"])
-            if manifest["kind"] == "Service"
-            else f"/apis/policy/v1/namespaces/{meta['namespace']}/poddisruptionbudgets/{meta['name']}"
-        )
-        return await self._write(self._server.patch, path, manifest, {"fieldManager": MANAGER, "force": "true"}, APPLY)
+        """Make a service or a disruption budget as the manifest says, whosever it is; return it as it is then."""
+        query = {"fieldManager": MANAGER, "force": "true"}
+        return await self._write(self._server.patch, _applied_path(manifest), manifest, query, APPLY)
 
     async def create_pod(self, manifest: Body, dry_run: bool = False) -> Body:
         """Create a pod; return it, or the one that was there already as it is.
@@ -191,6 +192,13 @@ class OperatorApi:
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _applied_path(manifest: Body) -> str:
+    meta = manifest["metadata"]
+    if manifest["kind"] == "Service":
+        return _path(meta["namespace"], "services", meta["name"])
+    return f"/apis/policy/v1/namespaces/{meta['namespace']}/poddisruptionbudgets/{meta['name']}"
 
 
 def _path(namespace: str, *names: str) -> str:

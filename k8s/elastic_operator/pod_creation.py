@@ -80,7 +80,10 @@ class PodCreator:
             if token:
                 await self._prepare(job, token)
             for action in starts:
-                self._made(_own(await self._api.create_pod(await self._manifest(action, job)), action, job))
+                pod = await self._api.create_pod(await self._manifest(action, job))
+                if isinstance(action, StartCoordinator):
+                    _own(pod, "Pod", job)
+                self._made(pod)
                 made += 1
         except ApiError as error:
             if error.status not in PEOPLES or not starts:
@@ -100,14 +103,20 @@ class PodCreator:
         if job.claim:
             await self._api.create(manifests.claim(job))
         for manifest in (manifests.service(job), *manifests.budgets(job)):
-            await self._api.apply(manifest)
+            await self._apply(manifest, job)
 
     async def _manifest(self, action: Start, job: Desired) -> templates.Manifest:
         if isinstance(action, StartCoordinator):
             return manifests.coordinator_pod(job, action, self._defaults)
         if not self._address:
-            self._address = (await self._api.apply(manifests.service(job)))["spec"]["clusterIP"]
+            self._address = (await self._apply(manifests.service(job), job))["spec"]["clusterIP"]
         return manifests.node_pod(job, action, self._defaults, self._address)
+
+    async def _apply(self, manifest: Body, job: Desired) -> Body:
+        """Make an object as the manifest says, unless another's has its name: an earlier job's may go at any time."""
+        if (found := await self._api.find(manifest)) is not None:
+            _own(found, manifest["kind"], job)
+        return await self._api.apply(manifest)
 
     # ---- judged before ----------------------------------------------------------------------------------------------
 
@@ -175,10 +184,10 @@ class PodCreator:
         return ""
 
 
-def _own(pod: Body, action: Start, job: Desired) -> Body:
-    """Return a pod that there is now. Raises Rejected: it has the coordinator's name, and is another's."""
-    if isinstance(action, StartCoordinator) and not job.owns(pod):
-        name = pod["metadata"]["name"]
-        why = f'pods "{name}" is there already, and is not this job\'s: it is tried again; if the pod is to stay, give '
-        raise Rejected(f"{why}the job another name, else kubectl delete pod {name}", _FORBIDDEN)
-    return pod
+def _own(found: Body, kind: str, job: Desired) -> None:
+    """Raise Rejected: an object that is there has the name of one of the job's, and is another's."""
+    if not job.owns(found):
+        name, kind = found["metadata"]["name"], kind.lower()
+        why = f'{kind}s "{name}" is there already, and is not this job\'s'
+        mend = f"if the {kind} is to stay, give the job another name, else kubectl delete {kind} {name}"
+        raise Rejected(f"{why}: it is tried again; {mend}", _FORBIDDEN)

@@ -29,6 +29,7 @@ class PlayedApi:
         self.calls = 0
         self.judged, self.made, self.tried, self.deleted = [], [], [], []
         self.events, self.statuses, self.bodies = [], {}, {}
+        self.there, self.applied = {}, []
 
     def check_leads(self):
         pass
@@ -53,7 +54,11 @@ class PlayedApi:
     async def write_event(self, job, reason, message, warning):
         self.events.append((job.name, reason, message))
 
+    async def find(self, manifest):
+        return self.there.get(manifest["metadata"]["name"])
+
     async def apply(self, manifest):
+        self.applied.append(manifest["metadata"]["name"])
         return {**manifest, "spec": {**manifest["spec"], "clusterIP": "10.96.0.9"}}
 
     async def create(self, manifest):

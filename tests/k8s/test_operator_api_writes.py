@@ -71,6 +71,14 @@ def test_a_disruption_budget_is_applied_where_it_belongs():
     assert server.asked == [("patch", "/apis/policy/v1/namespaces/ns/poddisruptionbudgets/b", manifest, query, APPLY)]
 
 
+def test_what_has_a_name_already_is_read_before_it_is_written():
+    service = {"kind": "Service", "metadata": {"name": "digits-coordinator", "namespace": "ns"}}
+    server = Server(service, NotFound("none"))
+    assert asked(server, lambda api: api.find(service)) == service
+    assert asked(server, lambda api: api.find(service)) is None
+    assert server.asked == [("get", "/api/v1/namespaces/ns/services/digits-coordinator", None)] * 2
+
+
 def test_a_pod_that_is_there_is_returned_and_in_a_dry_run_is_a_conflict():
     assert asked(Server(Conflict("there"), POD), lambda api: api.create_pod(POD)) == POD
     server = Server(Conflict("there"))

@@ -3,6 +3,8 @@
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator import job_loop
 from k8s.elastic_operator.job import manifests
@@ -151,4 +153,24 @@ def test_a_pod_of_somebody_else_with_the_coordinators_name_is_told_of_and_nothin
     run(scene)
     assert api.tried == ["digits-coordinator"]
     assert api.statuses["digits"]["term"] == 1
+    assert [event[1] for event in api.events if event[1] != "NoCheckpoint"] == ["Starting", "Refused"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["digits-coordinator", "digits-workers"])
+@pytest.mark.parametrize("owners", [[], [{"kind": "ElasticJob", "name": "digits", "uid": "uid-of-before"}]])
+def test_a_service_or_a_budget_of_somebody_else_is_left_as_it_is_until_it_is_gone(name, owners):
+    """That of an earlier job is collected at some time: nodes of the next one would have its address for good."""
+    api = PlayedApi()
+    api.there = {name: {"metadata": {"name": name, "namespace": "ns", "ownerReferences": owners}}}
+
+    async def scene():
+        async with kept(api, document()):
+            await until(lambda: "is not this job's" in api.statuses.get("digits", {}).get("reason", ""))
+            assert (api.tried, name in api.applied, api.statuses["digits"]["term"]) == ([], False, 1)
+            api.there.clear()
+            await until(lambda: len(api.made) == 4)
+
+    run(scene)
+    assert name in api.applied
     assert [event[1] for event in api.events if event[1] != "NoCheckpoint"] == ["Starting", "Refused"]
