@@ -80,6 +80,9 @@ def why(
     if as_json:
         show_json({"decisions": [dictionary(decision) for decision in found]})
         return
+    if not found:
+        say(f"nothing has been decided about {job} yet: dl2 status {job} says how it is")
+        return
     beside = {"shadow": False, "would_grant": True} if shadow else {}
     columns = {"granted": True, **beside, "had": True, "epochs": True, "why": False}
     table = new_table(slot=True, policy=False, before=True, **columns)
@@ -139,7 +142,7 @@ def _speed(job: pb.JobStatus) -> str:
 
 
 def _age(job: pb.JobStatus) -> str:
-    """Return the time from submission to now, or to the end."""
-    minutes, seconds = divmod(int((job.ended or time.time()) - job.submitted), 60)
+    """Return the time from submission to now, or to the end; a clock may have been set back since."""
+    minutes, seconds = divmod(int(max(0.0, (job.ended or time.time()) - job.submitted)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"

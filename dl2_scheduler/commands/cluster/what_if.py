@@ -140,6 +140,8 @@ def summary(later: Mapping[JobId, float], before: Mapping[JobId, Forecast], now:
         before: as it is.
         now: unix seconds.
     """
+    if not before:
+        return "there is no job to forecast: those that have ended or are held are not, a new one is from its slot on"
     if not later:
         return "nobody knows yet when a job ends"
     left = mean(forecast.end.at - now for job, forecast in before.items() if job in later and forecast.end is not None)
