@@ -39,6 +39,18 @@ def _read(text: str | float) -> float:
     return value
 
 
+def left(since: float, length: float, now: float) -> float:
+    """Return what is left of a length of time; nothing where the clock was set back since, by more than that length.
+
+    Args:
+        since: when it began, in seconds by a clock that may be set.
+        length: seconds.
+        now: by the same clock.
+    """
+    found = since + length - now
+    return found if 0.0 < found <= 2 * length else 0.0
+
+
 def in_words(length: float) -> str:
     """Return about how long some seconds are, for people."""
     if length < 1:

@@ -37,6 +37,14 @@ def test_a_job_that_trains_goes_on_without_pods_that_cannot_start():
     assert joined.status.failed_starts == Counts(1), "and counted anew, as none was awaited any more"
 
 
+def test_a_pause_does_not_last_until_a_clock_that_was_set_back_is_there_again():
+    """So it would too where the next leader's clock is behind that of the last."""
+    first = decide(never_joined(2), wanted(2, 1))
+    behind = never_joined(2, status=vars(first.status))
+    assert decide(behind, wanted(2, 1), now=NOW - 5).again == pytest.approx(15, abs=1)
+    assert kinds(decide(behind, wanted(2, 1), now=NOW - 3600), StartNode) == [StartNode(Role.WORKER, 3)]
+
+
 def test_of_pods_that_could_not_start_the_last_three_stay():
     gone = [worker(number, member="", joined=False, phase="Failed") for number in range(2, 9)]
     seen = never_joined(9, status={"failed_starts": Counts(7), "counted": tuple(pod.name for pod in gone)})

@@ -9,6 +9,7 @@ for workers that cannot start, nor workers for servers.
 
 from collections.abc import Mapping, Sequence
 
+from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.model import Counts, Pod, timestamp, unix
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
@@ -61,7 +62,7 @@ def pause(draft: JobDecisionDraft, role: Role) -> float:
     if not count:
         return 0.0
     seconds = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(count - 1, 30))
-    return max(0.0, unix(last) + seconds - draft.now)
+    return durations.left(unix(last), seconds, draft.now)
 
 
 def _never_joined(pod: Pod) -> bool:

@@ -16,6 +16,7 @@ from dl2_scheduler.backends.kube.placement.pod_decisions import NodeChoice, PodB
 from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.placement.volumes import ClaimedVolume, ClaimKey
 from dl2_scheduler.backends.kube.views import shape
+from dl2_scheduler.cluster.durations import left
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from k8s.foundation.api_server import ApiError, Conflict, NotFound
@@ -209,7 +210,7 @@ class Binder:
         for pod in pods:
             if pod.node:
                 self._bound.pop(pod.uid, None)
-        self._settling = {uid: since for uid, since in self._settling.items() if now - since < _SETTLING_SECONDS}
+        self._settling = {uid: since for uid, since in self._settling.items() if left(since, _SETTLING_SECONDS, now)}
         return [self._as_done(pod) for pod in pods]
 
     def _as_done(self, pod: PodInfo) -> PodInfo:
@@ -255,7 +256,7 @@ class Binder:
 
     def _choose(self, choices: Sequence[NodeChoice], volumes: Mapping[ClaimKey, ClaimedVolume], now: float) -> bool:
         """Choose the node of each claim once, the first pod's; return whether one failed."""
-        self._chosen = {key: since for key, since in self._chosen.items() if now - since < _SETTLING_SECONDS}
+        self._chosen = {key: since for key, since in self._chosen.items() if left(since, _SETTLING_SECONDS, now)}
         failed = False
         for choice in choices:
             key = choice.pod.namespace, choice.claim
@@ -317,9 +318,10 @@ class Binder:
             last = self._told.get(pod.uid)
             if form == (last.form if last else shape(pod.waits)):
                 continue
-            at = max(pod.created + _PATIENCE_SECONDS, last.at + _REPEAT_SECONDS if last else 0.0)
-            if at > now or told == _TOLD_AT_ONCE:
-                times.append(max(at - now, _AFTER_FAILURE))
+            rest = left(pod.created, _PATIENCE_SECONDS, now)
+            rest = max(rest, left(last.at, _REPEAT_SECONDS, now)) if last else rest
+            if rest or told == _TOLD_AT_ONCE:
+                times.append(max(rest, _AFTER_FAILURE))
                 continue
             told += 1
             self._told[pod.uid] = _Told(form, now)

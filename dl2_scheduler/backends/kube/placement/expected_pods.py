@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
 from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, TaskPlacement
 from dl2_scheduler.backends.kube.placement.gang_placement import GangTask
-from dl2_scheduler.cluster.durations import in_words
+from dl2_scheduler.cluster.durations import in_words, left
 from k8s.foundation.names import SERVER
 
 Key = tuple[str, str]
@@ -39,6 +39,10 @@ class ExpectedPod:
     node: str
     leaves: str
     until: float
+
+    def is_expected(self, now: float) -> bool:
+        """Return whether it still is; `now`: unix seconds, by a clock that may have been set back since."""
+        return left(self.until - EXPECTED_SECONDS, EXPECTED_SECONDS, now) > 0
 
     @property
     def why_not(self) -> str:
@@ -85,14 +89,15 @@ class ExpectedPods:
     def given_up(self) -> list[ExpectedPod]:
         """Forget those that have not come in time, and return them."""
         with self._lock:
-            late = [each for each in self._all if each.until <= self._now()]
-            self._all = [each for each in self._all if each.until > self._now()]
+            now = self._now()
+            late = [each for each in self._all if not each.is_expected(now)]
+            self._all = [each for each in self._all if each.is_expected(now)]
             return late
 
     def all(self) -> tuple[ExpectedPod, ...]:
         """Return those that are expected, in the order in which they began to be."""
         with self._lock:
-            return tuple(each for each in self._all if each.until > self._now())
+            return tuple(each for each in self._all if each.is_expected(self._now()))
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,15 @@ def test_a_pod_that_could_not_be_bound_is_tried_again_though_nothing_is_told(wor
     assert world.bound() == {"p"}
 
 
+def test_a_pod_that_could_not_be_bound_does_not_wait_for_a_clock_that_was_set_back(world):
+    world.api.add(PODS, pod("p"))
+    world.api.fail = [Conflict("try again")]
+    world.binder.step()
+    world.time -= 3600
+    world.binder.step()
+    assert world.bound() == {"p"}
+
+
 @pytest.fixture
 def poison(monkeypatch):
     """A job named `bad` breaks every decision about it."""

@@ -159,12 +159,14 @@ def test_room_is_not_kept_for_a_later_job_of_the_same_name(world):
     assert "where it was moved to" not in world.binder.why_placed(moved.job)
 
 
-def test_room_that_nobody_comes_for_is_given_up_and_the_job_says_so(world):
+@pytest.mark.parametrize("later", [301, -3600])
+def test_room_that_nobody_comes_for_is_given_up_and_the_job_says_so(world, later):
+    """So it is where the clock is set back: nobody waits until it is there again."""
     moved = world.move()
     world.api.add(PODS, pod("web", cpu="8"))
     assert world.binder.step() <= 300.0
     assert world.pods()["web"] == ""
-    world.time += 301
+    world.time += later
     world.binder.step()
     assert world.pods()["web"] == "b"
     why = f"the room on b that was kept for its {moved.role} is free again: none came within 5 min"
