@@ -1,14 +1,11 @@
 """This module sets up what drives a live cluster of any kind: policies, guard, learner, and people's requests."""
 
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Protocol
-
-import typer
+from typing import Protocol
 
 from dl2_scheduler.cluster.desk import JobDesk
 from dl2_scheduler.cluster.errors import BadInput
@@ -32,10 +29,6 @@ from dl2_scheduler.live.service import ClusterService, Notes, serving
 from dl2_scheduler.live.slot_limits import SlotLimits
 from dl2_scheduler.live.slot_loop import SlotLoop, SlotObserver
 from dl2_scheduler.policies.learnt_names import DL2, absolute
-from dl2_scheduler.policies.placement.node_rules import NODE_RULES, placement_rule
-from dl2_scheduler.policies.placement.registry import folder_of, spread_placement
-from dl2_scheduler.policies.placement.rehearse import rehearse
-from dl2_scheduler.policies.placement.reopened import following
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.policies.user_policy import is_own
@@ -46,41 +39,7 @@ log = logging.getLogger(__name__)
 BASELINE = "drf"
 """The policy that decides where the one that was asked for cannot be trusted; the guard compares with it."""
 
-_KNOWS_NO_SPEEDS = (
-    "knows no speeds by which a move could be costed: give --placement learnt:RUN or local-search:MODEL, or leave "
-    "--move-tasks out"
-)
-_EXPLORED_WHILE_LEARNING, _MOST_EXPLORED = 0.02, 0.5  # parts of a cluster's capacity
 _FITTED_SLOTS = 1000  # whose reports a new policy begins with
-
-
-@dataclass(frozen=True)
-class Caution:
-    """`Caution` keeps a policy from harm, as the options say."""
-
-    most_changes: Annotated[int, typer.Option(help="Tasks that start or end in a slot, of all jobs.")] = 1000
-    least_slots: Annotated[int, typer.Option(help="From one scaling of a job to its next.")] = 1
-    guard_slots: Annotated[int, typer.Option(help="Bad slots in a row that end a learnt policy; 0: no guard.")] = 5
-    guard_margin: Annotated[float, typer.Option(help="Part by which a bad slot is worse than drf's.")] = 0.1
-
-    @property
-    def limits(self) -> SlotLimits:
-        """The limits of what may change in a slot. Raises BadInput."""
-        if self.most_changes < 2:
-            raise BadInput(f"--most-changes is {self.most_changes}: give at least 2, a worker and a server")
-        if self.least_slots < 1:
-            raise BadInput(f"--least-slots is {self.least_slots}: give at least 1, which means every slot")
-        return SlotLimits(self.most_changes, self.least_slots)
-
-    @property
-    def guard(self) -> GuardSettings | None:
-        """The settings of the guard; None: there is no guard. Raises BadInput."""
-        slots, margin = self.guard_slots, self.guard_margin
-        if slots < 0 or not 0 <= margin < float("inf"):
-            raise BadInput(
-                f"--guard-slots is {slots}, --guard-margin {margin}: give numbers from 0 on; 0 slots: no guard"
-            )
-        return GuardSettings(margin, slots) if slots else None
 
 
 @dataclass(frozen=True)
@@ -114,32 +73,6 @@ class Driving:
     learn_cores: int = 0
     explore: float = 0.0
     share_with: Path | None = None
-
-
-def placed_by(name: str, most_moves: int = 0) -> tuple[NodeRule, GuardedPlacement | None]:
-    """Return the rule and the placement policy that `--placement` names.
-
-    Args:
-        name: of either.
-        most_moves: tasks that it may move in a slot, as `--move-tasks` says.
-
-    Raises:
-        BadInput: there is no such policy, or it cannot move tasks.
-    """
-    if most_moves < 0:
-        raise BadInput(f"--move-tasks is {most_moves}: give how many tasks may be moved in a slot; 0: none")
-    if name in NODE_RULES:
-        if most_moves:
-            raise BadInput(f"{name} {_KNOWS_NO_SPEEDS}")
-        return placement_rule(name), None
-    try:
-        policy = following(name, folder_of(name))
-    except BadInput as error:
-        raise BadInput(f"--placement: {error}; or a rule that counts: {', '.join(NODE_RULES)}") from error
-    if most_moves and (policy.knows is None or policy.knows.speeds is None):
-        raise BadInput(f"{name} {_KNOWS_NO_SPEEDS}")
-    rehearse(policy)
-    return placement_rule(), GuardedPlacement(policy, spread_placement())
 
 
 class ClosableObserver(SlotObserver, Protocol):
@@ -223,29 +156,6 @@ def _exploring(
     notes.exploration = lambda: "; ".join(filter(None, (explorer.summary, observer.trouble)))
     metrics.tell_exploration(explorer)
     return (observer,), explorer
-
-
-def explored_part(asked: str | None, learns: bool) -> float:
-    """Return the part of a cluster that `--explore` names.
-
-    Args:
-        asked: in per cent, as 2% or 0.5; None: nobody has said.
-        learns: whether the policy goes on learning.
-
-    Raises:
-        BadInput: it is no such part.
-    """
-    if asked is None:
-        return _EXPLORED_WHILE_LEARNING if learns else 0.0
-    try:
-        part = float(asked.removesuffix("%")) / 100
-    except ValueError:
-        part = math.nan
-    if not 0 <= part <= _MOST_EXPLORED:
-        raise BadInput(
-            f"--explore is {asked}: give the per cent of the cluster, from 0 to {_MOST_EXPLORED:.0%}, as in 2%; 0: none"
-        )
-    return part
 
 
 def _observers(

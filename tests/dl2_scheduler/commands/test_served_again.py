@@ -9,6 +9,7 @@ from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.commands.cluster import serve
 from dl2_scheduler.commands.cluster.driving import Driving
+from dl2_scheduler.commands.cluster.serve_options import ThisMachine
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from tests.dl2_scheduler.clusters import job, nodes
 
@@ -22,7 +23,7 @@ def first_slot(folder, monkeypatch):
         yield SimpleNamespace(policy="drf", run=lambda: seen.append(cluster.snapshot().slot))
 
     monkeypatch.setattr(serve, "driven", driven)
-    serve._serve_local("1x1", 20.0, Driving("drf"), folder, IsolationMode.NONE, None)
+    serve._serve_local(ThisMachine("1x1", IsolationMode.NONE), 20.0, Driving("drf"), folder, None)
     return seen[0]
 
 
