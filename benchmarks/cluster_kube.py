@@ -42,7 +42,7 @@ from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, JobState, Snapshot
-from dl2_scheduler.commands.cluster.driving import BASELINE
+from dl2_scheduler.commands.cluster.serving.driving import BASELINE
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop

@@ -28,7 +28,7 @@ _PLACES = {
     "learn-chic": "simulation.learning.learn_chic:learn_chic",
     "learn-agents": "simulation.learning.learn_agents:learn_graph_agents",
     "learn-placement": "simulation.learning.learn_placement:learn_placement",
-    "serve": "cluster.serve:serve",
+    "serve": "cluster.serving.serve:serve",
     "submit": "cluster.submit:submit",
     "jobs": "cluster.jobs:jobs",
     "status": "cluster.jobs:status",

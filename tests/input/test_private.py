@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.cluster.foreground import held
+from dl2_scheduler.commands.cluster.serving.foreground import held
 from dl2_scheduler.forecasts.records import FORECASTS_FILE
 from dl2_scheduler.learning.live.refit_program import FIRST_FOLDER, STATE_FILE
 from dl2_scheduler.live.exploration.explorer import EXPLORATION_FILE

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.cluster.driving import Driving, driven
-from dl2_scheduler.commands.cluster.serve_options import explored_part
+from dl2_scheduler.commands.cluster.serving.driving import Driving, driven
+from dl2_scheduler.commands.cluster.serving.serve_options import explored_part
 from dl2_scheduler.learning.live.exploring import ExplorationObserver
 from dl2_scheduler.live.exploration.budget import ExplorationBudget
 from dl2_scheduler.live.exploration.explorer import EXPLORATION_FILE, Explorer

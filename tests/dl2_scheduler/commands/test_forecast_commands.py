@@ -14,8 +14,8 @@ from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.forecast import ExpectedTime, Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.shown_forecast import shown_forecast
-from dl2_scheduler.commands.cluster.driving import Driving, driven
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence
+from dl2_scheduler.commands.cluster.serving.driving import Driving, driven
 from dl2_scheduler.commands.cluster.what_if import in_time, summary
 from dl2_scheduler.forecasts.forecaster import Forecaster
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, ForecastRecords
@@ -153,7 +153,7 @@ class PlayedObserver:
 
 
 def test_who_serves_forecasts(serve, clock, tmp_path, monkeypatch):
-    monkeypatch.setattr("dl2_scheduler.commands.cluster.driving.ForecastObserver", PlayedObserver)
+    monkeypatch.setattr("dl2_scheduler.commands.cluster.serving.driving.ForecastObserver", PlayedObserver)
     cluster, told = serve("1x4"), []
     cluster.desk.submit(document("a"), Path())
     with (

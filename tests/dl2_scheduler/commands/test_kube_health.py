@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from dl2_scheduler.commands.cluster.kube_health import DECISION_SECONDS, LEASE_SECONDS, Health, answering
+from dl2_scheduler.commands.cluster.serving.kube_health import DECISION_SECONDS, LEASE_SECONDS, Health, answering
 
 
 class Scheduler:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.cluster import kube_serve
-from dl2_scheduler.commands.cluster.kube_serve import KubeOrder, serve_kube
+from dl2_scheduler.commands.cluster.serving import kube_serve
+from dl2_scheduler.commands.cluster.serving.kube_serve import KubeOrder, serve_kube
 from k8s.foundation.lease import LEASE_CALL_SECONDS
 
 

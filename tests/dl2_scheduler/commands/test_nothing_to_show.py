@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
 from dl2_scheduler.commands.cluster import jobs
-from dl2_scheduler.commands.cluster.driving import Driving, driven
+from dl2_scheduler.commands.cluster.serving.driving import Driving, driven
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from protos import cluster_pb2 as pb
 from tests.dl2_scheduler.played_cluster import document

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from dl2_scheduler.backends.local.tasks.isolation import IsolationMode
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
-from dl2_scheduler.commands.cluster import serve
-from dl2_scheduler.commands.cluster.driving import Driving
-from dl2_scheduler.commands.cluster.serve_options import ThisMachine
+from dl2_scheduler.commands.cluster.serving import serve
+from dl2_scheduler.commands.cluster.serving.driving import Driving
+from dl2_scheduler.commands.cluster.serving.serve_options import ThisMachine
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from tests.dl2_scheduler.clusters import job, nodes
 

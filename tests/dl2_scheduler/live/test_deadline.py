@@ -10,7 +10,7 @@ import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
-from dl2_scheduler.commands.cluster.driving import fitted_by
+from dl2_scheduler.commands.cluster.serving.driving import fitted_by
 from dl2_scheduler.live.deadline import Bounded
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
@@ -22,7 +22,7 @@ from tests.dl2_scheduler.live.test_slot_limits import snapshot_of
 SOON = 0.05
 TWICE = """
 import signal, sys
-from dl2_scheduler.commands.cluster.foreground import signals_to
+from dl2_scheduler.commands.cluster.serving.foreground import signals_to
 with signals_to(lambda: print("asked", flush=True)):
     signal.raise_signal(signal.SIGTERM)
     print("goes on", flush=True)

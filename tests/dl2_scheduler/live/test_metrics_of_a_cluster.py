@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
-from dl2_scheduler.commands.cluster.driving import Driving, driven
-from dl2_scheduler.commands.cluster.kube_health import Health, answering
+from dl2_scheduler.commands.cluster.serving.driving import Driving, driven
+from dl2_scheduler.commands.cluster.serving.kube_health import Health, answering
 from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.metrics import ClusterMetrics, exported

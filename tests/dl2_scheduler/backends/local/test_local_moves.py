@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.hardware.view import Places
 from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.placement.task_mover import REST_SLOTS
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
-from dl2_scheduler.commands.cluster.serve_options import placed_by
+from dl2_scheduler.commands.cluster.serving.serve_options import placed_by
 from dl2_scheduler.policies.placement.registry import NamedPlacement, spread_placement
 from dl2_scheduler.policies.placement.speed_model import SpeedModel, save_speed_model
 from tests.dl2_scheduler.backends.local.test_local_placement import places, slot

@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import Places
 from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
-from dl2_scheduler.commands.cluster.serve_options import placed_by
+from dl2_scheduler.commands.cluster.serving.serve_options import placed_by
 from dl2_scheduler.policies.placement.registry import NamedPlacement, make_placement, spread_placement
 from tests.dl2_scheduler.local_cases import HERE, only, phases
 from tests.dl2_scheduler.played_cluster import document

@@ -22,9 +22,9 @@ from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.document.template import SLOTS
 from dl2_scheduler.cluster.durations import seconds
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.commands.cluster.driving import Driving, driven
-from dl2_scheduler.commands.cluster.foreground import held, signals_to
-from dl2_scheduler.commands.cluster.serve_options import (
+from dl2_scheduler.commands.cluster.serving.driving import Driving, driven
+from dl2_scheduler.commands.cluster.serving.foreground import held, signals_to
+from dl2_scheduler.commands.cluster.serving.serve_options import (
     Caution,
     Kubernetes,
     Learning,
@@ -143,7 +143,7 @@ def _serve_local(here: ThisMachine, length: float, driving: Driving, state: Path
 def _serve_kube(kubernetes: Kubernetes, length: float, driving: Driving, state: Path, probes: str | None) -> None:
     """Load the library of Kubernetes for this alone, as it is slow and may not be there, and serve."""
     try:
-        from dl2_scheduler.commands.cluster.kube_serve import KubeOrder, serve_kube
+        from dl2_scheduler.commands.cluster.serving.kube_serve import KubeOrder, serve_kube
     except ModuleNotFoundError as error:
         raise BadInput(f"--kube: {missing_package(error) or error}") from error
     serve_kube(KubeOrder(length, driving, state, kubernetes.namespace or (), kubernetes.context, probes))

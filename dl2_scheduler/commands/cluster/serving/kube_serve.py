@@ -22,9 +22,9 @@ from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.cluster.errors import ClusterRefused
 from dl2_scheduler.cluster.placement.task_mover import TaskMover
 from dl2_scheduler.cluster.snapshot import Allocation
-from dl2_scheduler.commands.cluster.driving import Driving, driven
-from dl2_scheduler.commands.cluster.foreground import held, signals_to
-from dl2_scheduler.commands.cluster.kube_health import Health, answering
+from dl2_scheduler.commands.cluster.serving.driving import Driving, driven
+from dl2_scheduler.commands.cluster.serving.foreground import held, signals_to
+from dl2_scheduler.commands.cluster.serving.kube_health import Health, answering
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.replay.move_costs import MoveCosts
 from k8s.foundation.api_server import KubeApi
