@@ -117,9 +117,12 @@ class JobRecord:
 
 _RECORD = TypeAdapter(JobRecord)
 
+MOST_ENDED = 10_000
+"""Submissions that have ended, and are kept: 7 kB of memory each, and every slot looks through them."""
+
 
 class JobRecords:
-    """`JobRecords` keep the records of all submissions.
+    """`JobRecords` keep the records of all submissions that have not ended, and of the last `MOST_ENDED` that have.
 
     They are safe from several threads: a change applies to the record as it is then.
 
@@ -199,7 +202,9 @@ class JobRecords:
             **changes: fields that are other than they are by default.
         """
         with self._lock:
-            return self._write(JobRecord(max(self._records, default=0) + 1, document, folder, now, **changes))
+            added = self._write(JobRecord(max(self._records, default=0) + 1, document, folder, now, **changes))
+            self._forget_old()
+            return added
 
     def change(self, number: int, **changes: Any) -> JobRecord:
         """Change some fields of a record, and return it."""
@@ -223,6 +228,13 @@ class JobRecords:
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+    def _forget_old(self) -> None:
+        """Forget those that ended first: of who has just ended, a slot's outcome is still to be told."""
+        ended = sorted((record.ended or 0.0, number) for number, record in self._records.items() if record.phase.ended)
+        for _, number in ended[: max(0, len(ended) - MOST_ENDED)]:
+            self._execute("DELETE FROM jobs WHERE number = ?", (number,))
+            del self._records[number]
 
     def _changed(self, record: JobRecord, changes: Changes) -> JobRecord:
         changed = replace(record, **changes)

@@ -1,11 +1,14 @@
 """The local cluster's records: what a restart finds in them, and where they cannot be written or read."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
+from dl2_scheduler.backends.local import job_records
 from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import BadInput, StateNotWritten
 from dl2_scheduler.cluster.snapshot import Allocation, Grant
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
@@ -30,6 +33,23 @@ def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
     assert runtime.calls == told
     assert told[-1] == ("watch", runtime.jobs["a"].process.pid)
     assert phases(second) == {"a": LiveJobPhase.RUNNING, "b": LiveJobPhase.FAILED}
+
+
+def test_of_jobs_that_have_ended_the_last_ones_stay(tmp_path, monkeypatch):
+    """A cluster may serve for years. No number is given twice: logs and checkpoints bear it."""
+    monkeypatch.setattr(job_records, "MOST_ENDED", 2)
+    file, read = tmp_path / "jobs.sqlite", read_document(document("a"))
+    with closing(JobRecords(file, 0.0)) as records:
+        for number, ended in ((1, 90.0), (2, 20.0), (3, None), (4, 40.0)):
+            records.add(read, HERE, float(number))
+            if ended is not None:
+                records.change(number, phase=LiveJobPhase.FINISHED, ended=ended)
+        records.change(3, phase=LiveJobPhase.RUNNING)
+        assert records.add(read, HERE, 5.0).number == 5
+        assert [record.number for record in records.all()] == [1, 3, 4, 5], "2 ended first, and 3 trains"
+    with closing(JobRecords(file, 0.0)) as again:
+        assert [record.number for record in again.all()] == [1, 3, 4, 5]
+        assert again.add(read, HERE, 6.0).number == 6
 
 
 def test_a_slot_that_a_kill_cut_short_keeps_its_number(serve):
