@@ -24,7 +24,7 @@ from k8s.elastic_operator.job.manifests import Defaults
 from k8s.elastic_operator.job_loop import KeeperContext
 from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.elastic_operator.operator_key import operator_key
-from k8s.foundation.api_server import KubeApi
+from k8s.foundation.api_server import ApiError, KubeApi
 from k8s.foundation.lease import LEASE_CALL_SECONDS, Lease
 
 log = logging.getLogger("k8s.elastic_operator")
@@ -37,7 +37,7 @@ _CALLS = 256
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until SIGTERM; return the exit status: 0, 1 where the lease was lost, 2 where it cannot start."""
+    """Run until SIGTERM; return the exit status: 0; 1: the lease was lost, nobody answers; 2: it is set up wrongly."""
     options = _parser().parse_args(arguments)
     _log_as_json()
     try:
@@ -45,6 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigurationError, BadInput) as error:
         sys.stderr.write(f"operator: {error}\n")
         return 2
+    except ApiError as error:
+        sys.stderr.write(f"operator: it cannot begin: {error}\n")
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,7 +5,9 @@ import threading
 
 import pytest
 
+from elastic_ps.core.errors import ConfigurationError
 from k8s.elastic_operator import __main__ as program
+from k8s.foundation.api_server import ApiUnavailable, Rejected
 
 SECONDS = 5.0
 KEY = b"0123456789abcdef"
@@ -34,3 +36,22 @@ def test_coordinators_that_stand_still_keep_no_other_job_waiting(monkeypatch):
     monkeypatch.setattr(program, "_acquired", ask)
     with pytest.raises(Enough):
         asyncio.run(program._serve(program._parser().parse_args(["--port", "0"])))
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (ApiUnavailable("the API server does not answer: timed out"), 1, "it cannot begin: the API server does not"),
+        (Rejected('secrets "dl2-operator-key" is forbidden', 403), 1, 'it cannot begin: secrets "dl2-operator-key" is'),
+        (ConfigurationError("there is no secret k in ns"), 2, "there is no secret k in ns"),
+    ],
+)
+def test_why_it_cannot_begin_is_said_in_a_line(monkeypatch, capsys, error, status, words):
+    def key(*_, **__):
+        raise error
+
+    monkeypatch.setattr(program, "_log_as_json", lambda: None)
+    monkeypatch.setattr(program, "KubeApi", lambda **_: None)
+    monkeypatch.setattr(program, "operator_key", key)
+    assert program.main(["--port", "0"]) == status
+    assert capsys.readouterr().err.startswith(f"operator: {words}")
