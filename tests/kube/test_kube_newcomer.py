@@ -93,6 +93,22 @@ def test_a_quota_is_the_reason_and_no_flood(cluster, release, make_job):
     job.running(1, 1)
 
 
+def test_a_service_of_somebody_else_is_left_alone_and_the_name_may_be_used_again(cluster, release, make_job):
+    words = ("-n", release.namespace)
+    cluster.kubectl(*words, "create", "service", "clusterip", "mine-coordinator", "--tcp=80:80")
+    before = cluster.get("service", "mine-coordinator", *words)
+    job = make_job("mine", REGRESSION)
+    job.apply()
+    job.until(lambda status: "is not this job's" in status.get("reason", ""), "REASON names the service")
+    assert job.pods() == []
+    assert cluster.get("service", "mine-coordinator", *words) == before
+    cluster.kubectl(*words, "delete", "service", "mine-coordinator")
+    job.running(1, 1)
+    job.kubectl("delete", "elasticjob", "mine")
+    job.apply()
+    job.running(1, 1)
+
+
 def test_the_pod_of_an_only_server_is_deleted_and_nothing_is_lost(make_job):
     """No checkpoint."""
     job = make_job("only", REGRESSION, 2, 1)
