@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.support.pinned_jobs import JobKind, PinnedJob, running
 from benchmarks.support.report import FOLDER, as_program, at_most, finish
-from dl2_scheduler.backends.local.settling import PIN_COST
+from dl2_scheduler.backends.local.places.settling import PIN_COST
 from dl2_scheduler.cluster.errors import SchedulerError
 
 KINDS = ("device", "digits", "lstm", "mlp", "table", "wide")

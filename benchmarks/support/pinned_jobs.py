@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.support.gates import GateCount, Gates
 from coordinator.client import ClientError
-from dl2_scheduler.backends.local.processes import Totals, pin, totals
+from dl2_scheduler.backends.local.launchers.processes import Totals, pin, totals
 from dl2_scheduler.backends.trial import Trial
 from dl2_scheduler.cluster.errors import TrialFailed
 from protos import elastic_pb2 as pb

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.scripts.emulated import GLOBAL_BATCH, SAMPLES
-from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
 from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import TrialFailed
 from dl2_scheduler.live.history import History

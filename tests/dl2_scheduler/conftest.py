@@ -11,8 +11,8 @@ from dl2_scheduler.backends.kube.cluster import KubernetesCluster
 from dl2_scheduler.backends.kube.scheduler_memory import SchedulerMemory
 from dl2_scheduler.backends.local.cluster import LocalCluster
 from dl2_scheduler.backends.local.job_records import JobRecords
-from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.backends.local.settling import LocalPlacement
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
+from dl2_scheduler.backends.local.places.settling import LocalPlacement
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from tests.dl2_scheduler.kube_objects import NOW, job, node, template
 from tests.dl2_scheduler.played_cluster import PlayedClock, PlayedRuntime

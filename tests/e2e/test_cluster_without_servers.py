@@ -10,9 +10,9 @@ from coordinator.archive import read_archive
 from coordinator.ctl.exactly_once_audit import audit, first_whole_epoch
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
-from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.job_records import JobRecords
-from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.backends.local.launchers.elasticrun import ElasticrunRuntime
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
 from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles
 from dl2_scheduler.cluster.desk import LiveJobPhase

@@ -9,14 +9,14 @@ from dl2_scheduler.backends.clock import Clock
 from dl2_scheduler.backends.local import decide, holding, views
 from dl2_scheduler.backends.local.actions import Actions, shape_of
 from dl2_scheduler.backends.local.coordinators import Coordinators
-from dl2_scheduler.backends.local.core_pins import CorePins
 from dl2_scheduler.backends.local.desk import LocalDesk
 from dl2_scheduler.backends.local.job_records import JobRecord, JobRecords, NodePlaces
-from dl2_scheduler.backends.local.loads import placed
-from dl2_scheduler.backends.local.placing import place
+from dl2_scheduler.backends.local.places.core_pins import CorePins
+from dl2_scheduler.backends.local.places.loads import placed
+from dl2_scheduler.backends.local.places.placing import place
+from dl2_scheduler.backends.local.places.seating import seated
+from dl2_scheduler.backends.local.places.settling import NOWHERE, LocalPlacement, Settling
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime, LauncherEnding
-from dl2_scheduler.backends.local.seating import seated
-from dl2_scheduler.backends.local.settling import NOWHERE, LocalPlacement, Settling
 from dl2_scheduler.backends.slot_samples import SlotSamples
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.free_resources import NodeRule

@@ -11,8 +11,8 @@ from dl2_scheduler.backends.local import holding, views
 from dl2_scheduler.backends.local.actions import working_folder
 from dl2_scheduler.backends.local.coordinators import Coordinators
 from dl2_scheduler.backends.local.job_records import Changes, JobRecord, JobRecords
-from dl2_scheduler.backends.local.loads import load_of, placed
-from dl2_scheduler.backends.local.placing import TaskDemand
+from dl2_scheduler.backends.local.places.loads import load_of, placed
+from dl2_scheduler.backends.local.places.placing import TaskDemand
 from dl2_scheduler.backends.local.runtime import JobReport, JobRuntime, LauncherEnding
 from dl2_scheduler.backends.local.storage_looks import StorageLooks
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus

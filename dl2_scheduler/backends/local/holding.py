@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dl2_scheduler.backends.local.job_records import Changes, JobRecord, NodePlaces
-from dl2_scheduler.backends.local.placing import TaskDemand, place
+from dl2_scheduler.backends.local.places.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document.job_document import ElasticJob, Scaling

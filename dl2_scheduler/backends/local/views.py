@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dl2_scheduler.backends.local import decide, holding
 from dl2_scheduler.backends.local.job_records import JobRecord
-from dl2_scheduler.backends.local.placing import TaskDemand, place
+from dl2_scheduler.backends.local.places.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import JobReport
 from dl2_scheduler.backends.slot_samples import PlacedJob
 from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase

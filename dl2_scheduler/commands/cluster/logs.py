@@ -10,7 +10,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from dl2_scheduler.backends.local.outputs import node_log
+from dl2_scheduler.backends.local.launchers.outputs import node_log
 from dl2_scheduler.cluster.errors import ClusterRefused
 from dl2_scheduler.commands.cluster.jobs import JobName
 from dl2_scheduler.commands.cluster.kube_target import Where

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document.job_document import ElasticJob, Scaling
 from dl2_scheduler.cluster.errors import BadInput

@@ -9,8 +9,8 @@ import pytest
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
 from dl2_scheduler.backends.kube.placement.binding import decide
 from dl2_scheduler.backends.local.job_records import JobRecord
-from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.backends.local.settling import Settling
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
+from dl2_scheduler.backends.local.places.settling import Settling
 from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.hardware.view import check_placement

@@ -11,11 +11,11 @@ import typer
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local.cluster import LocalCluster
-from dl2_scheduler.backends.local.core_pins import check_moves, core_threads, core_words
-from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.job_records import JobRecords
-from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.backends.local.settling import LocalPlacement
+from dl2_scheduler.backends.local.launchers.elasticrun import ElasticrunRuntime
+from dl2_scheduler.backends.local.places.core_pins import check_moves, core_threads, core_words
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
+from dl2_scheduler.backends.local.places.settling import LocalPlacement
 from dl2_scheduler.backends.local.tasks.cgroups import allowed_cores
 from dl2_scheduler.backends.local.tasks.isolation import make_isolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles

@@ -8,8 +8,8 @@ import pytest
 from coordinator.server import status_view
 from dl2_scheduler.backends.local import decide, views
 from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, SuspendJob
-from dl2_scheduler.backends.local.elasticrun import report_of
 from dl2_scheduler.backends.local.job_records import JobRecord
+from dl2_scheduler.backends.local.launchers.elasticrun import report_of
 from dl2_scheduler.backends.local.runtime import JobReport, LauncherEnding, LauncherProcess
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document.job_document import read_document

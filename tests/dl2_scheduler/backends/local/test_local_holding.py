@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.backends.local.placing import TaskDemand, place
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
+from dl2_scheduler.backends.local.places.placing import TaskDemand, place
 from dl2_scheduler.backends.local.runtime import TaskShape
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob

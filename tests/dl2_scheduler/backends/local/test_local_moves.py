@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from dl2_scheduler.backends.local.job_records import JobRecord
+from dl2_scheduler.backends.local.places.seating import seated
+from dl2_scheduler.backends.local.places.settling import LocalPlacement
 from dl2_scheduler.backends.local.runtime import JobReport, RunningTask
-from dl2_scheduler.backends.local.seating import seated
-from dl2_scheduler.backends.local.settling import LocalPlacement
 from dl2_scheduler.cluster.document.job_document import read_document
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import Places

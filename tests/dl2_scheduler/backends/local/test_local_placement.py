@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.core_pins import check_moves, core_threads, core_words
-from dl2_scheduler.backends.local.nodes import virtual_nodes
-from dl2_scheduler.backends.local.settling import LocalPlacement
+from dl2_scheduler.backends.local.launchers import processes
+from dl2_scheduler.backends.local.places.core_pins import check_moves, core_threads, core_words
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
+from dl2_scheduler.backends.local.places.settling import LocalPlacement
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.view import Places
 from dl2_scheduler.cluster.placement.guarded_placement import GuardedPlacement

@@ -16,10 +16,11 @@ from types import SimpleNamespace
 import pytest
 
 from dl2_scheduler.backends.clock import SystemClock
-from dl2_scheduler.backends.local import elasticrun, processes, storage_looks
+from dl2_scheduler.backends.local import storage_looks
 from dl2_scheduler.backends.local.decide import reported
-from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime, report_of, since_of, why_back_of
 from dl2_scheduler.backends.local.job_records import JobRecords
+from dl2_scheduler.backends.local.launchers import elasticrun, processes
+from dl2_scheduler.backends.local.launchers.elasticrun import ElasticrunRuntime, report_of, since_of, why_back_of
 from dl2_scheduler.backends.local.runtime import (
     Declined,
     LauncherEnding,
@@ -133,7 +134,7 @@ def test_output_is_in_the_log_and_input_is_empty(tmp_path):
 def test_nothing_begins_whose_parent_dies_before_it_is_written_down(tmp_path):
     code = f"""
 import os, pathlib
-from dl2_scheduler.backends.local import elasticrun, processes
+from dl2_scheduler.backends.local.launchers import elasticrun, processes
 def dies(process):
     pathlib.Path('pid').write_text(f'{{process.pid}} {{process.birth}}')
     os._exit(0)

@@ -7,7 +7,7 @@ import pytest
 
 from dl2_scheduler.backends.local import storage_looks
 from dl2_scheduler.backends.local.job_records import JobRecords
-from dl2_scheduler.backends.local.nodes import virtual_nodes
+from dl2_scheduler.backends.local.places.nodes import virtual_nodes
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused
 from tests.dl2_scheduler.local_cases import HERE, phases, slot

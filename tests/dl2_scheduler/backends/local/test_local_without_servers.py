@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from dl2_scheduler.backends.local import decide, processes
+from dl2_scheduler.backends.local import decide
 from dl2_scheduler.backends.local.decide import LeaveJob, ScaleJob, StartJob, SuspendJob
-from dl2_scheduler.backends.local.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.job_records import JobRecord, JobRecords
+from dl2_scheduler.backends.local.launchers import processes
+from dl2_scheduler.backends.local.launchers.elasticrun import ElasticrunRuntime
 from dl2_scheduler.backends.local.runtime import JobReport, LaunchOrder, TaskShape
 from dl2_scheduler.backends.local.tasks.isolation import NoIsolation
 from dl2_scheduler.backends.local.tasks.task_files import TaskFiles

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dl2_scheduler.backends.local.holding import present_demands
 from dl2_scheduler.backends.local.job_records import JobRecord
-from dl2_scheduler.backends.local.placing import Placement, place
+from dl2_scheduler.backends.local.places.placing import Placement, place
 from dl2_scheduler.backends.local.runtime import RunningTask, Usage
 from dl2_scheduler.cluster.desk import ClusterLoad, NodeLoad, TaskLoad
 from dl2_scheduler.cluster.free_resources import NodeRule

@@ -14,8 +14,8 @@ from coordinator.client import ClientError, CoordinatorClient, CoordinatorUnreac
 from coordinator.core.job import names_who_stopped
 from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.ctl.job_folders import LocalJob, read_job
-from dl2_scheduler.backends.local import processes
-from dl2_scheduler.backends.local.outputs import last_line
+from dl2_scheduler.backends.local.launchers import processes
+from dl2_scheduler.backends.local.launchers.outputs import last_line
 from dl2_scheduler.backends.local.runtime import (
     SERVER,
     WORKER,
