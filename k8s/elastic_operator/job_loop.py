@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from elastic_ps.core.errors import ElasticError
+from k8s.elastic_operator.alarm import Alarm
 from k8s.elastic_operator.api_writes import NotLeader, OperatorApi
 from k8s.elastic_operator.coordinator_calls import CoordinatorRequests
 from k8s.elastic_operator.coordinator_follow import CoordinatorFollower
@@ -69,14 +70,14 @@ class Keeper:
         self.pods = KnownPods()
         self.pulse = Pulse()
         self.pulse.hears(body)
-        self._wake = asyncio.Event()
-        self._wake.set()
+        self._alarm = Alarm()
+        self._alarm.ring()
         self._follower: CoordinatorFollower | None = None
         self._silent_since = time.monotonic()
         self._synced = self._written = 0.0
         self._pause, self._gone = 1.0, False
         self._starter = PodCreator(shared.api, shared.defaults, self.pods.made)
-        self._asking = CoordinatorRequests(self.name, self._wake_in)
+        self._asking = CoordinatorRequests(self.name, self._alarm.set)
         self._edited = asyncio.Event()
         self._complained = self._trouble = ""
 
@@ -84,7 +85,7 @@ class Keeper:
 
     def wake(self) -> None:
         """Look at the job again: something has changed."""
-        self._wake.set()
+        self._alarm.ring()
 
     def changed(self, body: Body) -> None:
         """Take in the object, as a watch brings it."""
@@ -97,7 +98,7 @@ class Keeper:
             if body["metadata"].get("generation") != self.body["metadata"].get("generation"):
                 self._edited.set()
             self.body = body
-            self._wake.set()
+            self._alarm.ring()
 
     def _wrote(self, body: Body) -> None:
         """Take in the object as a write from here left it, unless the watch has brought a later change already."""
@@ -107,7 +108,7 @@ class Keeper:
     def pod_changed(self, body: Body, gone: bool) -> None:
         """Take in a pod of the job, as a watch brings it."""
         self.pods.changed(body, gone)
-        self._wake.set()
+        self._alarm.ring()
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -119,12 +120,11 @@ class Keeper:
         """
         try:
             while not await self._is_over():
-                await self._wake.wait()
-                self._wake.clear()
+                await self._alarm.wait()
                 self._edited.clear()
                 again, rests = await self._attempt()
                 self.pulse.rests()
-                self._wake_in(again)
+                self._alarm.set(again)
                 await self._rest(rests)
         finally:
             await self._close()
@@ -159,7 +159,7 @@ class Keeper:
             self._pause, rests = 1.0, 0.0
             if self._trouble:
                 self._trouble = ""
-                self._wake.set()
+                self._alarm.ring()
         return again, rests
 
     def _later(self) -> float:
@@ -195,10 +195,6 @@ class Keeper:
         if self._trouble != before:
             with contextlib.suppress(ApiError):
                 await self._api.write_event(Desired.of(self.body), "Error", self._trouble, warning=True)
-
-    def _wake_in(self, seconds: float | None) -> None:
-        if seconds is not None:
-            asyncio.get_running_loop().call_later(seconds, self._wake.set)
 
     def _note(self, what: str, again: float) -> None:
         log.warning("%s: %s; trying again in %.1f s", self.name, what, again, extra={"job": self.name})
@@ -257,7 +253,7 @@ class Keeper:
         token = manifests.token(self._shared.key, job) if ensures else ""
         await self._complain(await self._starter.start(starts, job, token))
         if starts:
-            self._wake.set()
+            self._alarm.ring()
         return again
 
     # ---- gathering --------------------------------------------------------------------------------------------------
@@ -296,7 +292,7 @@ class Keeper:
         ending = [body for body in bodies if "deletionTimestamp" in body["metadata"]]
         nodes = {name for body in ending if (name := body["spec"].get("nodeName"))}
         if nodes:
-            self._wake_in(_ENDING_SECONDS)
+            self._alarm.set(_ENDING_SECONDS)
         return {name for name in nodes if not await self._api.is_ready(name)}
 
     async def _follow(self, job: Desired, pod: Pod | None) -> None:
@@ -315,6 +311,7 @@ class Keeper:
             )
 
     async def _close(self) -> None:
+        self._alarm.close()
         self._asking.close()
         if self._follower is not None:
             await self._follower.close()
@@ -328,7 +325,7 @@ class Keeper:
                 await self._api.write_event(job, action.reason, action.message, action.warning)
             case act.JudgePods():
                 await self._starter.judge(job)
-                self._wake.set()
+                self._alarm.ring()
             case act.DeletePod():
                 if (pod := self.pods.bodies.get(action.name)) is not None:
                     await self._api.delete_pod(pod, action.at_once)

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from k8s.elastic_operator import job_loop
 from k8s.elastic_operator.job.model import FINALIZER
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import ApiUnavailable
@@ -128,3 +129,36 @@ def test_a_pod_that_is_gone_before_its_making_is_answered_is_not_counted_among_t
 
     keeper = None
     run(scene)
+
+
+def test_looks_that_are_due_do_not_become_more_with_each_change(monkeypatch):
+    """Each look asks for another in a while: where changes add looks of their own, these would ask too, and so on."""
+    monkeypatch.setattr(job_loop, "_ENDING_SECONDS", 0.05)
+    looks = []
+    ending = coordinator("7", phase="Running")
+    ending["metadata"] |= {"deletionTimestamp": "2030-01-01T00:00:00Z"}
+    ending["spec"] = {"nodeName": "node-1"}
+
+    class Api(PlayedApi):
+        async def pods(self, namespace, selector):
+            return [ending]
+
+        async def is_ready(self, node):
+            looks.append(node)
+            return True
+
+    suspended = document(suspend=True)
+    suspended["metadata"] |= {"finalizers": [FINALIZER]}
+    suspended["status"] = {"phase": "Suspending", "term": 1}
+
+    async def scene():
+        async with kept(Api(), suspended) as (found, _):
+            (keeper,) = found._keepers.values()
+            for _ in range(40):
+                keeper.wake()
+                await asyncio.sleep(0.002)
+            looks.clear()
+            await asyncio.sleep(0.5)
+
+    run(scene)
+    assert 3 <= len(looks) <= 12
