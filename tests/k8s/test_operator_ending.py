@@ -70,9 +70,16 @@ def test_a_job_that_may_have_trained_while_the_operator_was_away_is_asked_before
     found = decide(alone, job(suspend=True))
     assert not kinds(found, DeletePod)
     assert kinds(found, StartCoordinator) == [StartCoordinator(2, Counts(1, 1))]
-    back = replace(usual(status={"term": found.status.term, "trained": False}, report={"term": 2}))
+    begins = replace(COORDINATOR, phase="Pending")
+    waits = decide(ObservedJob(found.status, (begins, *nodes), silent=60.0), job(suspend=True))
+    assert not waits.actions
+    asks = replace(usual(report={"term": 2, "phase": "rebuilding", "version": 0}), status=waits.status)
+    assert not decide(asks, job(suspend=True)).actions
+    rebuilt = usual(status=unseen, report={"phase": "rebuilding", "version": 0})
+    assert not kinds(decide(rebuilt, job(suspend=True)), DeletePod)
+    back = replace(usual(report={"term": 2}), status=waits.status)
     assert kinds(decide(back, job(suspend=True)), SaveJob, DeletePod) == [SaveJob(2)]
-    fresh = replace(usual(status={"term": 2, "trained": False}, report={"version": 0, "phase": "starting"}))
+    fresh = replace(usual(report={"term": 2, "version": 0}), status=waits.status)
     assert len(kinds(decide(fresh, job(suspend=True)), DeletePod)) == 4
 
 

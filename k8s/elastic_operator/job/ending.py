@@ -15,6 +15,8 @@ LAST_SECONDS = 60.0
 CLEAR_SECONDS = 6.0
 """That pods of a job which goes have to end by themselves."""
 RETRY_SECONDS = 30.0
+LOST = "Lost"
+"""Of the condition Coordinated: the coordinator's pod was lost, and another one has not told of the job yet."""
 _SAVED = "Saved"
 
 
@@ -85,6 +87,8 @@ def suspend(
         draft.look_again(SILENCE - draft.seen.silent)
     elif not status.trained and _nodes_alone(draft):  # likewise; a new coordinator asks them
         revive(draft)
+    elif not status.trained and _asks_nodes(draft):
+        draft.note(reason="it waits for its coordinator, which asks its nodes whether there is anything to save")
     elif not status.trained or draft.ended_by_us:
         draft.note(phase=SUSPENDING, reason="its pods end")
         draft.delete(draft.seen.pods)
@@ -103,7 +107,18 @@ def suspend(
 def _nodes_alone(draft: JobDecisionDraft) -> bool:
     """Return whether nodes run whose coordinator is gone."""
     there = draft.coordinator is not None and draft.coordinator.alive
-    return not there and any(node.staying and node.phase == "Running" for node in draft.nodes())
+    return not there and _nodes_run(draft)
+
+
+def _asks_nodes(draft: JobDecisionDraft) -> bool:
+    """Return whether the coordinator does not know yet what nodes know: it lost its journal, or is another one."""
+    told, report = draft.status.conditions.get("Coordinated"), draft.report
+    begins = report is None and told is not None and told.reason == LOST
+    return _nodes_run(draft) and (begins or (report is not None and report.phase == "rebuilding"))
+
+
+def _nodes_run(draft: JobDecisionDraft) -> bool:
+    return any(node.staying and node.phase == "Running" for node in draft.nodes())
 
 
 def _suspended(draft: JobDecisionDraft) -> None:

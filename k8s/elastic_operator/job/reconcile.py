@@ -9,7 +9,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_LATER
 from k8s.elastic_operator.job.acceptance import accept
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
-from k8s.elastic_operator.job.ending import SILENCE, fail, finish, is_stopping, leave, may_tell, rest, suspend
+from k8s.elastic_operator.job.ending import LOST, SILENCE, fail, finish, is_stopping, leave, may_tell, rest, suspend
 from k8s.elastic_operator.job.mirror import PROTECTED, mirror
 from k8s.elastic_operator.job.model import GOING, PORT, Counts, Desired, Pod, timestamp
 from k8s.elastic_operator.job.nodes import match, mourn
@@ -29,7 +29,6 @@ _GOING_SECONDS = 5.0
 """Between two tries to make a claim anew, as long as the old one is not gone."""
 _REFUSED_SECONDS = 10.0
 """From a coordinator's pod that its node would not take to the next one: the node refuses at once, again and again."""
-LOST = "Lost"
 KEPT = "Kept"
 """The condition that the operator breaks on a job, or has. Others are not concerned."""
 MOST_CRASHES = 5
