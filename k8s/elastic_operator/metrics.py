@@ -43,7 +43,7 @@ class OperatorMetrics:
             ),
             "restarts": Gauge("dl2_job_restarts", "Dead pods that were replaced", _OF_A_JOB, registry=registry),
         }
-        self._phases: dict[tuple[str, str], str] = {}
+        self._shown: dict[tuple[str, str], tuple[str, str]] = {}  # uid and phase of the job that is shown, by its name
 
     def count_calls(self, calls: Callable[[], int]) -> None:
         """Take the number of requests from a function that knows it."""
@@ -64,18 +64,20 @@ class OperatorMetrics:
     def job(self, job: Desired, status: ElasticJobStatus) -> None:
         """Show a job's status, which has been written."""
         of = (job.namespace, job.name)
-        before = self._phases.get(of)
-        if before is not None and before != status.phase:
+        _, before = self._shown.get(of, ("", status.phase))
+        if before != status.phase:
             self._jobs.remove(*of, before)
-        self._phases[of] = status.phase
+        self._shown[of] = job.uid, status.phase
         self._jobs.labels(*of, status.phase).set(1)
         for name, gauge in self._gauges.items():
             gauge.labels(*of).set(getattr(status, name))
 
     def forget(self, job: Desired) -> None:
-        """Forget a job whose object is gone."""
+        """Forget a job whose object is gone; another of its name may be shown already."""
         of = (job.namespace, job.name)
-        if (phase := self._phases.pop(of, None)) is not None:
+        uid, phase = self._shown.get(of, ("", ""))
+        if uid == job.uid:
+            del self._shown[of]
             self._jobs.remove(*of, phase)
             for gauge in self._gauges.values():
                 gauge.remove(*of)

@@ -12,6 +12,7 @@ from k8s.elastic_operator.job.actions import StartNode
 from k8s.elastic_operator.job.reconciliation import OperatorDecision
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.elastic_operator.job_loop import Keeper
+from k8s.elastic_operator.metrics import OperatorMetrics
 from tests.k8s.operator_cases import job
 from tests.k8s.played_api import PlayedApi, document, keepers, refusal
 from tests.k8s.test_operator_faults import kept, run, until
@@ -130,6 +131,20 @@ def test_an_operator_makes_what_pods_need_before_it_makes_its_first_one_of_a_job
 
     run(scene)
     assert needs == [("Secret", 0)]
+
+
+def test_the_metrics_of_a_job_do_not_go_with_an_earlier_one_of_its_name():
+    """Whoever kept that may end later than the next begins."""
+    metrics = OperatorMetrics()
+    before, now = replace(job(), uid="uid-of-before"), job()
+    metrics.job(before, ElasticJobStatus(phase="Running", workers=2))
+    metrics.job(now, ElasticJobStatus(phase="Completed", workers=1))
+    metrics.forget(before)
+    assert b'dl2_job_workers{job="digits",namespace="ns"} 1.0' in metrics.text()
+    assert b'phase="Completed"} 1.0' in metrics.text()
+    assert b'phase="Running"' not in metrics.text()
+    metrics.forget(now)
+    assert b'job="digits"' not in metrics.text()
 
 
 # ---- a stranger's pod ------------------------------------------------------------------------------------------------
