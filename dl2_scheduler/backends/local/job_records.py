@@ -6,6 +6,7 @@ A write that has returned survives a power cut.
 import sqlite3
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,8 @@ class JobRecords:
         """
         with self._lock:
             added = self._write(JobRecord(max(self._records, default=0) + 1, document, folder, now, **changes))
-            self._forget_old()
+            with suppress(StateNotWritten):  # the job is submitted: what cannot be forgotten now will be with the next
+                self._forget_old()
             return added
 
     def change(self, number: int, **changes: Any) -> JobRecord:

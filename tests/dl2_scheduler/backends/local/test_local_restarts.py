@@ -52,6 +52,18 @@ def test_of_jobs_that_have_ended_the_last_ones_stay(tmp_path, monkeypatch):
         assert again.add(read, HERE, 6.0).number == 6
 
 
+def test_a_job_is_submitted_though_no_earlier_one_can_be_forgotten(tmp_path, monkeypatch):
+    """Who submits it would be told that it was not, and then that there is one of its name."""
+    monkeypatch.setattr(job_records, "MOST_ENDED", 0)
+    with closing(JobRecords(tmp_path / "jobs.sqlite", 0.0)) as records:
+        records.change(records.add(read_document(document("a")), HERE, 1.0).number, phase=LiveJobPhase.FINISHED)
+        records._database.execute("CREATE TRIGGER full BEFORE DELETE ON jobs BEGIN SELECT RAISE(ABORT, 'full'); END")
+        assert records.add(read_document(document("b")), HERE, 2.0).number == 2
+        records._database.execute("DROP TRIGGER full")
+        records.add(read_document(document("c")), HERE, 3.0)
+        assert [record.name for record in records.all()] == ["b", "c"]
+
+
 def test_a_slot_that_a_kill_cut_short_keeps_its_number(serve):
     first = serve()
     first.desk.submit(document(), HERE)
