@@ -211,6 +211,11 @@ class WorkerJob(ScriptJob):
         self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, first: FirstValues
     ) -> list[str]:
         """See `StoreJob.declare`."""
+        if tensors and self.rehearsed and self.consistency == "ssp":
+            raise ConfigurationError(
+                f'key {tensors[0].key[2:]}: under "ssp" keys are defined before the first step, as the chief, whose '
+                "value counts, may have to wait for this worker's step before it comes to define it"
+            )
         request = pb.DeclareRequest(
             tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
             store=store,

@@ -177,7 +177,7 @@ def _keeping(draw: JobDraw, random: Random) -> JobDraw:
         adaptive=random.random() < 0.5,
         statistic=random.random() < 0.3,
         collects=random.random() < 0.3,
-        grows=random.randrange(1, draw.epochs) if random.random() < 0.3 else 0,
+        grows=random.randrange(1, draw.epochs) if draw.mode != "ssp" and random.random() < 0.3 else 0,
         commands=random.random() < 0.3,
         way=AT_ONCE if draw.early else random.choice((AT_ONCE, APART, COMBINED, OVERLAPPED)),
         breaks=not draw.meets and random.random() < 0.3,

@@ -242,6 +242,15 @@ def test_ssp_needs_a_sampler(play):
         store.init(KEYS[:1], play.outs[:1])
 
 
+def test_ssp_has_no_keys_that_are_defined_in_mid_job(play):
+    """Found by the simulated world (830357): the chief was ahead, and waited for who waited for its value."""
+    play.job.rehearse(play.sampler().spec)
+    store = play.job.open_store()
+    play.job.staging.rehearsing, play.job.rehearsed = False, True
+    with pytest.raises(ConfigurationError, match='key 0: under "ssp" keys are defined before the first step'):
+        store.init(KEYS[:1], play.outs[:1])
+
+
 @pytest.mark.parametrize("name", ["async", "ssp"])
 def test_servers_that_update_on_each_push_need_the_optimizer(play, name):
     store = play.job.open_store(name)
