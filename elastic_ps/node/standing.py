@@ -68,6 +68,10 @@ class Standing:
         """The configurations `current` and `prepared`, those that there are."""
         return tuple(each for each in (self.current, self.prepared) if each)
 
+    def knows(self, node: NodeId) -> bool:
+        """Return whether a node is in a configuration in force here, prepared, or handed over from."""
+        return any(node in each.members for each in (*self.known, *((self.before,) if self.before else ())))
+
     def is_new(self, config_id: ConfigId) -> bool:
         """Return whether `config_id` is beyond what is in force, prepared or cancelled here: a first Prepare is."""
         latest = self.prepared.id if self.prepared else self.config_id

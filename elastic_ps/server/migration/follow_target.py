@@ -152,15 +152,32 @@ class FollowTarget:
                 are applied: nobody sees them before that, as the lock is held, and workers go on meanwhile.
 
         Raises:
-            ProtocolError: it does not continue what this follower holds.
+            ProtocolError: it does not continue what this follower holds, or comes from no owner.
         """
         state = self._state
         with state.changed:
             check_open()
             if frame.kind in (Kind.NOTICE, Kind.HANDOVER):
                 self._adopt(frame.configuration)
-            if sender not in state.standing.dead and frame.kind is not Kind.NOTICE:
+            if frame.kind is not Kind.NOTICE and self._is_owner(sender, frame):
                 self._take_frame(sender, frame, data, answer)
+
+    def _is_owner(self, sender: NodeId, frame: Frame) -> bool:
+        """Return whether a sender may own blocks; what the dead send is dropped, and what comes before its plan.
+
+        Raises:
+            ProtocolError: it is in no configuration, of a term before the job was restored perhaps: its copies would
+                pass for those of the job as it is.
+        """
+        standing = self._state.standing
+        if sender in standing.dead:
+            return False
+        if not standing.knows(sender) and not standing.is_new(frame.configuration):
+            raise ProtocolError(
+                f"{sender} sent {frame.kind.name}, but is in no configuration that this server knows (in force: "
+                f"{standing.config_id})"
+            )
+        return standing.knows(sender)
 
     def _take_frame(self, sender: NodeId, frame: Frame, data: list[Raw], answer: Callable[[Frame], None]) -> None:
         slot = frame.meta.slot if isinstance(frame.meta, RecordMeta) else None
