@@ -18,7 +18,7 @@ from coordinator.core.plans.promotion import survivable
 from coordinator.core.records import changed
 from coordinator.core.state import Vitals
 from coordinator.core.step_context import StepContext
-from elastic_ps.core.configuration import Member, NodeId, Role
+from elastic_ps.core.configuration import MOST_NODES, Member, NodeId, Role
 from elastic_ps.core.exit_status import signal_of
 from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
@@ -64,6 +64,8 @@ def _unwelcome(context: StepContext, event: Joined) -> str:
     job = context.job
     if why := _of_another_mode(job, event):
         return why
+    if sum(node.role is event.role for node in job.nodes.values()) >= MOST_NODES:
+        return f"{MOST_NODES} {event.role}s are registered with this job, and it has no more of a role"
     if event.role is Role.WORKER and job.configuration is not None and not job.loading:  # else all begin together
         if why := static_reason(job):
             return f"workers cannot join this job: {why}"

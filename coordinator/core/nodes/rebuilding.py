@@ -24,7 +24,7 @@ from coordinator.core.plans.plan import MigrationMode, Phase, PhaseEntered, Plan
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import PlanAnswers
 from coordinator.core.step_context import StepContext
-from elastic_ps.core.configuration import NodeId, Role
+from elastic_ps.core.configuration import MOST_NODES, NodeId, Role
 
 SETTLE_SECONDS = 3.0
 """Seconds: more than a node's longest pause between two tries, so that nodes which wait to join have come by then."""
@@ -76,7 +76,9 @@ def on_knock(context: StepContext, event: Joined) -> None:
     assert pending is not None
     if not pending.introduced and not pending.knocked:
         pending = _waiting(context, pending)
-    context.live(rebuilding=replace(pending, knocked=pending.knocked | {(event.role, event.nonce)}))
+    if len(pending.knocked) < len(Role) * MOST_NODES:
+        pending = replace(pending, knocked=pending.knocked | {(event.role, event.nonce)})
+    context.live(rebuilding=pending)
     context.refuse(event.to, f"{context.job.reason}: ask again", Why.AGAIN)
 
 
