@@ -129,7 +129,7 @@ class DurableJob:
         damaged: folders of those that a server found damaged.
         unread: how often servers could not read one, by folder, since the job trained.
         begun: folder of the checkpoint that the job began from; "": from nothing.
-        saves: the highest number in a checkpoint's name.
+        saves: the highest number in a checkpoint's name; of a sync job, since it last went back to one.
         voids: restores so far, but those that a later one has undone.
         expelled: nonces of the latest nodes that the job goes on without though nobody saw them end.
         evicted: those of them that a person wanted to go.

@@ -148,7 +148,7 @@ def restored(job: DurableJob, url: str, saved: Manifest, term: int) -> DurableJo
         local_update=saved.local_update,
         seed=saved.seed,
         restore=url,
-        saves=max(job.saves, saved.version),
+        saves=saved.version if saved.book is None else max(job.saves, saved.version),
         registered={**job.registered, Role.WORKER: workers},  # a new worker is none whose batches blocks know
         voids=(*before, void),
     )
@@ -179,7 +179,8 @@ def anew(job: DurableJob, goal: ScaleGoal, term: int, found: tuple[str, Manifest
         return restored(gone, *found, term)
     empty = DurableJob(goal, model=Model(block_bytes=job.model.block_bytes))
     names = ("model", "optimizers", "data", "local_update", "restore", "begun")
-    return replace(gone, voids=(*job.voids, Void(term, 0)), **{name: getattr(empty, name) for name in names})
+    gone = replace(gone, voids=(*job.voids, Void(term, 0)), saves=0 if job.is_sync else job.saves)
+    return replace(gone, **{name: getattr(empty, name) for name in names})
 
 
 def _without_members(job: DurableJob) -> DurableJob:

@@ -84,10 +84,7 @@ def set_clock(context: StepContext) -> bool:
     clock = _clock(context, saving) if job.is_sync else max(job.saves, context.state.version) + 1
     book = None if job.is_sync else context.state.book
     url = f"{saving.root}/{name_of(clock, job.identity)}"
-    if url == saving.url:  # there are other blocks since, or other holders: no answer to the earlier order fits
-        clock += job.data.exchanges if job.data else 1
-        url = f"{saving.root}/{name_of(clock, job.identity)}"
-    context.durable(saves=max(job.saves, clock))
+    context.durable(saves=clock)
     context.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}))
     return True
 
@@ -98,9 +95,16 @@ def _awaited(context: StepContext, saving: PendingCheckpoint) -> list[NodeId]:
 
 
 def _clock(context: StepContext, saving: PendingCheckpoint) -> int:
+    """Return a version that nobody has been told to save since the job last went back.
+
+    Of an earlier order's folder servers repeat what they answered. It may have been given up and cleared away, or be
+    older than the blocks, or the holders, that there are now.
+    """
     told = [vitals for name, vitals in context.state.vitals.items() if name in context.job.members]
     exchanges = context.job.data.exchanges if context.job.data else 1
-    return scaling_clock(told, exchanges, context.state.settings.margin << min(saving.tries, 9), context.state.version)
+    margin = context.state.settings.margin << min(saving.tries, 9)
+    clock = scaling_clock(told, exchanges, margin, context.state.version)
+    return max(clock, (context.job.saves // exchanges + 1) * exchanges)
 
 
 def on_late(context: StepContext, event: Late) -> None:

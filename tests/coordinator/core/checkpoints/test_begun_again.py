@@ -78,6 +78,13 @@ def test_what_was_never_saved_does_not_count():
     assert world.state.job.phase is not JobPhase.FAILED
 
 
+def test_from_nothing_it_saves_at_versions_that_it_saved_before():
+    world, saved = trained()
+    before = world.state.job.saves
+    begin_again(world, None)
+    assert (before, world.state.job.saves) == (saved.manifest.version, 0)
+
+
 def test_which_batches_are_done_is_what_the_checkpoint_says():
     world, saved = trained(data=ASYNC)
     begin_again(world, manifest_of(saved))

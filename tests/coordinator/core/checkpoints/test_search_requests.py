@@ -282,6 +282,38 @@ def test_an_answer_to_the_order_before_new_tensors_is_none_to_the_order_after_th
     assert second.url != first.url
 
 
+@pytest.mark.parametrize("between", ["another fails", "more tensors"])
+def test_no_folder_is_ordered_a_second_time(between):
+    """What lay in the folder of one that failed is cleared away, but its servers repeat that they have saved."""
+    world = World(2, 1, checkpoint="file:///ck")
+    urls = [saving(world).url]
+    for number in range(3):
+        pending = world.state.saving
+        if between == "another fails":
+            world.post(na.Saved(world.now, "s0", pending.clock, '{"error": "No space left on device"}'))
+            world.ask(ev.CheckpointAsked)
+        else:
+            world.declare(world.node("w0"), (Tensor(0, f"i:new{number}", (16,), "float32"),), DATA)
+            world.post(na.Extended(world.now, "s0", world.state.job.growth))
+        assert world.state.saving.clock is not None, "nobody has told a newer version since"
+        urls.append(world.state.saving.url)
+    assert sorted(set(urls)) == urls
+
+
+def test_a_restored_job_saves_at_versions_that_it_saved_before():
+    world = World(1, 1, checkpoint="file:///ck")
+    saving(world)
+    first = world.saved()
+    while world.state.version < first.manifest.version + 40:
+        world.turn()
+    lost = saving(world)
+    world.kill(world.node("s0"))
+    world.turn()
+    world.post(ev.CheckpointFound(world.now, first.url, first.manifest))
+    world.settle()
+    assert first.manifest.version < saving(world).clock < lost.clock
+
+
 def test_an_order_that_comes_too_late_is_given_anew_also_while_a_plan_waits_for_its_end():
     """A server is in the plan's configuration by then, and answers with its number, as to an order to switch."""
     world = World(2, 1, checkpoint="file:///ck")
