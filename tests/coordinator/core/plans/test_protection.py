@@ -10,9 +10,9 @@ from elastic_ps.core.configuration import Role
 from tests.coordinator.played_job import World
 
 
-def protecting():
+def protecting(**settings):
     """A job that has lost a server and is about to make followers again."""
-    world = World(2, 3, replicas=1)
+    world = World(2, 3, replicas=1, **settings)
     world.replace_dead = False
     for _ in range(4):
         world.turn()

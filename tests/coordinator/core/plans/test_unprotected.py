@@ -84,6 +84,19 @@ def test_plan_that_was_given_up_is_named_with_the_time_of_the_next():
     assert 20 < found.retry_seconds <= 30
 
 
+def test_plan_that_was_given_up_before_a_restore_holds_up_nothing_after_it():
+    world = protecting(checkpoint="file:///ck")
+    world.ask(ev.CancelAsked)
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    assert world.state.protect_after > world.now
+    for server in ("s0", "s2"):
+        world.kill(world.node(server))
+    world.launcher()
+    world.post(ev.CheckpointFound(world.now, saved.url, saved.manifest))
+    assert world.state.protect_after == 0
+
+
 def test_job_whose_scripts_end_makes_no_followers_any_more():
     world = protecting()
     world.ask(ev.CancelAsked)
