@@ -211,6 +211,9 @@ def on_exited(context: StepContext, event: Exited) -> None:
         if plan is not None and leaving and plan.phase is Phase.ARMED:  # a leaver's exit is a switch
             left(context, name)
             return
+        if plan is not None and any(name in armed.leavers for armed in plan.absorbed):  # it switched before the death
+            _remove(context, name)
+            return
         if not leaving and name not in context.job.goal.drains and name not in context.job.finished:
             _finished(context, name)
     if event.status != 0 and name in context.job.finished:
