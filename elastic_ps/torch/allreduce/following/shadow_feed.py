@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from elastic_ps.core.configuration import NodeId
+from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId
 from elastic_ps.core.errors import ElasticError
 from elastic_ps.torch.allreduce.following.follow_stream import (
     END,
@@ -226,6 +226,7 @@ class ShadowFeeds:
         self._feeds: list[ShadowFeed] = []
         self._groups: list[WorkerGroup] = []
         self._met: list[tuple[NodeId, WorkerGroup]] = []  # before there is a replica
+        self._latest: dict[NodeId, ConfigId] = {}  # by shadow: of whose plan it was met last
         self._make: Callable[[NodeId], ShadowFeed] | None = None
 
     def begin(self, make: Callable[[NodeId], ShadowFeed]) -> None:
@@ -241,6 +242,10 @@ class ShadowFeeds:
             if self._make is None:
                 self._met.append((shadow, group))
                 return
+            if group.number < self._latest.get(shadow, NO_CONFIGURATION):  # it has taken long: a later plan came first
+                group.close()
+                return
+            self._latest[shadow] = group.number
             for other in self._feeds:
                 if other.shadow == shadow:  # of an earlier plan
                     other.end(PAUSE)

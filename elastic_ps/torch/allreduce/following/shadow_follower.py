@@ -163,16 +163,23 @@ class ShadowFollower:
             assert arrival.values is not None
             replica.set_statistics(arrival.values)
             self._torn = False
-            if node.held >= 0:
-                if node.held != told["version"]:
-                    raise ProtocolError(f"a record of version {told['version']} has come to version {node.held}")
-                node.ledger.settle(told["version"])
-                node.ledger.append(pb.LedgerEntry.FromString(bytes.fromhex(told["entry"])))
-                node.held = told["version"] + 1
+            self._take_record(told)
         if node.held >= 0:
             if told["behind"] <= _NEAR:
                 self._say_synced(following)
             self._membership.step_ended(time.monotonic())
+
+    def _take_record(self, told: dict[str, Any]) -> None:
+        """Hold the next version. A Welcome of another configuration may have this worker hold nothing at any moment."""
+        node = self._node
+        with node.changed:
+            if node.held < 0:
+                return
+            if node.held != told["version"]:
+                raise ProtocolError(f"a record of version {told['version']} has come to version {node.held}")
+            node.ledger.settle(told["version"])
+            node.ledger.append(pb.LedgerEntry.FromString(bytes.fromhex(told["entry"])))
+            node.held = told["version"] + 1
 
     # ---- on the thread of the connection -----------------------------------------------------------------------------
 
