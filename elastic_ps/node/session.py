@@ -260,6 +260,11 @@ class Session:
         return self._closed.is_set()
 
     @property
+    def lease_seconds(self) -> float:
+        """For how long the coordinator lets a node be silent."""
+        return self._lease_seconds
+
+    @property
     def in_touch_seconds(self) -> float:
         """For how long the coordinator has answered this node; 0: it is away, and nobody could be told anything."""
         return self._calls.in_touch_seconds

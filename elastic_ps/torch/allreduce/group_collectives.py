@@ -1,14 +1,12 @@
 """`GroupCollectives` are the operations of the group in force that the script's thread waits for."""
 
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.torch.allreduce.group import Collective, WorkerGroup, why_failed
-from elastic_ps.torch.allreduce.group_state import PATIENCE_SECONDS
 from elastic_ps.torch.allreduce.node import GroupNode
 
 log = logging.getLogger(__name__)
@@ -93,8 +91,6 @@ class GroupCollectives:
     def wait_for_news(self, generation: int, why: str) -> None:
         """Wait until the members of a group that has failed have met again, or another configuration is in force.
 
-        While the coordinator is away nobody is told of a death: patience begins anew when it is back.
-
         Args:
             generation: in which it was in force.
             why: it has failed, for people.
@@ -110,13 +106,9 @@ class GroupCollectives:
             log.info("the group of configuration %s has failed: %s", failed.number, why)
             node.regroup(failed)
         behind = len(node.configuration.workers) - 1 - node.configuration.ranks.get(node.session.node, 0)
-        patience, started = PATIENCE_SECONDS * (1 + behind), time.monotonic()
+        if node.waits_in_vain(lambda: node.generation != generation, 1 + behind):
+            raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {why}", 1)
         with node.changed:
-            while node.ended is None and node.generation == generation:
-                waited = min(time.monotonic() - started, node.session.in_touch_seconds)
-                if waited >= patience:
-                    raise JobEnded(f"the workers' group has failed, and nobody is known to be gone: {why}", 1)
-                node.changed.wait(patience - waited)
             node.check()
 
     # ---- inside ------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configuration, NodeId
@@ -17,8 +18,10 @@ from elastic_ps.worker.wire.member_state import MemberState
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 30.0
-"""So long a worker whose group has failed waits to hear of a death or a switch, which are why groups fail: twice what
-the coordinator takes to expel who is silent, with the usual lease."""
+PATIENCE_LEASES = 3.0
+"""So long, whichever is more, a worker whose group has failed waits to hear of a death or a switch, as groups fail by
+them. Leases: twice what the coordinator takes to expel who is silent.
+"""
 
 
 def givers(current: Configuration | None, prepared: Configuration) -> dict[NodeId, NodeId]:
@@ -145,22 +148,30 @@ class GroupState(MemberState):
             self._building.discard(number)
             awaited = self._is_known(number)
         log.info("the group of configuration %s was not made: %s", number, why)
-        if awaited and not self._hears_otherwise(number):
+        if awaited and self.waits_in_vain(lambda: not self._is_known(number)):
             self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
 
-    def _hears_otherwise(self, number: ConfigId) -> bool:
-        """Wait a while; return whether a configuration is not wanted any more, or this worker has ended.
+    def waits_in_vain(self, is_told: Callable[[], bool], turns: int = 1) -> bool:
+        """Wait for news of why a group has failed; return whether there is none though the coordinator could tell it.
 
-        While the coordinator is away nobody is told that: the wait begins anew when it is back.
+        While the coordinator is away it can tell nobody: the wait begins anew when it is back. It has no other bound:
+        who ended meanwhile might be the last that has what was trained.
+
+        Args:
+            is_told: whether there is news, called under the lock; the end of this worker is news, too.
+            turns: of patience that this worker has: the others may give up before.
         """
-        started, waited = time.monotonic(), 0.0
-        while waited < PATIENCE_SECONDS:
-            if self.session.closes_within(PATIENCE_SECONDS - waited):
-                return True
-            with self.changed:
-                if not self._is_known(number):
+        patience = turns * max(PATIENCE_SECONDS, PATIENCE_LEASES * self.session.lease_seconds)
+        started, is_away = time.monotonic(), False
+        with self.changed:
+            while self._ended is None and not is_told():
+                in_touch = self.session.in_touch_seconds
+                if not in_touch and not is_away:
+                    log.warning("a group has failed and no coordinator says why: waiting for the coordinator")
+                is_away, waited = not in_touch, min(time.monotonic() - started, in_touch)
+                if waited >= patience:
                     return True
-            waited = min(time.monotonic() - started, self.session.in_touch_seconds)
+                self.changed.wait(patience - waited)
         return False
 
     def regroup(self, failed: WorkerGroup) -> None:

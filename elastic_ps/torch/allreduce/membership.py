@@ -141,6 +141,7 @@ class GroupMembership:
         with state.changed:
             state.standing = state.standing.cancel(number)
             state.drop_groups()
+            state.changed.notify_all()
         self._acknowledge(pb.CANCELLED, number)
         if cancel.leave:
             state.end(JobEnded(f"not wanted any more: {cancel.reason}", 0))

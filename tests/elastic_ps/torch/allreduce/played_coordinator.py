@@ -127,6 +127,7 @@ class DirectSession:
         self.node = ""
         self.handler = None
         self.in_touch_seconds = float("inf")
+        self.lease_seconds = 10.0
         self.closed = threading.Event()
 
     def register(self):

@@ -13,20 +13,22 @@ from coordinator.core.nodes.introductions import find  # noqa: E402
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role  # noqa: E402
 from elastic_ps.core.errors import JobEnded  # noqa: E402
 from elastic_ps.node.standing import Standing  # noqa: E402
-from elastic_ps.torch.allreduce import group_collectives  # noqa: E402
+from elastic_ps.torch.allreduce import group_state  # noqa: E402
 from elastic_ps.torch.allreduce.group_collectives import GroupCollectives  # noqa: E402
+from elastic_ps.torch.allreduce.group_state import GroupState  # noqa: E402
 from elastic_ps.torch.allreduce.node import GroupNode  # noqa: E402
 
 
 class Alone:
     """A member whose group has failed, and that never hears of anything."""
 
-    ended = None
+    ended = _ended = None
+    waits_in_vain = GroupState.waits_in_vain
     is_member = True
     generation = 1
     group = SimpleNamespace(number="1.1")
     configuration = SimpleNamespace(workers=("w0",), ranks={"w0": 0})
-    session = SimpleNamespace(node="w0", in_touch_seconds=float("inf"))
+    session = SimpleNamespace(node="w0", in_touch_seconds=float("inf"), lease_seconds=10.0)
 
     def __init__(self):
         self.changed = threading.Condition()
@@ -41,7 +43,8 @@ class Alone:
 
 
 def test_a_group_is_made_anew_three_times_and_again_after_a_step(monkeypatch):
-    monkeypatch.setattr(group_collectives, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(group_state, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(group_state, "PATIENCE_LEASES", 0.0)
     node = Alone()
     collectives = GroupCollectives(node, lambda: None)
 
@@ -58,23 +61,56 @@ def test_a_group_is_made_anew_three_times_and_again_after_a_step(monkeypatch):
     assert node.regrouped == 4
 
 
-def test_nobody_gives_up_while_the_coordinator_is_away(monkeypatch):
+@pytest.fixture
+def waiting(monkeypatch):
+    """Let a lone member wait for news, in a time of its own; returns how long, and what it has said."""
+
+    def run(caplog, lease, back):
+        node, waits = Alone(), []
+        clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+
+        def wait(seconds):
+            waits.append(seconds)
+            clock.now += seconds
+            node.session.in_touch_seconds = max(0.0, clock.now - back)
+
+        node.session = SimpleNamespace(node="w0", in_touch_seconds=max(0.0, -back), lease_seconds=lease)
+        monkeypatch.setattr(group_state, "time", clock)
+        monkeypatch.setattr(node.changed, "wait", wait)
+        with pytest.raises(JobEnded, match="nobody is known to be gone"):
+            GroupCollectives(node, lambda: None).wait_for_news(1, "reset by peer")
+        return waits, [record.message for record in caplog.records if record.levelname == "WARNING"]
+
+    return run
+
+
+def test_nobody_gives_up_while_the_coordinator_is_away(waiting, caplog):
     """Nobody would hear of a death meanwhile: a worker died with the coordinator, and all others ended."""
-    node, back, waits = Alone(), 95.0, []
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    waits, told = waiting(caplog, lease=10.0, back=95.0)
+    assert sum(waits) == 95.0 + 30.0
+    assert waits == [30.0, 30.0, 30.0, 30.0, 5.0]
+    assert told == ["a group has failed and no coordinator says why: waiting for the coordinator"], "once"
+
+
+def test_patience_is_longer_than_the_coordinators_with_who_is_silent(waiting, caplog):
+    """With a lease of 30 s it expels who is silent after 45 s: by then the others had ended."""
+    waits, told = waiting(caplog, lease=30.0, back=-1000.0)
+    assert sum(waits) == 90.0
+    assert told == []
+
+
+def test_a_worker_whose_group_cannot_be_made_is_as_patient(monkeypatch):
+    node, clock = GroupNode(Mock(node="w0", lease_seconds=30.0, in_touch_seconds=float("inf")), Mock()), []
+    node.standing = Standing("w0", current=Configuration(ConfigId(1, 1), (), ()))
 
     def wait(seconds):
-        waits.append(seconds)
-        clock.now += seconds
-        node.session.in_touch_seconds = max(0.0, clock.now - back)
+        clock.append(seconds)
+        node.standing = Standing("w0", current=Configuration(ConfigId(1, 2), (), ()))
 
-    node.session = SimpleNamespace(node="w0", in_touch_seconds=0.0)
-    monkeypatch.setattr(group_collectives, "time", clock)
     monkeypatch.setattr(node.changed, "wait", wait)
-    with pytest.raises(JobEnded, match="nobody is known to be gone"):
-        GroupCollectives(node, lambda: None).wait_for_news(1, "reset by peer")
-    assert clock.now == back + group_collectives.PATIENCE_SECONDS
-    assert waits == [30.0, 30.0, 30.0, 30.0, 5.0]
+    node._not_built(ConfigId(1, 1), "reset by peer")
+    assert [round(seconds) for seconds in clock] == [90]
+    assert node.ended is None, "another configuration came"
 
 
 def test_a_configuration_that_is_adopted_before_its_group_is_built_is_waited_for(monkeypatch):
