@@ -184,6 +184,8 @@ def is_unextended(state: State, name: NodeId) -> bool:
     job = state.job
     if name in state.extended or name in job.finished or not (name in state.welcomed or name in job.members):
         return False
+    if job.nodes[name].departing:  # it is told of its end alone
+        return False
     in_force = job.configuration is not None and bool(job.model.tensors) and not job.loading
     return in_force and (not switching(job.plan) or landed(state))
 

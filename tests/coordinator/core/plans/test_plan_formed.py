@@ -295,3 +295,18 @@ def test_a_wish_from_before_the_data_is_known_ends_with_the_reason():
     assert world.counts == (1, 1)
     assert "data: static" in world.records[-1].reason
     assert len(world.alive) == 2, "the joiner was sent home"
+
+
+def test_a_joiner_that_is_dismissed_and_does_not_end_holds_up_no_other_plan():
+    """It is told of its end alone, and answers to nothing that the job declares meanwhile."""
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 1)
+    world.until(Phase.SYNCING)
+    world.node("w2").frozen = True
+    world.ask(ev.CancelAsked)
+    world.declare(world.node("w0"), (Tensor(0, "i:new", (16,), "float32"),), DATA)
+    world.ask(ev.ScaleAsked, 2, 2)
+    for _ in range(6):
+        world.turn()
+    assert "w2" in world.state.job.nodes, "it has a lease yet"
+    assert (world.state.job.plan, len(world.state.job.configuration.servers)) == (None, 2)
