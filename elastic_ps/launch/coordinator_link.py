@@ -41,6 +41,7 @@ class CoordinatorLink:
         self._stub = rpc.CoordinatorStub(self._channel)
         self._closed = threading.Event()
         self._exits: queue.SimpleQueue[pb.NodeExitedRequest | None] = queue.SimpleQueue()
+        self._untold: set[str] = set()  # nonces of those that ended unregistered, as far as was known here
         self._follower: threading.Thread | None = None
         self._deliverer: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
@@ -52,17 +53,23 @@ class CoordinatorLink:
         """Take note that a coordinator listens: what one before it has not answered does not count against it."""
         self.coordinators += 1
 
-    def attach(self, on_wanted: Callable[[WantedNodes], None], on_refused: Callable[[str], None]) -> None:
+    def attach(
+        self,
+        on_wanted: Callable[[WantedNodes], None],
+        on_refused: Callable[[str], None],
+        on_told: Callable[[], None] = lambda: None,
+    ) -> None:
         """Follow the coordinator's wishes and deliver reports of exits, in threads, until `close`.
 
         Args:
             on_wanted: takes every message, from a thread.
             on_refused: takes the reason why there will be none; called at most once.
+            on_told: called, from a thread, when the coordinator has heard of a process's end.
         """
         self._follower = threading.Thread(
             target=self._follow, args=(on_wanted, on_refused), name="launcher-attach", daemon=True
         )
-        self._deliverer = threading.Thread(target=self._deliver, name="launcher-exits", daemon=True)
+        self._deliverer = threading.Thread(target=self._deliver, args=(on_told,), name="launcher-exits", daemon=True)
         self._follower.start()
         self._deliverer.start()
 
@@ -106,7 +113,16 @@ class CoordinatorLink:
             node: its id in the job; "" where it has not registered.
             status: its exit status.
         """
+        if not node:
+            self._untold.add(nonce)
         self._exits.put(pb.NodeExitedRequest(nonce=nonce, node=node, status=status))
+
+    @property
+    def may_count_the_dead(self) -> bool:
+        """Return whether the coordinator may have a process for a node that has ended: it registered, and nobody has
+        told of its end yet. Another one would then be one more than is wanted, and be kept.
+        """
+        return bool(self._untold)
 
     def node_exited(self, nonce: str, node: str, status: int, timeout: float = _CALL_TIMEOUT) -> None:
         """Report a process's end now.
@@ -197,7 +213,7 @@ class CoordinatorLink:
                 reason = f"the coordinator at {self.address} refuses this launcher: {error.details()}"
                 raise ConfigurationError(reason) from error
 
-    def _deliver(self) -> None:
+    def _deliver(self, on_told: Callable[[], None]) -> None:
         while (request := self._exits.get()) is not None:
             for pause in pauses():
                 try:
@@ -211,6 +227,8 @@ class CoordinatorLink:
                 except CoordinatorLost:
                     if self._closed.wait(pause):
                         return
+            self._untold.discard(request.nonce)
+            on_told()
 
 
 def pauses() -> Iterator[float]:

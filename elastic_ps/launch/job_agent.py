@@ -175,7 +175,8 @@ class JobAgent:
         self._say(f"job {self._folder.name}: coordinator {address}, folder {self._folder.path}")
         if self._link is None:
             self._link = CoordinatorLink(address, read_token(self._folder.token_file))
-            self._link.attach(self._events.put, lambda reason: self._events.put(_Refused(reason)))
+            put = self._events.put
+            self._link.attach(put, lambda reason: put(_Refused(reason)), lambda: put(None))
             silent = self._settings.job.lease + _SILENT_SECONDS
             self._link.watch(silent, lambda seconds, which: self._events.put(_Silent(seconds, which)))
         self._link.begin_anew()
@@ -256,6 +257,8 @@ class JobAgent:
         resting = self._failed_starts.resting(time.monotonic())  # first: a pause that is over is no deadline any more
         if self._outcome is not None:
             return
+        if self._link is not None and self._link.may_count_the_dead:
+            resting = frozenset(Role)
         for action in decide.plan(self._wanted, self._children.locals, self._budget, resting):
             match action:
                 case decide.StartProcesses(role, count):

@@ -249,3 +249,17 @@ def test_people_are_told_once_of_a_script_that_runs_without_joining(
     registered(job, [joins, alone], workers=2)
     assert job.transcript.getvalue().count(f"{alone.name} has run") == 1
     assert over(job, joins, alone).status == 0
+
+
+def test_nothing_takes_the_place_of_a_process_of_whose_end_the_coordinator_does_not_know(start_job: StartJob) -> None:
+    """It may have registered, and is counted as there: the next one would be one more than wanted, and be kept."""
+    job, (first,) = running(start_job, max_restarts=1)
+    job.fake.want(nodes={first.name: "w0"}, workers=2, starting_workers=1)
+    (second,) = job.workers(1)
+    job.fake.absences = 4
+    second.tell("exit 137")
+    (third,) = job.workers(1)
+    assert not job.fake.exits.empty(), "told before the next one is started"
+    assert job.exit_of(second) == 137
+    registered(job, [first, third], workers=2)
+    assert over(job, first, third).status == 0
