@@ -29,6 +29,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of numbers and values."""
+        return self.numbers.nbytes + self.values.nbytes
+
     def between(self, rows: range) -> "Rows":
         """Return those of them that are in `rows`."""
         low, high = np.searchsorted(self.numbers, (rows.start, rows.stop)).tolist()

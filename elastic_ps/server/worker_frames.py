@@ -34,6 +34,11 @@ from elastic_ps.transport.shared_memory import Image
 
 _READS = (Kind.PULL, Kind.SUBSCRIBE)
 
+_FRAME_BYTES = 1 << 10
+_HELD_BYTES, _HELD_SLABS = 64 << 20, 16
+"""A worker may have so many bytes, and so many times the model, held here: a step, what it has sent of it before, and
+an optimizer's states are a few times the model. A frame counts as `_FRAME_BYTES` and what it brings."""
+
 
 class PushMode(Protocol):
     """A `PushMode` says how pushes become updates, and which values workers see: a job's consistency decides it."""
@@ -182,7 +187,9 @@ class WorkerFrames:
         """Judge a frame again when something has changed; the same frame sent again replaces it."""
         states = isinstance(frame.meta, PullMeta) and frame.meta.states
         key = (node, frame.kind, *frame.runs, "absent", *_absent(frame), states)
-        self._state.held.hold(HeldFrame(lambda: self._judge(node, frame, data), node, key))
+        size = _FRAME_BYTES + sum(part.nbytes for part in data)
+        held = HeldFrame(lambda: self._judge(node, frame, data), node, key, size)
+        self._state.held.hold(held, _HELD_BYTES + _HELD_SLABS * self._state.store.model.slab_bytes)
 
     def _blocks(self, node: NodeId, frame: Frame) -> NDArray[np.int64] | None:
         """Return the blocks of a request; None where they are not all here, or not at their followers: it is held."""

@@ -156,8 +156,8 @@ def nesterov_product(beta1: float, decay: float, count: int) -> float:
     known = last[0]  # once: other threads replace it
     done, product = known if known[0] <= count else (0, np.float32(1))
     for number in range(done + 1, count + 1):
-        product *= np.float32(_nesterov(beta1, decay, number))
-        if not product:  # and it stays so: a thousand updates or two
+        before, product = product, product * np.float32(_nesterov(beta1, decay, number))
+        if product == before and decay >= 0:  # and it stays so, as mu only grows: 0, or the least that there is
             break
     last[0] = count, product
     return float(product)

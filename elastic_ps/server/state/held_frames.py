@@ -15,11 +15,13 @@ class HeldFrame:
         again: judges it once more, under the lock.
         node: the worker who sent it.
         key: (node, kind, first run): the same frame sent again replaces it.
+        nbytes: that it takes here.
     """
 
     again: Callable[[], None]
     node: NodeId
     key: object
+    nbytes: int = 0
 
 
 class HeldFrames:
@@ -31,9 +33,21 @@ class HeldFrames:
     def __bool__(self) -> bool:
         return bool(self._frames)
 
-    def hold(self, held: HeldFrame) -> None:
-        """Keep a frame until something changes."""
-        self._frames = [other for other in self._frames if other.key != held.key] + [held]
+    def hold(self, held: HeldFrame, most: int) -> None:
+        """Keep a frame until something changes.
+
+        Args:
+            held: the frame.
+            most: bytes of all that its sender may have here.
+
+        Raises:
+            ProtocolError: it has sent more.
+        """
+        others = [other for other in self._frames if other.key != held.key]
+        size = held.nbytes + sum(other.nbytes for other in others if other.node == held.node)
+        if size > most:
+            raise ProtocolError(f"{held.node} sent {size} bytes that have to wait here, more than the {most} of a step")
+        self._frames = [*others, held]
 
     def retry(self, dead: Set[NodeId], refuse: Callable[[NodeId, str], None]) -> None:
         """Judge everything again; what must wait longer is held anew.

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elastic_ps.core.configuration import Role
+from elastic_ps.core.configuration import ConfigId, Role
+from elastic_ps.core.errors import PeerLost
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
+from elastic_ps.server import worker_frames
 from elastic_ps.server.connections import EXCHANGE, FOLLOW
 from elastic_ps.server.copying.follow_source import BACKLOG_BYTES
 from elastic_ps.transport.frame_kinds import Kind
@@ -47,11 +49,11 @@ def test_an_update_that_no_owner_makes_ends_the_stream_alone(
     jobs: Jobs, spec: OptimizerSpec | None, wrong: dict[str, Any]
 ) -> None:
     count = len(Job(TENSORS).model.blocks)
-    job = jobs.begin(Job(TENSORS, spec, followers=[1] * count), servers=2, assignment=[0] * count)
+    job = jobs.begin(Job(TENSORS, spec, followers=[1] * count), servers=3, assignment=[0] * count)
     last = count - 1, 1
     job.workers["w0"].drain("s0", last[0], job.configuration.id)  # the follower has the values
     payload = [] if "rows" in wrong else [job.random_slab()[job.model.span(last)]]
-    with closing(greeted(job, "s1", "s9", Role.SERVER)) as stream:
+    with closing(greeted(job, "s1", "s2", Role.SERVER)) as stream:
         stream.send(Frame(RecordMeta(runs=[list(last)], **wrong), job.configuration.id, 0), payload)
         while (frame := stream.receive()).kind is not Kind.REFUSED:
             pass
@@ -93,3 +95,24 @@ def test_rows_of_a_tensor_whose_blocks_cut_them_are_refused(jobs: Jobs) -> None:
     job.workers["w0"].send("s0", rows)
     refused = job.workers["w0"].await_kind(Kind.REFUSED)
     assert "hold no whole ones" in refused.meta.detail
+
+
+def test_what_waits_for_a_configuration_is_bounded(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a worker that pushes on and on, by a configuration that never comes, each time other blocks."""
+    monkeypatch.setattr(worker_frames, "_HELD_BYTES", 0)
+    job = jobs.begin(Job(TENSORS))
+    count, beyond = len(job.model.blocks), ConfigId(1, 9)
+    runs = [(first, last - first) for first in range(count) for last in range(first + 1, count + 1)]
+    assert sum(job.model.span(run).stop - job.model.span(run).start for run in runs) > 16 * job.model.slab_bytes
+    with closing(greeted(job, "s0", "w0", Role.WORKER)) as worker:
+        for run in runs:
+            size = job.model.span(run).stop - job.model.span(run).start
+            try:
+                worker.send(Frame(PushMeta(runs=[list(run)]), beyond, 0, 4), [np.zeros(size, dtype=np.uint8)])
+            except PeerLost:
+                break
+        while (frame := worker.receive()).kind is not Kind.REFUSED:
+            pass
+    assert "w0 sent" in frame.meta.detail
+    assert "bytes that have to wait here, more than the" in frame.meta.detail
+    assert job.servers["s0"].wait(0) is None
