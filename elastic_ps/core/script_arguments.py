@@ -3,6 +3,8 @@
 from operator import index
 from typing import Any
 
+import numpy as np
+
 from elastic_ps.core.errors import ConfigurationError
 
 MOST = 2**63 - 1
@@ -30,6 +32,21 @@ def whole_number(what: str, given: Any, least: int | None = None, most: int = MO
     if number > most:
         raise ConfigurationError(f"{what} must be at most {most}, not {number!r:.80}")
     return number
+
+
+def yes_or_no(what: str, given: Any) -> bool:
+    """Return an argument as a bool; numpy's are taken, "False" is not, which Python takes for true, nor is None.
+
+    Args:
+        what: the argument is called.
+        given: by the script.
+
+    Raises:
+        ConfigurationError: it is neither True nor False.
+    """
+    if not isinstance(given, bool | np.bool_):
+        raise ConfigurationError(f"{what} must be True or False, not {given!r:.80}")
+    return bool(given)
 
 
 def check_function(what: str, given: Any) -> None:

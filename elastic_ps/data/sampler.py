@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.data_order import CONSISTENCIES, DataSpec, indices, permutation, share
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.script_arguments import check_function, whole_number
+from elastic_ps.core.script_arguments import check_function, whole_number, yes_or_no
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import script_job
 
@@ -62,7 +62,7 @@ class Sampler:
         count, ahead = whole_number("samples", samples), whole_number("staleness", staleness, 0, _MOST_STALENESS)
         check_function("load", load)
         check_function("lookahead", lookahead)
-        order = "shuffled" if shuffle else "given"
+        order = "shuffled" if yes_or_no("shuffle", shuffle) else "given"
         self.spec = DataSpec(True, count, size, last, loss, 1, consistency, ahead, order)
         self._load = load
         self._lookahead = lookahead
@@ -157,13 +157,33 @@ def epochs(count: int) -> Iterator[int]:
 
     Raises:
         ConfigurationError: at once: `count` is no whole number, or below 0; in the loop: its body does not iterate over
-            a Sampler.
+            a Sampler, or a loop before this one has trained all these epochs.
     """
     return _epochs(whole_number("the number of epochs", count, 0))
 
 
+def refuse_past_epochs(job: ScriptJob, count: int, module: str = "elastic_ps") -> None:
+    """Refuse a loop that would train nothing, as one before it in the script has trained all its epochs.
+
+    Args:
+        job: of the script.
+        count: of the loop.
+        module: that the script has `epochs` from.
+
+    Raises:
+        ConfigurationError: it is such a loop.
+    """
+    if job.rehearsed and job.epochs is not None and count <= job.epochs and job.epoch >= count:
+        raise ConfigurationError(
+            f"{module}.epochs({count}) has no epoch left: epochs are those of the whole job, and a loop before has "
+            f"come to {job.epoch}. A loop that goes on takes the number of all epochs behind it, such as "
+            f"{module}.epochs({job.epoch + count}); another model or data set is another job"
+        )
+
+
 def _epochs(count: int) -> Iterator[int]:
     job = script_job()
+    refuse_past_epochs(job, count)
     job.epochs = count
     epoch = job.epoch if job.rehearsed else min(job.epoch, max(count - 1, 0))
     while epoch < count:

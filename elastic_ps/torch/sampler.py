@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch.utils.data import IterableDataset
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.script_arguments import yes_or_no
 from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.data.sampler import Sampler as ElasticOrder
 from elastic_ps.torch.optimizer import optimizers
@@ -62,7 +63,7 @@ class Sampler:
             raise ConfigurationError(f"elastic.{name} needs global_batch, the samples of a step over all workers")
         self.dataset = dataset
         lookahead = self._ahead.look_ahead if self._ahead is not None else None
-        last = "drop" if drop_last else "short"
+        last = "drop" if yes_or_no("drop_last", drop_last) else "short"
         load = self._defining(self._take)
         self._order = ElasticOrder(len(dataset), global_batch, load, lookahead, last=last, loss=loss, shuffle=shuffle)
 

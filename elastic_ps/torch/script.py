@@ -7,6 +7,7 @@ import torch
 
 from elastic_ps import script
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.data.sampler import refuse_past_epochs
 from elastic_ps.system.process.helper_processes import is_helper_process
 from elastic_ps.worker.script.worker_job import script_job
 
@@ -25,12 +26,7 @@ def epochs(count: int) -> Iterator[int]:
             'does in a function that is called under `if __name__ == "__main__":`'
         )
     numbers, job = script.epochs(count), script_job()
-    if job.rehearsed and job.epochs is not None and count <= job.epochs and job.epoch >= count:
-        raise ConfigurationError(
-            f"elastic.epochs({count}) has no epoch left: epochs are those of the whole job, and a loop before has come "
-            f"to {job.epoch}. A loop that goes on takes the number of all epochs behind it, such as "
-            f"elastic.epochs({job.epoch + count}); another model or data set is another job"
-        )
+    refuse_past_epochs(job, count, "elastic")
     if _seed not in job.seeders:
         job.seeders.append(_seed)
     return numbers

@@ -50,8 +50,20 @@ def test_who_comes_after_the_end_has_the_jobs_parameters_by_its_rehearsal(monkey
     assert [(epoch, step) for epoch in epochs(5) for step, _, _ in sampler] == [(4, 0)], "its rehearsal"
     assert job.rehearsed
     assert job.begun == []
-    assert list(epochs(5)) == [], "it rehearses once"
-    assert list(epochs(0)) == []
+    with pytest.raises(ConfigurationError, match=r"epochs\(5\) has no epoch left"):
+        next(epochs(5))  # it rehearses once
+
+
+def test_a_second_loop_that_would_train_nothing_is_refused(monkeypatch):
+    """A script with a loop for each of two models trained the first one alone, and said nothing."""
+    job = LateJob()
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    sampler = Sampler(16, 8)
+    for _epoch in epochs(5):
+        list(sampler)
+    with pytest.raises(ConfigurationError, match=r"epochs\(5\) has no epoch left: .* elastic_ps.epochs\(10\)"):
+        list(epochs(5))
+    assert next(epochs(7)) == 5, "it goes on"
 
 
 def test_a_script_that_skips_an_epoch_is_told_so(monkeypatch):
@@ -100,8 +112,21 @@ def test_a_worker_that_takes_no_batch_may_wait_for_the_others_epoch(monkeypatch)
         ({"samples": ["image"] * 16, "global_batch": 8}, r"samples must be a whole number, not \['image', "),
         ({"samples": 16, "global_batch": 8, "load": "load"}, "load must be a function, not 'load'; or leave it out"),
         ({"samples": 16, "global_batch": 8, "lookahead": 4}, "lookahead must be a function, not 4"),
+        ({"samples": 16, "global_batch": 8, "shuffle": "False"}, "shuffle must be True or False, not 'False'"),
+        ({"samples": 16, "global_batch": 8, "shuffle": None}, "shuffle must be True or False, not None"),
     ],
-    ids=["global_batch", "batch", "staleness", "far ahead", "two batches", "data set", "load", "lookahead"],
+    ids=[
+        "global_batch",
+        "batch",
+        "staleness",
+        "far ahead",
+        "two batches",
+        "data set",
+        "load",
+        "lookahead",
+        "text",
+        "None",
+    ],
 )
 def test_a_sampler_of_parts_of_samples_is_refused_where_it_is_made(arguments, message):
     with pytest.raises(ConfigurationError, match=message):
@@ -109,6 +134,7 @@ def test_a_sampler_of_parts_of_samples_is_refused_where_it_is_made(arguments, me
 
 
 def test_a_sampler_takes_numpys_whole_numbers():
+    assert Sampler(16, 8, shuffle=np.bool_(False)).spec.order == "given"
     spec = Sampler(np.int64(16), np.int32(8)).spec
     assert (type(spec.samples), type(spec.global_batch)) == (int, int)
 
