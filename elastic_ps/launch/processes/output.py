@@ -18,6 +18,9 @@ _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 ROOM = 1 << 20
 """Most characters of lines that wait for their reader; what comes beyond is in the logs only."""
 
+MOST_BYTES = 1 << 30
+"""Of a log: then it is put aside as NAME.log.1, in the place of the one before, and another one begins."""
+
 _PIECE = 1 << 16
 _SAID = 300  # characters of a process's last line that are told of its death
 
@@ -145,8 +148,10 @@ class NodeLog:
         self._merged = merged
         self._complained: set[str] = set()
         self._file: BinaryIO | None = None
+        self._size = 0
         try:
             self._file = self.path.open("ab", buffering=0)
+            self._size = self._file.tell()
         except OSError as error:
             self._complain("make", error)
 
@@ -165,14 +170,28 @@ class NodeLog:
     def line(self, line: bytes) -> None:
         """Take one line of output, or a piece of a very long one."""
         if self._file is not None:
+            if self._size + len(line) > MOST_BYTES:
+                self._begin_anew(self._file)
             try:
                 self._file.write(line)
+                self._size += len(line)
             except OSError as error:
                 self._complain("write", error)
         # Of a progress bar what a terminal would show in the end: its returns would write over the label.
         shown = line.decode(errors="replace").rstrip("\r\n").rpartition("\r")[2]
         self.last = one_line(shown.strip()[:_SAID]) or self.last
         self._merged.line(self.label, shown)
+
+    def _begin_anew(self, full: BinaryIO) -> None:
+        """Put the file aside and begin another one; where that fails it grows on, by as much again."""
+        self._size = 0
+        try:
+            self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            self._complain("begin anew", error)
+        else:
+            full.close()
 
     def close(self) -> None:
         """Close the file."""

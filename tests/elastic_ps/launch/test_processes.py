@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from elastic_ps.launch.processes import output
 from elastic_ps.launch.processes.child_process import ChildProcess
 from elastic_ps.launch.processes.output import ROOM, MergedStream, NodeLog
 from tests.elastic_ps.launch.launch_stage import PATIENCE
@@ -82,6 +83,30 @@ def test_output_that_is_no_text_and_has_no_lines(log: NodeLog, stream: Shown) ->
     assert log.path.stat().st_size == 200_001
     assert stream.getvalue().startswith("[worker-1] \ufffdxx")
     assert max(map(len, stream.getvalue().splitlines())) < 100_000
+
+
+def test_a_log_that_has_grown_for_long_begins_anew(
+    tmp_path: Path, log: NodeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that prints each step filled the disk of a job of weeks."""
+    monkeypatch.setattr(output, "MOST_BYTES", 40)
+    for number in range(7):
+        log.line(b"this is step %d\n" % number)
+    log.close()
+    files = {path.name: path.read_text().split("\n")[:-1] for path in tmp_path.iterdir()}
+    assert files == {
+        "worker-1.log.1": ["this is step 4", "this is step 5"],
+        "worker-1.log": ["this is step 6"],
+    }
+
+
+def test_a_log_that_cannot_be_put_aside_goes_on(tmp_path: Path, log: NodeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "MOST_BYTES", 40)
+    (tmp_path / "worker-1.log.1").mkdir()
+    for number in range(7):
+        log.line(b"this is step %d\n" % number)
+    log.close()
+    assert len((tmp_path / "worker-1.log").read_text().split("\n")) == 8
 
 
 def test_a_log_knows_what_a_process_has_said_last(log: NodeLog) -> None:
