@@ -1,5 +1,6 @@
 """Frames that are well-formed and wrong, from peers that know the token: they cost nobody else anything."""
 
+import select
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -82,8 +83,9 @@ def test_who_asks_for_more_than_it_reads_is_answered_as_it_reads(jobs: Jobs) -> 
         assert state.outbox.backlog("w9") <= BACKLOG_BYTES + (1 << 20)
         values = np.empty(1 << 20, dtype=np.uint8)
         while state.held or state.outbox.backlog("w9"):
-            assert reader.receive().kind is Kind.VALUE
-            reader.receive_into([values])
+            if select.select([reader.detached()], [], [], 0.05)[0]:  # the last may be here before it counts as sent
+                assert reader.receive().kind is Kind.VALUE
+                reader.receive_into([values])
     job.check_step(0)
 
 
