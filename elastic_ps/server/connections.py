@@ -48,8 +48,14 @@ class Peer:
 class Receiver(Protocol):
     """A `Receiver` gets what connections receive. It is called from the connections' threads."""
 
-    def welcome(self, node: NodeId, lane: str) -> str:
-        """Return why a peer that greets is refused; "" where it is welcome."""
+    def welcome(self, node: NodeId, lane: str, to: NodeId) -> str:
+        """Return why a peer that greets is refused; "" where it is welcome.
+
+        Args:
+            node: the peer.
+            lane: what the connection is for.
+            to: whom it means.
+        """
 
     def connected(self, node: NodeId, lane: str) -> None:
         """Take note that a peer has been greeted, and that frames for it go to its new connection from now on."""
@@ -270,7 +276,7 @@ class Connections:
         node, role, lane = said.node, said.role, said.lane
         if (role, lane) not in ((Role.WORKER, EXCHANGE), (Role.SERVER, FOLLOW)):
             raise ProtocolError(f"a {role} greets for lane {lane}, which is not its own")
-        return node, lane, self._receiver.welcome(node, lane)
+        return node, lane, self._receiver.welcome(node, lane, said.to)
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 

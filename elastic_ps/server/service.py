@@ -248,8 +248,10 @@ class ServerNode:
 
     # ---- connections (their threads) ---------------------------------------------------------------------------------
 
-    def welcome(self, node: NodeId, lane: str) -> str:
+    def welcome(self, node: NodeId, lane: str, to: NodeId) -> str:
         """See `Receiver`."""
+        if to not in ("", self.state.node):
+            return f"this is {self.state.node}, and not {to}, which listened here before"
         with self.state.changed:
             if node in self.state.standing.dead:
                 return f"{node} was declared dead"

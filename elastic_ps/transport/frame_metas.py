@@ -68,12 +68,14 @@ class HelloMeta(Meta):
         node: who has connected.
         role: what it is.
         lane: "exchange" or "follow".
+        to: whom it means: another process may listen by now where that one did.
     """
 
     kind = Kind.HELLO
     node: Annotated[NodeId, NAME]
     role: Annotated[Role, choice(Role)]
     lane: Annotated[str, text(16)]
+    to: Annotated[NodeId, text(256)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

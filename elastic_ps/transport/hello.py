@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 from elastic_ps.core.configuration import Member
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.system.strangers import GREETING_SECONDS
 from elastic_ps.transport.base import Connection, Transport
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.transport.frame_metas import RefusedMeta
+from elastic_ps.transport.frame_metas import HelloMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
 
 MEND_SECONDS = 0.2
@@ -31,10 +32,10 @@ def greeted(transport: Transport, server: Member, hello: Frame) -> Connection:
     Args:
         transport: to connect by.
         server: to connect to.
-        hello: the first frame.
+        hello: the first frame; whom it means is added.
 
     Raises:
-        PeerLost: it cannot be reached, says nothing in time, refuses, or is none of this job's.
+        PeerLost: it cannot be reached, says nothing in time, refuses, or is none of this job's, or another of it.
     """
     connection = transport.connect(server.host, server.port, server.id)
     late = threading.Event()
@@ -47,7 +48,7 @@ def greeted(transport: Transport, server: Member, hello: Frame) -> Connection:
     patience.name, patience.daemon = f"greeting-{server.id}", True
     try:
         patience.start()
-        connection.send(hello)
+        connection.send(replace(hello, meta=replace(hello.of(HelloMeta), to=server.id)))
         answer = connection.receive()
         if answer.kind is not Kind.ACCEPTED:
             why = answer.meta.detail if isinstance(answer.meta, RefusedMeta) else answer.kind.name

@@ -30,7 +30,7 @@ class Untouched:
     def __init__(self):
         self.welcomed = []
 
-    def welcome(self, node, _lane):
+    def welcome(self, node, _lane, _to):
         self.welcomed.append(node)
         return "not today"
 
@@ -224,7 +224,7 @@ def test_who_comes_when_no_descriptor_is_left_is_turned_away(door, caplog, monke
     def shares(_lane):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(door.receiver, "welcome", lambda _node, _lane: "")
+    monkeypatch.setattr(door.receiver, "welcome", lambda _node, _lane, _to: "")
     monkeypatch.setattr(door.receiver, "shares", shares, raising=False)
     with greeted(door) as sock:
         sock.sendall(encode(HELLO))
@@ -265,7 +265,7 @@ def test_a_greeted_peer_may_take_its_time(monkeypatch):
     ended = []
 
     class Welcoming(Untouched):
-        def welcome(self, node, _lane):
+        def welcome(self, node, _lane, _to):
             return ""
 
         def shares(self, _lane):

@@ -56,6 +56,7 @@ FIELDS = {
     "configuration": st.none() | st.builds(ConfigId, LONG, LONG),
     "role": st.sampled_from(Role),
     "node": NAME,
+    "to": NAME,
     "lane": NAME,
     "connection": NAME,
     **dict.fromkeys(["part", "of", "updates", "request", "kept", "number", "snapshot"], COUNT),

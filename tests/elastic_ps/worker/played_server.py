@@ -81,7 +81,7 @@ class PlayedServer:
         try:
             hello = connection.receive()
             assert hello.kind is Kind.HELLO
-            assert hello.meta == HelloMeta(node=connection.peer, role=Role.WORKER, lane="exchange")
+            assert hello.meta == HelloMeta(node=connection.peer, role=Role.WORKER, lane="exchange", to=self.member.id)
             with self._changed:
                 self.greeted_by.append(connection.peer)
                 self._changed.notify_all()

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from elastic_ps.core.configuration import ConfigId, Role
+from elastic_ps.core.configuration import ConfigId, Member, Role
+from elastic_ps.core.errors import PeerLost
 from elastic_ps.server.connections import FOLLOW
+from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.base import Connection
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, RecordMeta, RefusedMeta, SnapshotMeta
@@ -41,6 +43,21 @@ def test_a_snapshot_of_an_owner_that_nobody_knows_replaces_no_copy(jobs: Jobs, n
     job.check_step(2)
     job.check_copies()
     stream.close()
+
+
+def test_a_server_that_finds_another_where_one_listened_streams_nothing_to_it(jobs: Jobs) -> None:
+    """It has not heard of the death of the one, in whose place the other was started."""
+    job = pair(jobs)
+    job.add_server("s2")
+    replaced, copied = (
+        Member("s1", Role.SERVER, job.members["s2"].host, job.members["s2"].port),
+        job.servers["s2"].state.store,
+    )
+    hello = Frame(HelloMeta(node="s0", role=Role.SERVER, lane=FOLLOW), job.configuration.id)
+    with pytest.raises(PeerLost, match="refused: this is s2, and not s1, which listened here before"):
+        job.servers["s0"].connections.open_follow(replaced, hello)
+    assert not job.servers["s2"].connections.links
+    assert not len(copied.held(BlockStatus.FOLLOWER))
 
 
 def test_a_record_of_an_owner_that_nobody_knows_updates_no_copy(jobs: Jobs) -> None:
