@@ -760,10 +760,12 @@ class NodeExitedRequest(_message.Message):
     def __init__(self, node: _Optional[str] = ..., status: _Optional[int] = ..., nonce: _Optional[str] = ...) -> None: ...
 
 class NodeExitedReply(_message.Message):
-    __slots__ = ("term",)
+    __slots__ = ("term", "known")
     TERM_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     term: int
-    def __init__(self, term: _Optional[int] = ...) -> None: ...
+    known: bool
+    def __init__(self, term: _Optional[int] = ..., known: _Optional[bool] = ...) -> None: ...
 
 class ScaleRequest(_message.Message):
     __slots__ = ("workers", "servers", "dry_run", "wait_in_queue", "mode", "cause")

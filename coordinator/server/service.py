@@ -284,8 +284,10 @@ class CoordinatorService(rpc.CoordinatorServicer):
 
     async def NodeExited(self, request: "pb.NodeExitedRequest", context: Context) -> "pb.NodeExitedReply":  # noqa: D102, N802
         now = await self._ready(context, rebuilding=True)
+        job = self._runtime.state.job
+        known = request.nonce in {*job.expelled, *(node.nonce for node in job.nodes.values())}
         await self._post(context, ev.Exited(now, request.nonce, request.node, request.status))
-        return pb.NodeExitedReply(term=self._term)
+        return pb.NodeExitedReply(term=self._term, known=known)
 
     # ---- operators ---------------------------------------------------------------------------------------------------
 

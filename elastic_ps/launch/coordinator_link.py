@@ -57,14 +57,15 @@ class CoordinatorLink:
         self,
         on_wanted: Callable[[WantedNodes], None],
         on_refused: Callable[[str], None],
-        on_told: Callable[[], None] = lambda: None,
+        on_told: Callable[[str, bool], None] = lambda _nonce, _known: None,
     ) -> None:
         """Follow the coordinator's wishes and deliver reports of exits, in threads, until `close`.
 
         Args:
             on_wanted: takes every message, from a thread.
             on_refused: takes the reason why there will be none; called at most once.
-            on_told: called, from a thread, when the coordinator has heard of a process's end.
+            on_told: takes, from a thread, the nonce of each process of whose end the coordinator has heard, and whether
+                it had registered there.
         """
         self._follower = threading.Thread(
             target=self._follow, args=(on_wanted, on_refused), name="launcher-attach", daemon=True
@@ -213,11 +214,12 @@ class CoordinatorLink:
                 reason = f"the coordinator at {self.address} refuses this launcher: {error.details()}"
                 raise ConfigurationError(reason) from error
 
-    def _deliver(self, on_told: Callable[[], None]) -> None:
+    def _deliver(self, on_told: Callable[[str, bool], None]) -> None:
         while (request := self._exits.get()) is not None:
+            known = False
             for pause in pauses():
                 try:
-                    self._call(self._stub.NodeExited, request)
+                    known = self._call(self._stub.NodeExited, request).known
                     break
                 except ConfigurationError as error:  # saying it again would not help
                     log.warning(
@@ -228,7 +230,7 @@ class CoordinatorLink:
                     if self._closed.wait(pause):
                         return
             self._untold.discard(request.nonce)
-            on_told()
+            on_told(request.nonce, known)
 
 
 def pauses() -> Iterator[float]:

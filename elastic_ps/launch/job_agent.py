@@ -44,6 +44,12 @@ class _Exited:
 
 
 @dataclass(frozen=True, slots=True)
+class _ExitTold:
+    nonce: str
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Signalled:
     number: int
 
@@ -59,7 +65,7 @@ class _Silent:
     coordinator: int  # of those that have listened so far
 
 
-_Event = WantedNodes | CoordinatorReady | _Exited | _Signalled | _Refused | _Silent
+_Event = WantedNodes | CoordinatorReady | _Exited | _ExitTold | _Signalled | _Refused | _Silent
 
 
 class JobAgent:
@@ -87,6 +93,7 @@ class JobAgent:
         self._wanted: WantedNodes | None = None
         self._budget = RestartBudget(settings.job.max_restarts)
         self._failed_starts = FailedStarts()
+        self._unjoined: dict[str, tuple[LocalProcess, str]] = {}  # ended well: had they registered? And their deaths
         self._outcome: LauncherOutcome | None = None
         self._signals = 0
         self._starts = 0
@@ -140,6 +147,9 @@ class JobAgent:
                 self._on_coordinator_exit(status)
             case _Exited(nonce, status):
                 self._on_exit(nonce, status)
+            case _ExitTold(nonce, known) if nonce in self._unjoined:
+                local, death = self._unjoined.pop(nonce)
+                self._say(f"{nonce} has ended with status 0") if known else self._on_death(local, death)
             case _Signalled(number):
                 self._on_signal(number)
             case _Refused(reason):
@@ -176,7 +186,7 @@ class JobAgent:
         if self._link is None:
             self._link = CoordinatorLink(address, read_token(self._folder.token_file))
             put = self._events.put
-            self._link.attach(put, lambda reason: put(_Refused(reason)), lambda: put(None))
+            self._link.attach(put, lambda why: put(_Refused(why)), lambda nonce, known: put(_ExitTold(nonce, known)))
             silent = self._settings.job.lease + _SILENT_SECONDS
             self._link.watch(silent, lambda seconds, which: self._events.put(_Silent(seconds, which)))
         self._link.begin_anew()
@@ -190,7 +200,11 @@ class JobAgent:
         if self._link is not None:
             self._link.exited(nonce, local.node, status)
         if decide.is_death(local, status, self._wanted):
-            self._on_death(local, decide.describe_death(local, status, str(log.path), log.last))
+            death = decide.describe_death(local, status, str(log.path), log.last)
+            if status or self._link is None:
+                self._on_death(local, death)
+            else:  # where a path was broken, it may have joined, drained and ended since the coordinator's last word
+                self._unjoined[nonce] = local, death
             return
         news = f"{local.name} has ended with status {status}"
         if decide.ended_early(local, status, self._wanted):

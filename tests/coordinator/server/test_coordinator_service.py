@@ -227,6 +227,14 @@ def test_bad_registrations_say_what_is_wrong(operator, request_, says):
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def test_a_launcher_learns_whether_a_process_that_has_ended_had_registered(served, operator):
+    RegisteredNode(served.port, pb.INC_SERVER, "registered")
+    told = [
+        operator.NodeExited(pb.NodeExitedRequest(nonce=nonce, status=0)).known for nonce in ("registered", "stranger")
+    ]
+    assert told == [True, False]
+
+
 def test_bad_declarations_say_what_is_wrong(served, operator):
     node = start(served)[0]
     for tensor, says in (

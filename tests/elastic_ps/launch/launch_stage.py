@@ -124,6 +124,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.refusal = ""
         self.answering = threading.Event()  # questions for its status
         self.answering.set()
+        self.known: set[str] = set()  # nonces of those that have registered, whatever launchers have heard
         self.absences = 0  # exits that it does not take before it takes one
         self._wanted = pb.Wanted()
         self._changed = threading.Condition()
@@ -163,7 +164,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
             self.absences -= 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "it asks its nodes")
         self.exits.put(request)
-        return pb.NodeExitedReply()
+        return pb.NodeExitedReply(known=request.nonce in self.known)
 
     def Stop(self, request: pb.StopRequest, context: grpc.ServicerContext) -> pb.StopReply:
         self.stops.put(request)
