@@ -9,7 +9,6 @@ import queue
 import secrets
 import signal
 import time
-from dataclasses import dataclass
 
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
@@ -21,6 +20,13 @@ from elastic_ps.launch.coordinator_link import CoordinatorLink
 from elastic_ps.launch.coordinator_process import NAME, CoordinatorProcess, CoordinatorReady
 from elastic_ps.launch.decide import LocalProcess, WantedNodes
 from elastic_ps.launch.job_folder import JobFolder
+from elastic_ps.launch.launcher_events import (
+    CoordinatorSilent,
+    ExitTold,
+    LauncherRefused,
+    LauncherSignalled,
+    ProcessExited,
+)
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.launch.processes.children import JOIN_SECONDS, Children
@@ -37,35 +43,9 @@ _SILENT_SECONDS = 20.0  # beyond a lease
 _GOES_ON = "the job goes on without it, which does not count against --max-restarts"
 
 
-@dataclass(frozen=True, slots=True)
-class _Exited:
-    nonce: str
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
-class _ExitTold:
-    nonce: str
-    known: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Signalled:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Silent:
-    seconds: float
-    coordinator: int  # of those that have listened so far
-
-
-_Event = WantedNodes | CoordinatorReady | _Exited | _ExitTold | _Signalled | _Refused | _Silent
+_Event = (
+    WantedNodes | CoordinatorReady | ProcessExited | ExitTold | LauncherSignalled | LauncherRefused | CoordinatorSilent
+)
 
 
 class JobAgent:
@@ -100,10 +80,10 @@ class JobAgent:
 
     def signalled(self, number: int) -> None:
         """End the job because of a signal: the first in order, the second at once. Safe in a signal handler."""
-        self._events.put(_Signalled(number))
+        self._events.put(LauncherSignalled(number))
 
     def _exited(self, nonce: str, status: int) -> None:
-        self._events.put(_Exited(nonce, status))
+        self._events.put(ProcessExited(nonce, status))
 
     def run(self) -> LauncherOutcome:
         """Run until every process has ended; leave none behind, whatever is raised."""
@@ -143,18 +123,18 @@ class JobAgent:
                 self._on_wanted(event)
             case CoordinatorReady():
                 self._on_ready(event)
-            case _Exited(nonce, status) if nonce == NAME:
+            case ProcessExited(nonce, status) if nonce == NAME:
                 self._on_coordinator_exit(status)
-            case _Exited(nonce, status):
+            case ProcessExited(nonce, status):
                 self._on_exit(nonce, status)
-            case _ExitTold(nonce, known) if nonce in self._unjoined:
+            case ExitTold(nonce, known) if nonce in self._unjoined:
                 local, death = self._unjoined.pop(nonce)
                 self._say(f"{nonce} has ended with status 0") if known else self._on_death(local, death)
-            case _Signalled(number):
+            case LauncherSignalled(number):
                 self._on_signal(number)
-            case _Refused(reason):
+            case LauncherRefused(reason):
                 self._stop(LauncherOutcome(1, "failed", reason), now=True)
-            case _Silent(seconds, which) if self._is_there(which):
+            case CoordinatorSilent(seconds, which) if self._is_there(which):
                 self._say(f"the coordinator runs and has not answered for {seconds:.0f} s: killed")
                 self._coordinator.kill()
 
@@ -186,9 +166,11 @@ class JobAgent:
         if self._link is None:
             self._link = CoordinatorLink(address, read_token(self._folder.token_file))
             put = self._events.put
-            self._link.attach(put, lambda why: put(_Refused(why)), lambda nonce, known: put(_ExitTold(nonce, known)))
+            self._link.attach(
+                put, lambda why: put(LauncherRefused(why)), lambda nonce, known: put(ExitTold(nonce, known))
+            )
             silent = self._settings.job.lease + _SILENT_SECONDS
-            self._link.watch(silent, lambda seconds, which: self._events.put(_Silent(seconds, which)))
+            self._link.watch(silent, lambda seconds, which: self._events.put(CoordinatorSilent(seconds, which)))
         self._link.begin_anew()
 
     def _is_there(self, which: int) -> bool:
@@ -352,10 +334,10 @@ class JobAgent:
                 event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 self._say("the coordinator does not end: killed")
-                event, deadline = _Signalled(signal.SIGKILL), time.monotonic() + self._settings.nodes.grace
-            if isinstance(event, _Signalled):
+                event, deadline = LauncherSignalled(signal.SIGKILL), time.monotonic() + self._settings.nodes.grace
+            if isinstance(event, LauncherSignalled):
                 self._coordinator.kill()
-            elif isinstance(event, _Exited) and event.nonce == NAME:
+            elif isinstance(event, ProcessExited) and event.nonce == NAME:
                 return
 
     # ---- for people --------------------------------------------------------------------------------------------
