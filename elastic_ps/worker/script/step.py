@@ -50,6 +50,7 @@ class Step:
         part: this worker's of the data; None: no step of an elastic job is under way.
         again: the step must be yielded again: other workers share it now.
         exchanged: this process has made an exchange.
+        may_be_made: the others may have made the step before: it is made again, or a joiner's first.
         data_position: in an elastic job, from its rehearsal on; None: the script draws its own batches.
         gradients: the gradients of the open exchange.
     """
@@ -59,6 +60,7 @@ class Step:
         self.data_position: DataPosition | None = None
         self.again = False
         self.exchanged = False
+        self.may_be_made = False
         self.gradients = Gradients(node)
         self._node = node
         self._core_share = core_share
@@ -74,7 +76,7 @@ class Step:
     def end(self) -> None:
         """End the step: none is under way."""
         self.part = None
-        self.again = False
+        self.may_be_made, self.again = self.again, False
 
     def forget_early(self) -> None:
         """Forget what was sent early: the next exchange has other gradients."""
@@ -182,4 +184,5 @@ class Step:
             empty=empty,
             batch=part.number(number),
             compression=store.compression if store else None,
+            may_be_made=self.may_be_made,
         )

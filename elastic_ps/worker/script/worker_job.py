@@ -135,6 +135,7 @@ class WorkerJob(ScriptJob):
         pushed = frozenset[Key]().union(*self.staging.learnt)
         for store in self._stores:
             store.declare_rehearsed(pushed)
+        self._step.may_be_made = not self.node.is_member
         with exits():
             follow(self.node)
         for store in self._stores:

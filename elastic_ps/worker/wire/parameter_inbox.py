@@ -53,6 +53,9 @@ class _Arrivals:
     def complete(self) -> bool:
         return bool((self.where != _MISSING).all())
 
+    def has(self, wanted: NDArray[np.bool_]) -> bool:
+        return bool((self.where[wanted] != _MISSING).all())
+
     def number(self, image: Slab, mark: Slab | None = None) -> int:
         """Return the place in `where` of an image, a server's if it has a mark."""
         for number, known in enumerate(self.shared):
@@ -188,6 +191,14 @@ class ParameterInbox:
         self._use_again(self._later.pop(version))
         self._given_up.add(version)
         return True
+
+    def next_after(self) -> int | None:
+        """Return the first later version that has all blocks of the installed one; None while something lacks.
+
+        Others may have defined tensors that this worker's script comes to later: it asks for their values then.
+        """
+        held = self._installed.where != _MISSING
+        return min((version for version, new in self._later.items() if new.has(held)), default=None)
 
     def next_version(self) -> int | None:
         """Return the first later version whose blocks are all here; None while something lacks."""

@@ -49,6 +49,7 @@ class Push:
         empty: this rank has no samples in the step.
         compression: by which gradients of float32 are quantized already, and encoded where they travel.
         batch: (origin, number) where the exchange is this worker's alone; None: all workers share it.
+        may_be_made: the others may have made the exchange before, and be further.
     """
 
     parts: Callable[[Run], Sequence[Slab]]
@@ -62,6 +63,7 @@ class Push:
     batch: tuple[NodeId, int] | None = None
     compression: Compression | None = None
     late_hyper: Callable[[], Hyper | None] | None = None
+    may_be_made: bool = False
 
 
 def roster(configuration: Configuration) -> tuple[NodeId, ...]:
@@ -121,7 +123,7 @@ class Exchange:
                 generation = node.generation
                 version = node.version
                 leads = node.is_chief and push.batch is None
-                if leads:
+                if leads and not push.may_be_made:
                     self._check_first_values(version)
                 late_hyper = push.late_hyper if leads and push.hyper is None else None
                 if late_hyper is None:
@@ -158,12 +160,12 @@ class Exchange:
         node = self._node
         node.progress.exchanging = True
         node.wait(
-            lambda: node.inbox.next_version() is not None or node.generation != generation,
+            lambda: node.inbox.next_after() is not None or node.generation != generation,
             lambda: node.values_of(node.version + 1),
         )
         node.progress.exchanging = False
         with node.changed:
-            return node.install_next()
+            return node.install(node.inbox.next_after())
 
     def _frames(
         self, push: Push, version: int, tensors: frozenset[int], whole: bool = True

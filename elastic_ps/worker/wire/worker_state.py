@@ -82,7 +82,10 @@ class WorkerState(MemberState):
 
     def install_next(self) -> bool:
         """Install the next version if it is complete. Call under the lock."""
-        version = self.inbox.next_version()
+        return self.install(self.inbox.next_version())
+
+    def install(self, version: int | None) -> bool:
+        """Install a version that is here; return False where it is None. Call under the lock."""
         if version is None:
             return False
         self.inbox.install(version)

@@ -157,6 +157,18 @@ def test_the_chief_does_not_wait_for_what_it_should_have_initialized(play, told)
         play.exchange().result()
 
 
+def test_a_step_that_may_be_made_waits_for_no_key_of_the_next_one(play):
+    """The others are there by now, and have defined it; this chief comes to that. Found by the simulated world."""
+    play.start(SPLIT)
+    play.extend([*SPLIT, 0], [*TENSORS, Tensor(0, "i:9", (4,), "float32")])
+    running = play.exchange(replace(play.push(), may_be_made=True))
+    for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
+        server.await_push(blocks, ONE)
+        server.answer(1, blocks, ONE)
+    play.check_completes(running, 1)
+    assert not play.node.inbox.holds(len(TENSORS)), "its script asks for it"
+
+
 def test_an_extend_of_a_configuration_that_was_left_changes_nothing(play):
     """It had been sent before the switch, of which servers have told since."""
     play.start(SPLIT)
