@@ -40,6 +40,10 @@ LONG_SECONDS = 600.0
 for which a node is awaited without which the job would fail."""
 
 
+_LIVING_SECONDS = 2.0
+"""Within so long, or two thirds of a lease where that is less, a node that lives has reported twice."""
+
+
 class SuspicionVerdict(StrEnum):
     """A verdict says what happens to a suspect when its time is up."""
 
@@ -157,21 +161,23 @@ def separated(state: State, now: float) -> dict[Pair, float]:
     """Return the pairs of nodes that both live and of which one cannot reach the other, and since when.
 
     A node that has stopped is unreachable too, before it is silent. So a pair counts only where both were heard well
-    after the one lost the other; and what they tell of a time in which this coordinator did not hear one of them, as
-    its machine or its network stood still, may be over when it hears of it.
+    after the one lost the other, and lately: who has told it and stopped then cannot take it back. And what they tell
+    of a time in which this coordinator did not hear one of them, as its machine or its network stood still, may be over
+    when it hears of it.
     """
     if not _waits(state):
         return {}
     plan = state.job.plan
     involved = waited_for(state.job) & ({*state.job.members} | set(plan.audience if plan is not None else ()))
-    found: dict[Pair, float] = {}
+    lease, found = state.settings.lease, dict[Pair, float]()
+    lately = now - min(_LIVING_SECONDS, lease * 2 / 3)
     for name in involved:
         for wait in state.vitals[name].waits if name in state.vitals else ():
             if wait.unreachable and wait.peer in involved and wait.peer != name:
                 pair = frozenset({name, wait.peer})
                 ends = [state.vitals.get(end, Vitals(now, back=now)) for end in pair]
                 since = max(wait.since, *(end.back for end in ends))
-                if min(end.heard for end in ends) >= since + state.settings.lease / 2:
+                if min(end.heard for end in ends) >= max(since + lease / 2, lately):
                     found[pair] = min(since, found.get(pair, since))
     return found
 

@@ -5,7 +5,7 @@ from coordinator.core.job import JobPhase
 from coordinator.core.nodes.removals import removal_cost
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import ReportedWait
-from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, unreplaced, with_checkpoint
+from tests.coordinator.core.nodes.troubled_jobs import cut, mended, passing, told, unreplaced, with_checkpoint
 from tests.coordinator.played_job import World, text
 
 # ---- separation ------------------------------------------------------------------------------------------------------
@@ -41,6 +41,16 @@ def test_a_frozen_node_is_not_taken_for_one_that_is_apart():
     passing(world, 12, "s1")
     assert "w0" in world.state.job.nodes
     assert "server s1 died" in world.state.job.reason
+
+
+def test_who_has_told_of_another_and_then_stopped_is_no_witness():
+    """It could not take it back. Found by the simulated world (860482): the way had just been mended."""
+    world = unreplaced(3, 2)
+    world.node("s1").waits.append(ReportedWait("w1", "no answer to a probe", world.now, unreachable=True))
+    passing(world, 7)
+    assert any("w1 has had no way to s1" in line for line in told(world))
+    assert "w1" in passing(world, 20, "s1")
+    assert any("s1 has been silent" in line for line in told(world))
 
 
 def test_no_plan_is_armed_onto_a_server_that_a_member_cannot_reach():
