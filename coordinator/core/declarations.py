@@ -56,6 +56,8 @@ def declare(context: StepContext) -> bool:
     state, plan = context.state, context.job.plan
     if not state.declarations or context.job.loading:
         return False
+    if context.job.dead:  # a plan without them is next: its tables would have blocks that no server has heard of
+        return False
     if plan is not None and plan.phase is Phase.ARMED and not landed(state) and not plan.decided:
         context.replan(decided=True)  # scripts wait for their answer, so the clock's version would not come
         return True

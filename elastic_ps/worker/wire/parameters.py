@@ -66,7 +66,11 @@ def follow(node: WorkerNode) -> None:
 def refresh(node: WorkerNode) -> None:
     """Take the values of the moment, which is one more version of this worker's: where there is no common version."""
     version = node.version + 1
-    _obtain(node, lambda: node.install_next() or node.version == version, lambda: _pull(node, version), version)
+
+    def ready() -> bool:  # what others have defined and given no value yet is nobody's; they may have died of it
+        return node.install(node.inbox.next_after()) or node.version == version
+
+    _obtain(node, ready, lambda: _pull(node, version), version)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from coordinator.core.protocol import step
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import OptimizerSpec
+from tests.coordinator.played_job import ASYNC as ASYNC_JOB
 from tests.coordinator.played_job import DATA, TENSORS, World
 
 SGD = OptimizerSpec("sgd", {"momentum": 0.9}).to_json()
@@ -46,6 +47,30 @@ def test_a_declaration_is_answered_when_every_server_knows_it():
     assert len(reply.assignment) == len(world.state.job.model.blocks)
     assert list(reply.optimizers) == [SGD]
     assert not reply.warnings
+
+
+def test_nothing_is_taken_in_between_a_death_and_the_plan_without_the_dead():
+    """Its tables had blocks that servers had not heard of, and all of them ended. Found by the world (843263)."""
+    world = World(3, 2, data=ASYNC_JOB)
+    world.settle()
+    growth = world.state.job.growth
+    world.ask(ev.ScaleAsked, 4, 0)
+    world.until(Phase.ARMED)
+    world.replace_dead = False
+    for node in world.alive:
+        if node.id != "w1":
+            node.switch()
+            while node.outbox:
+                world.speak(node)
+    world.declare(world.node("w0"), [Tensor(0, "i:late", (64,), "float32")], ASYNC_JOB, optimizer=SGD)
+    asked = world.asked
+    world.kill(world.node("w1"))
+    world.launcher()
+    assert world.plan.kind is PlanKind.DEATH
+    assert world.state.job.growth == growth, "it waits"
+    world.settle()
+    assert world.state.job.growth == growth + 1
+    assert asked in world.replies
 
 
 def test_a_late_answer_to_an_extend_that_was_sent_twice_is_none_to_the_next():

@@ -6,7 +6,7 @@ import pytest
 from elastic_ps.control import codec
 from elastic_ps.core.data_order import DataSpec, permutation
 from elastic_ps.core.errors import ConfigurationError, Refused
-from elastic_ps.core.model import runs
+from elastic_ps.core.model import Tensor, runs
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.data.sampler import Sampler
 from elastic_ps.transport.frame_kinds import Kind
@@ -15,7 +15,7 @@ from elastic_ps.worker.wire.parameters import enter
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.worker.job_play import KEYS, JobPlay, filled, slices
 from tests.elastic_ps.worker.played_server import S0, S1, SPLIT, TENSORS
-from tests.elastic_ps.worker.worker_harness import ONE, TWO, Aside
+from tests.elastic_ps.worker.worker_harness import ONE, THREE, TWO, Aside
 
 ORDER = permutation(0, 0, 16).tolist()
 OVER = pb.DrawReply(epoch=1, over=True)
@@ -166,6 +166,30 @@ def test_a_joiner_pulls_twice_and_follows_nobody(play):
     running.result()
     assert play.yielded == [(0, ORDER[:4])]  # its rehearsal: the epoch it came into was over by then
     assert play.session.drawn == [(0, 0, True), (1, 4, False)]
+
+
+def test_a_joiner_waits_for_no_value_that_nobody_has_given(play):
+    """The chief had defined a key and died; the next one is this joiner. Found by the simulated world (860429)."""
+    play.join()
+    entering = Aside(enter, play.node)
+    for server, blocks in play.owned():
+        server.await_frames(Kind.PULL)
+        server.answer(0, blocks, ONE)
+    entering.result()
+    play.draw(pb.DrawReply(epoch=4), pb.DrawReply(epoch=5, over=True))
+    play.epochs = 5
+    running = Aside(play.script)
+    play.session.await_answer(pb.SYNCED, TWO)
+    data = play.node.data
+    play.extend([*SPLIT, 0], [*TENSORS, Tensor(0, "i:9", (4,), "float32")], ONE)
+    play.node.data = data
+    grown = play.configuration(3, [*SPLIT, 0], workers=("w1", "w0"))
+    play.prepare(grown)
+    play.session.await_answer(pb.SYNCED, THREE)
+    play.adopt(grown)
+    play.refresh(1, THREE)
+    play.refresh(2, THREE)
+    running.result()
 
 
 def test_who_waits_for_a_batch_ends_with_what_ends_the_job(play):
