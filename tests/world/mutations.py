@@ -21,12 +21,13 @@ from coordinator.core.plans import promotion
 from coordinator.server import journal, json_lines
 from elastic_ps.node import standing
 from elastic_ps.server import connections, phases, service
-from elastic_ps.server.blocks import applied_batches, checkpoint_snapshot
+from elastic_ps.server.blocks import applied_batches, block_store, checkpoint_snapshot
 from elastic_ps.server.checkpoints import saving
 from elastic_ps.server.copying import follow_source, shadows
 from elastic_ps.server.migration import follow_sources
 from elastic_ps.server.state import acknowledged, server_state, unreported_entries
 from elastic_ps.server.updates import sync_updates
+from elastic_ps.worker.script import barriers
 from elastic_ps.worker.wire import worker_node
 
 Make = Callable[[Any], Any]
@@ -75,6 +76,30 @@ def _unsynced_journal(real: Any) -> Any:
 
 def _one_more(real: Any) -> Any:
     return lambda self, follower, runs, version: real(self, follower, runs, version + 1)
+
+
+def _without_states(real: Any) -> Any:
+    def load(self: Any, segment: Any, *image: Any) -> None:
+        real(self, segment, *image)
+        for state in self.states(segment).values():
+            state[:] = 0
+
+    return load
+
+
+def _as_old_as_it_was(real: Any) -> Any:
+    def load(self: Any, segment: Any, data: Any, counts: Any) -> None:
+        real(self, segment, data, [0] * len(counts))
+
+    return load
+
+
+def _untold_steps(real: Any) -> Any:
+    def enter(self: Any, *place: Any) -> None:
+        real(self, *place)
+        self._node.progress.place = 0
+
+    return enter
 
 
 def _takes_all(real: Any) -> Any:
@@ -278,6 +303,15 @@ MUTATIONS = {
     "nobody_suspected": Mutation("silent nodes are never expelled", failure_detection, "suspicions", _always(())),
     "own_silence": Mutation(
         "a coordinator that did not run blames the others", expulsions, "_excuse_own_silence", _always(None)
+    ),
+    "states_forgotten": Mutation(
+        "copies of a block begin without its optimizer's states", block_store.ServerBlockStore, "load", _without_states
+    ),
+    "counts_forgotten": Mutation(
+        "states that a script loads begin to count anew", block_store.ServerBlockStore, "load_states", _as_old_as_it_was
+    ),
+    "steps_untold": Mutation(
+        "workers do not tell which step they have begun", barriers.Barriers, "_enter", _untold_steps
     ),
     "skips_untold": Mutation(
         "followers are not told that a step is skipped", follow_source.FollowSource, "send_record", _skips_untold
