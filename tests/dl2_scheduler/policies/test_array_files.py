@@ -2,8 +2,6 @@
 
 import errno
 import os
-import resource
-import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -17,10 +15,12 @@ from dl2_scheduler.policies.learnt.array_files import check_arrays, read_arrays,
 from tests.paths import ROOT
 
 LARGER = """
-import sys
+import resource, signal, sys
 from pathlib import Path
 import numpy as np
 from dl2_scheduler.policies.learnt.array_files import write_arrays
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:
     write_arrays(Path(sys.argv[1]), {"one": np.zeros(100_000)})
 except OSError as error:
@@ -65,17 +65,9 @@ def test_a_file_that_cannot_be_written_stays_as_it_was_and_is_named(tmp_path, mo
 
 
 def test_of_a_file_that_may_grow_no_further_one_error_is_told_and_no_traceback(tmp_path):
-    def bounded():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-
     path = tmp_path / "some.npz"
-    # Python takes a file of byte code that it could write a part of for whole, and others would read it.
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
-    told = subprocess.run(
-        [sys.executable, "-c", LARGER, str(path)], preexec_fn=bounded, capture_output=True, text=True, cwd=ROOT,
-        env=environment, timeout=60,
-    )  # fmt: skip
+    command = [sys.executable, "-c", LARGER, str(path)]
+    told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert (told.returncode, told.stdout, told.stderr) == (0, f"File too large: {path}\n", "")
     assert list(tmp_path.iterdir()) == []
 

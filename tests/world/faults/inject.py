@@ -248,7 +248,8 @@ class Injector:
 
         Until the nodes have told what they know, nothing else happens.
         """
-        if self.journal_lost or self.state.job.finished or self.state.job.phase is not JobPhase.RUNNING:
+        job = self.state.job
+        if self.journal_lost or job.finished or job.phase is not JobPhase.RUNNING or self.phase == RESTORE:
             return ""
         if self._world.draw.serverless and not self._world.survivors.holders():  # the last one has just vanished
             return ""
