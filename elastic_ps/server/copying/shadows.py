@@ -59,7 +59,7 @@ class Subscription:
 
         Args:
             version: not below any of those before.
-            armed: a plan is.
+            armed: its plan is.
         """
         if version != self._version:
             self._version, self._updated = version, time.monotonic()

@@ -297,8 +297,9 @@ class SyncUpdates:
     def _tell_shadows(self, frame: Frame, runs: list[Run], payload: list[Raw]) -> None:
         state = self._state
         shadows = [shadow for node, shadow in state.subscriptions.items() if node not in state.gathering.workers]
-        armed = state.standing.clock is not None
-        taking = [shadow for shadow in shadows if shadow.takes(frame.version, armed)]
+        prepared = state.standing.prepared if state.standing.clock is not None else None
+        armed = prepared.ranks if prepared is not None else {}
+        taking = [shadow for shadow in shadows if shadow.takes(frame.version, shadow.node in armed)]
         listening = [shadow for shadow in taking if state.outbox.is_connected(shadow.node)]
         copies = [piece.copy() for piece in payload] if listening else []
         for shadow in listening:

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from elastic_ps.control import codec
 from elastic_ps.core.configuration import Configuration, Role
 from elastic_ps.core.model import Model, Tensor
 from elastic_ps.server.blocks.block_store import ServerBlockStore
@@ -19,6 +21,7 @@ from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, SubscribeMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.tcp import TcpTransport
+from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
 from tests.elastic_ps.server.server_peers import TIMEOUT
 from tests.elastic_ps.server.server_reference import SGD
@@ -108,6 +111,21 @@ def test_a_shadow_slower_than_training_is_owed_at_most_a_bound_and_one_version(j
     values = read(connection)
     assert whole(values[31]) == job.reference.slab.tobytes(), "the clock's version comes before the NOTICE"
     assert len(values) < 15
+
+
+def test_a_shadow_that_another_plan_goes_on_without_is_owed_no_more_when_that_is_armed(joining) -> None:
+    """Its machine may be gone, and nothing closes its connection for a while. Found by the world (396378970451)."""
+    job, _, new = joining
+    server = job.servers["s0"]
+    job.direct("s0", cancel=pb.CancelPlan(configuration=codec.config_id_to_pb(new.id), reason="w9 is gone"))
+    other = job.next(["w0", "w1"], ["s0"], [0] * len(MODEL.blocks))
+    other = replace(other, id=new.id._replace(number=new.id.number + 1))
+    job.prepare(other, ["s0"])
+    job.order_arm(other, 31, ["s0"])
+    for version in range(1, 31):
+        job.check_step(version)
+        assert server.connections.backlog("w9") <= BOUND + MODEL.slab_bytes
+    assert server.state.subscriptions.keys() == {"w9"}
 
 
 def test_a_slow_shadow_gets_the_latest_version_once_training_stands_still(joining) -> None:
