@@ -3,7 +3,6 @@
 import io
 import os
 import queue
-import select
 import signal
 import socket
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import grpc
@@ -53,7 +53,7 @@ def wait_gone(pid: int) -> None:
     except ProcessLookupError:
         return
     with os.fdopen(descriptor):
-        assert select.select([descriptor], [], [], PATIENCE)[0], f"process {pid} still runs"
+        assert wait([descriptor], PATIENCE), f"process {pid} still runs"
 
 
 class Puppet:

@@ -1,8 +1,8 @@
 """Frames that are well-formed and wrong, from peers that know the token: they cost nobody else anything."""
 
-import select
 from collections.abc import Callable
 from contextlib import closing
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def test_who_asks_for_more_than_it_reads_is_answered_as_it_reads(jobs: Jobs) -> 
         assert state.outbox.backlog("w9") <= BACKLOG_BYTES + (1 << 20)
         values = np.empty(1 << 20, dtype=np.uint8)
         while state.held or state.outbox.backlog("w9"):
-            if select.select([reader.detached()], [], [], 0.05)[0]:  # the last may be here before it counts as sent
+            if wait([reader.detached()], 0.05):  # the last may be here before it counts as sent
                 assert reader.receive().kind is Kind.VALUE
                 reader.receive_into([values])
     job.check_step(0)

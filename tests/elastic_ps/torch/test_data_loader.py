@@ -2,11 +2,11 @@
 
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -282,5 +282,5 @@ def test_processes_end_with_a_worker_that_is_killed() -> None:
         assert worker.stdout is not None
         loading = os.pidfd_open(int(worker.stdout.readline()))
         worker.kill()
-    assert select.select([loading], [], [], 30)[0]
+    assert wait([loading], 30)
     os.close(loading)

@@ -6,13 +6,13 @@ It works on Linux only, as elasticrun does.
 import errno
 import logging
 import os
-import select
 import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from dl2_scheduler.backends.local.runtime import LauncherProcess
@@ -166,7 +166,7 @@ def _await_end(process: LauncherProcess, ended: Callable[[], None]) -> None:
         descriptor = os.pidfd_open(process.pid)
         try:
             if is_alive(process):
-                select.select([descriptor], [], [])
+                wait([descriptor])  # select takes none above 1023
         finally:
             os.close(descriptor)
     ended()
