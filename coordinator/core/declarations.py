@@ -36,8 +36,7 @@ MOST_BLOCKS = 1 << 20
 
 def on_declared(context: StepContext, event: Declared) -> None:
     """Take what a script declares. It waits until every server knows it, unless it has been told to end."""
-    if context.job.nodes[event.node].departing:
-        context.refuse(event.to, f"{event.node} has no part in the job any more: {context.job.reason}", Why.ENDING)
+    if context.turns_away(event.to, event.node):
         return
     waiting = Declaration(
         event.to, event.node, event.tensors, event.store, event.optimizer, event.data, event.local_update

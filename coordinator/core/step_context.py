@@ -93,6 +93,13 @@ class StepContext:
         """
         self.effects.append(Refuse(to, why, text))
 
+    def turns_away(self, to: int, node: NodeId) -> bool:
+        """Answer a call of a node with no where it has been told to end; return whether it has."""
+        if not self.job.nodes[node].departing:
+            return False
+        self.refuse(to, f"{node} has no part in the job any more: {self.job.reason}", Why.ENDING)
+        return True
+
     def log(self, text: str, warning: bool = False) -> None:
         """Tell people."""
         self.effects.append(Log(text, warning))

@@ -9,6 +9,7 @@ from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.data.sampler import Sampler, epochs
 from elastic_ps.worker.script.api import KeyStore
 from elastic_ps.worker.script.numpy_array import NumpyArray
+from elastic_ps.worker.script.worker_job import WorkerJob
 from tests.world import gradients
 from tests.world.faults.job_draw import APART, COMBINED, OVERLAPPED, JobDraw
 from tests.world.kernel import threads
@@ -64,6 +65,10 @@ class Script:
         self._process, self._draw, self._watch = process, draw, watch
         self._last = -1  # the last step that was begun
 
+    @property
+    def _job(self) -> WorkerJob:
+        return self._process.job  # type: ignore[attr-defined,no-any-return]
+
     def step(self, epoch: int, step: int, indices: Any, pace: Callable[[], tuple[float, float]]) -> bool:
         """Make a step, an exchange in each key store; return False where the script leaves its loop.
 
@@ -73,7 +78,7 @@ class Script:
             indices: of this worker's samples.
             pace: tells what a computation takes, in seconds, at least and at most.
         """
-        draw, rehearsed = self._draw, self._process.job.rehearsed  # type: ignore[attr-defined]
+        draw, rehearsed = self._draw, self._job.rehearsed
         if not self._stores:
             self._open()
         elif rehearsed:
@@ -100,14 +105,14 @@ class Script:
     def end_epoch(self, epoch: int) -> None:
         """Do what is done at an epoch's end: meet the others, and let the chief have servers run a command."""
         self.meet()
-        if self._draw.commands and self._process.job.rehearsed and self._process.job.rank == 0:  # type: ignore[attr-defined]
+        if self._draw.commands and self._job.rehearsed and self._job.rank == 0:
             with self._watch.keeping.commanding(self._process) as number:
                 self._stores[0][0].command(number, f"epoch {epoch}")
 
     def meet(self) -> None:
         """Wait for the others in a barrier, where the job's script has some; a rehearsal has none."""
-        if self._draw.meets and self._process.job.rehearsed:  # type: ignore[attr-defined]
-            self._process.job.barrier()  # type: ignore[attr-defined]
+        if self._draw.meets and self._job.rehearsed:
+            self._job.barrier()
 
     # ---- key stores --------------------------------------------------------------------------------------------------
 
@@ -123,7 +128,7 @@ class Script:
             _define(self._stores[0][0], {STATISTIC: NumpyArray(self._statistic)})
 
     def _opened(self) -> KeyStore:
-        store: KeyStore = self._process.job.open_store()  # type: ignore[attr-defined]
+        store: KeyStore = self._job.open_store()
         if (compression := gradients.compression(self._draw.gradients)) is not None:
             store.set_compression(compression)
         spec = OptimizerSpec("adagrad", {"eps": EPSILON}) if self._draw.adaptive else OptimizerSpec("sgd")
@@ -143,30 +148,27 @@ class Script:
 
     def _look(self) -> None:
         """Show what the script has, before a step's first exchange."""
-        job = self._process.job  # type: ignore[attr-defined]
         if self._is_at_boundary():
-            self._watch.stepped(self._process, job, self.arrays)
+            self._watch.stepped(self._process, self._job, self.arrays)
             if self._draw.statistic:
-                self._watch.keeping.averaged(self._process, job.node.version, self._statistic)
+                self._watch.keeping.averaged(self._process, self._job.node.version, self._statistic)
 
     def _breaks_off(self) -> bool:
         """Return whether the script leaves its loop here, as some do now and then."""
-        rehearsed, random = self._process.job.rehearsed, threads.here.scheduler.random  # type: ignore[attr-defined]
+        rehearsed, random = self._job.rehearsed, threads.here.scheduler.random
         return self._draw.breaks and rehearsed and random.random() < BROKEN_OFF
 
     def _is_at_boundary(self) -> bool:
         """Return whether no exchange of the step has been made: one that is begun again may be in its midst."""
-        job = self._process.job  # type: ignore[attr-defined]
-        return self._draw.mode != "sync" or job.node.version % len(self._stores) == 0
+        return self._draw.mode != "sync" or self._job.node.version % len(self._stores) == 0
 
     def _collect(self) -> None:
         """Collect the optimizer's states from the servers, and load them again."""
-        job = self._process.job  # type: ignore[attr-defined]
         for store, named in self._stores:
             states = store.optimizer_states() or {}
             for key, array in named.items():
                 self._watch.keeping.collected(
-                    self._process, job.node.version, number_of(key), array.values, states.get(key)
+                    self._process, self._job.node.version, number_of(key), array.values, states.get(key)
                 )
             if self._draw.mode == "sync":  # else others' updates would be lost
                 store.load_optimizer_states(states)
@@ -186,7 +188,7 @@ class Script:
 
     def _compute(self, store: KeyStore, keys: list[str], made: list[list[NumpyArray]], seconds: float) -> None:
         """Take time for gradients; some may be sent while others are made, and now and then the batch is left."""
-        sends = self._draw.early and self._process.job.rehearsed and len(keys) > 1  # type: ignore[attr-defined]
+        sends = self._draw.early and self._job.rehearsed and len(keys) > 1
         random = threads.here.scheduler.random
         for number in reversed(range(1, len(keys)) if sends else ()):
             threads.time.sleep(seconds / len(keys))

@@ -268,8 +268,7 @@ def on_command_asked(context: StepContext, event: CommandAsked) -> None:
     if context.job.ended:
         context.refuse(event.to, context.job.reason, Why.ENDING)
         return
-    if context.job.nodes[event.node].departing:
-        context.refuse(event.to, f"{event.node} has no part in the job any more", Why.ENDING)
+    if context.turns_away(event.to, event.node):
         return
     if configuration is None:
         context.refuse(event.to, "the job has no servers yet: elastic_ps.init() returns when it has")

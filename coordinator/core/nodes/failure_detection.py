@@ -39,7 +39,6 @@ LONG_SECONDS = 600.0
 """Seconds without any progress, after which copying blocks, or loading them from a checkpoint, counts as stuck, and
 for which a node is awaited without which the job would fail."""
 
-
 _LIVING_SECONDS = 2.0
 """Within so long, or two thirds of a lease where that is less, a node that lives has reported twice."""
 
@@ -169,7 +168,8 @@ def separated(state: State, now: float) -> dict[Pair, float]:
         return {}
     plan = state.job.plan
     involved = waited_for(state.job) & ({*state.job.members} | set(plan.audience if plan is not None else ()))
-    lease, found = state.settings.lease, dict[Pair, float]()
+    found: dict[Pair, float] = {}
+    lease = state.settings.lease
     lately = now - min(_LIVING_SECONDS, lease * 2 / 3)
     for name in involved:
         for wait in state.vitals[name].waits if name in state.vitals else ():

@@ -54,7 +54,7 @@ class _Arrivals:
         return bool((self.where != _MISSING).all())
 
     def has(self, wanted: NDArray[np.bool_]) -> bool:
-        return bool((self.where[wanted] != _MISSING).all())
+        return not has_any(wanted & (self.where == _MISSING))
 
     def number(self, image: Slab, mark: Slab | None = None) -> int:
         """Return the place in `where` of an image, a server's if it has a mark."""

@@ -190,6 +190,8 @@ def test_a_joiner_waits_for_no_value_that_nobody_has_given(play):
     play.refresh(1, THREE)
     play.refresh(2, THREE)
     running.result()
+    assert play.holds(2)
+    assert not play.node.inbox.holds(len(TENSORS))
 
 
 def test_who_waits_for_a_batch_ends_with_what_ends_the_job(play):
