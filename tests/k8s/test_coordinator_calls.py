@@ -12,6 +12,14 @@ from k8s.elastic_operator.job.reconciliation import CheckpointSaving
 SECONDS = 5.0
 
 
+async def savers_end():
+    """Nobody writes a checkpoint any more, and what was written has been told."""
+    async with asyncio.timeout(SECONDS):
+        while any(thread.name.startswith("save-") for thread in threading.enumerate()):
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+
+
 def test_jobs_that_save_checkpoints_keep_no_other_job_waiting():
     ended, stopped = threading.Event(), []
 
@@ -31,9 +39,7 @@ def test_jobs_that_save_checkpoints_keep_no_other_job_waiting():
             while saving.saving.under_way:
                 await asyncio.sleep(0.01)
         assert saving.saving.url == "memory://one"
-        async with asyncio.timeout(SECONDS):
-            while any(thread.name.startswith("save-") for thread in threading.enumerate()):
-                await asyncio.sleep(0.01)  # an operator that has saved a thousand jobs keeps no thousand threads
+        await savers_end()  # an operator that has saved a thousand jobs keeps no thousand threads
         saving.close()
 
     asyncio.run(scene())
@@ -57,7 +63,7 @@ def test_a_coordinator_that_comes_after_is_asked_for_a_checkpoint_of_its_own():
             while asking.saving.under_way:
                 await asyncio.sleep(0.01)
         ended.set()
-        await asyncio.sleep(0.05)
+        await savers_end()
         asking.save(SimpleNamespace(checkpoint=never), term=2)
         return asking.saving
 
