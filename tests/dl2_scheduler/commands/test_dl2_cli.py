@@ -166,6 +166,13 @@ def test_learning_in_place_and_on(bootstrapped: Path, tmp_path: Path) -> None:
     assert json.loads((run / "settings.json").read_text())["settings"]["shortage"]["updates"] == 2
 
 
+def test_learning_from_a_run_of_another_learner(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"settings": {"learner": "taught"}}')  # of learn-chic, interrupted
+    for more in ("", " --published"):
+        status, output = invoke(f"learn --from {tmp_path}{more}")
+        assert (status, f"{tmp_path}" in output, "KeyError" in output) == (2, True, False), output
+
+
 @pytest.mark.slow
 def test_learning_from_random_weights(bootstrapped: Path, tmp_path: Path) -> None:
     run = tmp_path / "random"

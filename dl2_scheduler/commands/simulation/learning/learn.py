@@ -51,10 +51,10 @@ def learn(
         raise BadInput(f"{start} holds {'no' if resume else 'some'} learning: {wanted}")
     if resume and out is not None:
         raise BadInput("--resume goes on in the folder of the run: leave out --out")
-    if published and (resume or told["network"] != NetworkKind.PAPER):
-        raise BadInput("--published is for the start of learning of dl2 bootstrap --network paper")
     if not resume:
         before.checkpoint()  # what is wrong is told before anything is written
+    if published and (resume or told.get("network") != NetworkKind.PAPER):
+        raise BadInput("--published is for the start of learning of dl2 bootstrap --network paper")
     folder = before if out is None else RunFolder(out)
     with folder.held():
         run = _run(told, before, None) if resume else _begun(told, before, folder, published)
