@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from elastic_ps.core.errors import EXIT_LATER
 from elastic_ps.core.exit_status import signal_of
 from elastic_ps.launch.commands import JoinSettings, ProcessCommands, node_environment
-from elastic_ps.launch.decide import SETTLED_SECONDS, pause
+from elastic_ps.launch.decide import LONGEST_PAUSE_OF_COORDINATOR, SETTLED_SECONDS, pause
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.processes.child_process import ChildProcess
@@ -187,7 +187,7 @@ class CoordinatorProcess:
 
     def start_later(self) -> float:
         """Let `enforce` start it again; return in how many seconds."""
-        seconds = pause(self._ends)
+        seconds = pause(self._ends, LONGEST_PAUSE_OF_COORDINATOR)
         self._start_at = time.monotonic() + seconds
         return seconds
 

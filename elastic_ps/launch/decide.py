@@ -105,13 +105,20 @@ class LocalProcess:
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
+LONGEST_PAUSE_OF_COORDINATOR = 8.0
+"""Seconds; it is shorter, as a job that draws its batches from the coordinator stands still meanwhile."""
 SETTLED_SECONDS = 60.0
 """How long a coordinator has to run until its next end counts as a first one."""
 
 
-def pause(ends: int) -> float:
-    """Return the seconds until a coordinator that has ended `ends` times in a row is started again: at first none."""
-    return 0.0 if ends < 2 else min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(ends - 2, 30))
+def pause(ends: int, longest: float = LONGEST_PAUSE) -> float:
+    """Return the seconds until what has ended `ends` times in a row is started again: at first none.
+
+    Args:
+        ends: how often it has ended.
+        longest: seconds that it takes at most.
+    """
+    return 0.0 if ends < 2 else min(longest, FIRST_PAUSE * 2.0 ** min(ends - 2, 30))
 
 
 def when(seconds: float) -> str:

@@ -10,6 +10,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch.decide import (
+    LONGEST_PAUSE_OF_COORDINATOR,
     EndProcess,
     Finish,
     GiveUp,
@@ -144,6 +145,7 @@ def test_a_restore_ends_those_whom_the_coordinator_names_once() -> None:
 def test_pauses_of_a_coordinator_double_up_to_a_bound() -> None:
     assert [pause(ends) for ends in range(1, 9)] == [0, 1, 2, 4, 8, 16, 30, 30]
     assert pause(10**9) == 30
+    assert [pause(ends, LONGEST_PAUSE_OF_COORDINATOR) for ends in (1, 2, 5, 6, 10**9)] == [0, 1, 8, 8, 8]
 
 
 def test_observe_remembers_ids_and_departures() -> None:
