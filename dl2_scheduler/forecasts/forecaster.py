@@ -17,7 +17,7 @@ from dl2_scheduler.forecasts.ensemble import MEMBERS, Ensemble, play_futures, wi
 from dl2_scheduler.forecasts.records import EventKind, ForecastRecords, MadeForecast
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
-from dl2_scheduler.replay.measured import clock_jumped
+from dl2_scheduler.replay.measured import clock_jumped, left_alone
 from dl2_scheduler.replay.past import ended_by_itself
 from dl2_scheduler.world_model.observed import ObservedCluster
 
@@ -85,6 +85,7 @@ class Forecaster:
         self.observed = ObservedCluster.recent(history)
         self._rule, self._records, self._make, self._members = rule, records, make, members
         self.calibrations: dict[EventKind, Calibration] = {kind: records.calibration(kind) for kind in EventKind}
+        self._lived: RecordedSlot | None = None  # the last slot that was learnt from
 
     def forecast(self, seconds: float = np.inf) -> SlotForecasts | None:
         """Return forecasts of the last slot's jobs, under the policy that decided it; None: there are none.
@@ -138,6 +139,7 @@ class Forecaster:
 
     def _learn(self, slot: RecordedSlot) -> None:
         assert slot.outcome is not None
+        self._forget_the_undecided(slot)
         if clock_jumped(slot):  # by as much all that is pending would seem to have been wrong
             self._records.forget_until(slot.at)
         states = {state.job.id: state for state in slot.snapshot.jobs}
@@ -153,6 +155,21 @@ class Forecaster:
             if ended_by_itself(state, done) and began is not None:
                 self._came_true(EventKind.END, done.id, state.job.arrival, slot.at + done.finished - began)
             self._records.forget(done.id, state.job.arrival)
+
+    def _forget_the_undecided(self, slot: RecordedSlot) -> None:
+        """Forget what was forecast before a time in which no policy decided: it would be wrong by all of that time.
+
+        No policy decides while no scheduler runs, nor about a job that its owner holds.
+        """
+        before, self._lived = self._lived, slot
+        if before is None:
+            return
+        if left_alone(before, slot):
+            self._records.forget_until(before.at)
+        decided = {(state.job.id, state.job.arrival) for state in before.snapshot.jobs}
+        for state in slot.snapshot.jobs:
+            if (state.job.id, state.job.arrival) not in decided:
+                self._records.forget(state.job.id, state.job.arrival, slot.at)
 
     def _came_true(self, kind: EventKind, job: JobId, arrival: float, at: float) -> None:
         for raw, score in self._records.came_true(kind, job, arrival, at):

@@ -3,6 +3,7 @@
 The forecaster's program alone writes it: were it in the cluster's history, a decision could wait for a forecast.
 """
 
+import math
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
@@ -121,16 +122,19 @@ class ForecastRecords:
             self._database.executemany("UPDATE forecasts SET score = ? WHERE number = ?", scores)
         return [(raw, score) for _, raw, score in found]
 
-    def forget(self, job: JobId, arrival: float) -> None:
-        """Forget what was forecast of a job that was stopped or failed: it will never come true.
+    def forget(self, job: JobId, arrival: float, before: float = math.inf) -> None:
+        """Forget what was forecast of a job and has not come true.
 
         Args:
             job: its id.
             arrival: of the job.
+            before: unix seconds: what was forecast from then on is kept; left out: nothing is, as of a job that has
+                ended.
         """
         with self._database:
             self._database.execute(
-                "DELETE FROM forecasts WHERE job = ? AND arrival = ? AND score IS NULL", (str(job), arrival)
+                "DELETE FROM forecasts WHERE job = ? AND arrival = ? AND made < ? AND score IS NULL",
+                (str(job), arrival, before),
             )
 
     def forget_until(self, at: float) -> None:

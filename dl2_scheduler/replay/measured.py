@@ -174,7 +174,22 @@ def clock_jumped(slot: RecordedSlot) -> bool:
     outcome = slot.outcome
     if outcome is None or outcome.began is None or outcome.ended is None:
         return False
-    return not 0 <= outcome.ended - outcome.began <= _LONGEST_SLOT * slot.snapshot.slot_seconds + _LATE_SECONDS
+    return not 0 <= outcome.ended - outcome.began <= _longest(slot)
+
+
+def left_alone(before: RecordedSlot, slot: RecordedSlot) -> bool:
+    """Return whether nobody decided for long between two slots: no scheduler ran, or the clock was set.
+
+    Args:
+        before: the slot with jobs that came before.
+        slot: the next one.
+    """
+    return not 0 <= slot.at - before.at <= _longest(before)
+
+
+def _longest(slot: RecordedSlot) -> float:
+    """Return the seconds that a slot may take."""
+    return _LONGEST_SLOT * slot.snapshot.slot_seconds + _LATE_SECONDS
 
 
 def _observed(reports: Iterable[SpeedReport]) -> dict[tuple[str, bool], dict[Counts, MeasuredConfiguration]]:

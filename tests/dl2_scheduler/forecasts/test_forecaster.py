@@ -140,6 +140,53 @@ def test_what_was_forecast_before_the_clock_jumped_teaches_nothing(history, reco
     assert not any(len(calibration) for calibration in forecasting.calibrations.values())
 
 
+def ends_and_starts(history, slot, at):
+    """The job that ran ends, and then the one that waited starts, in two slots from `at` on, in seconds."""
+    states = (JobState(wide(0, 8.0), 1.0, slot, 4, 4), JobState(wide(2, 8.0)))
+    both, second = Allocation({"a0": ALL, "a2": NOTHING}), Allocation({"a2": ALL})
+    history.decided(1e9 + at, "fifo", Snapshot(slot, SLOT, NODES, states), both)
+    done = (JobOutcome("a0", 4, 4, 7.0, at + 30.0), JobOutcome("a2", 0, 0, 0.0, None))
+    history.happened(SlotOutcome(slot, done, (), at, at + SLOT))
+    history.decided(1e9 + at + SLOT, "fifo", Snapshot(slot + 1, SLOT, NODES, states[1:]), second)
+    done = (JobOutcome("a2", 4, 4, 1.0, None, since=at + SLOT + 7.0),)
+    history.happened(SlotOutcome(slot + 1, done, (), at + SLOT, at + 2 * SLOT))
+
+
+@pytest.mark.parametrize(("seconds", "scores"), [(SLOT, 1), (SLOT + 8 * 3600.0, 0), (SLOT - 8 * 3600.0, 0)])
+def test_what_was_forecast_before_no_scheduler_ran_for_hours_teaches_nothing(history, records, seconds, scores):
+    """Jobs that wait do so all that time, whatever was forecast."""
+    runs_and_waits(history)
+    forecaster(history, records).forecast()
+    done = (JobOutcome("a0", 4, 4, 1.0, None), JobOutcome("a2", 0, 0, 0.0, None))
+    history.happened(SlotOutcome(0, done, (), 0.0, SLOT))
+    again = forecaster(history, records)
+    ends_and_starts(history, 1, seconds)
+    again.catch_up()
+    assert {kind: len(found) for kind, found in again.calibrations.items()} == dict.fromkeys(EventKind, scores)
+
+
+def test_what_was_forecast_of_a_job_before_its_owner_held_it_teaches_nothing(history, records):
+    """No policy decides about it meanwhile; what is forecast once it is released counts, also after a restart."""
+    forecasting = forecaster(history, records)
+    states = runs_and_waits(history)
+    forecasting.forecast()
+    runs, waits = JobOutcome("a0", 4, 4, 0.1, None), JobOutcome("a2", 0, 0, 0.0, None)
+    history.happened(SlotOutcome(0, (runs, waits), (), 0.0, SLOT))
+    for slot in range(1, 6):
+        now = JobState(wide(0, 8.0), 1.0, slot, 4, 4)
+        history.decided(1e9 + slot * SLOT, "fifo", Snapshot(slot, SLOT, NODES, (now,)), Allocation({"a0": ALL}))
+        history.happened(SlotOutcome(slot, (runs,), (), slot * SLOT, (slot + 1) * SLOT))
+    released = Snapshot(6, SLOT, NODES, (now, states[1]), REPORTS)
+    history.decided(1e9 + 6 * SLOT, "fifo", released, Allocation({"a0": ALL, "a2": NOTHING}))
+    forecasting.forecast()
+    history.happened(SlotOutcome(6, (runs, waits), (), 6 * SLOT, 7 * SLOT))
+    again = forecaster(history, records)
+    ends_and_starts(history, 7, 7 * SLOT)
+    again.catch_up()
+    (score,) = again.calibrations[EventKind.START].scores
+    assert abs(score) < 6.0, "it was forecast a slot and a half before it started, not seven"
+
+
 def test_an_owner_who_expected_next_to_nothing_spoils_no_forecast_of_jobs_to_come(history, records):
     """One who wrote `epochs: 0.000001` was wrong by a factor that leads others' jobs beyond what can be simulated."""
     past = [replace(job(number, 0.0), epochs=1e-6 if number < 6 else 1e6) for number in range(12)]
