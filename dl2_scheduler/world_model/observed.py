@@ -71,9 +71,12 @@ class ObservedCluster:
     @property
     def slot_seconds(self) -> float:
         """The seconds from a slot's start to the next one's, of late; NaN: there is no slot yet."""
-        if self._latest:
-            return seconds_between(self._latest)
-        return math.nan if self.last is None else self.last.snapshot.slot_seconds
+        if self.last is None:
+            return math.nan
+        length = self.last.snapshot.slot_seconds
+        # Before a restart `dl2 serve --slot` may have been another.
+        alike = [slot for slot in self._latest if slot.snapshot.slot_seconds == length]
+        return seconds_between(alike) if alike else length
 
     @property
     def present(self) -> Snapshot | None:

@@ -3,14 +3,15 @@
 import pytest
 
 from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.snapshot import JobState
+from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
+from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.guard.program import Comparing
 from dl2_scheduler.learning.live.exploring_program import ExplorationSearch
 from dl2_scheduler.live.serve_the_waiting import key_of
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
 from dl2_scheduler.world_model.observed import ObservedCluster
-from tests.dl2_scheduler.learning.test_live_learning import SLOT
-from tests.dl2_scheduler.recorded_starts import decided, present, started, wide
+from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT
+from tests.dl2_scheduler.recorded_starts import ALL, REPORTS, decided, present, started, wide
 
 
 def test_costs_are_those_of_the_slots_that_have_ended_each_counted_once(history):
@@ -54,6 +55,20 @@ def test_the_present_says_for_how_long_a_job_has_been_starting(history):
     assert [first for first, _ in found[::2]] == [0.0, SLOT, 2 * SLOT, 0.0, SLOT]
     assert found[::2] == found[1::2], "however often one looks"
     assert {second for _, second in found} == {0.0}
+
+
+def test_slots_are_as_long_as_they_are_now_also_after_a_start_with_another_length(history):
+    """Futures are played in such slots: a job that waits would seem to start within seconds, and no end be in reach."""
+    lengths, began, observed, found = (30.0, 30.0, 30.0, 1200.0, 1200.0, 1200.0), 0.0, ObservedCluster(history), []
+    for slot, length in enumerate(lengths):
+        state = JobState(wide(8, 8.0), slots_run=slot, workers=4, servers=4)
+        history.decided(1e9 + began, "drf", Snapshot(slot, length, NODES, (state,), REPORTS), Allocation({"a8": ALL}))
+        observed.catch_up()
+        found.append(observed.slot_seconds)
+        done = JobOutcome("a8", 4, 4, 1.0, None)
+        history.happened(SlotOutcome(slot, (done,), (), began, began + length))
+        began += length + 1.0
+    assert found == [30.0, 30.0, 31.0, 1200.0, 1200.0, 1201.0]
 
 
 def test_guard_and_exploring_begin_with_the_last_slots_of_a_long_history(history, monkeypatch):
