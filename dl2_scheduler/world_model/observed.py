@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.ranges import MOST_SAMPLES
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
@@ -148,4 +149,5 @@ def with_guess(job: Job, known: Mapping[str, float], fitted: FittedSpeeds, slot_
     if job.samples_known:
         return job
     work = _UNKNOWN_SLOTS * slot_seconds * float(fitted.grid(job)[job.min_servers, job.min_workers])
-    return replace(job, samples_per_epoch=known.get(job.model, work / job.estimate))
+    guessed = min(work / job.estimate, MOST_SAMPLES)  # no simulation takes more, and one job would end all of it
+    return replace(job, samples_per_epoch=known.get(job.model, guessed))

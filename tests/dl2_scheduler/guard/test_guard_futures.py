@@ -154,6 +154,16 @@ def test_a_policy_that_never_starts_what_nobody_knows_is_found_out():
     assert soon == pytest.approx(10.0, rel=0.05)
 
 
+def test_a_job_of_next_to_no_epochs_that_has_told_nothing_keeps_no_others_from_being_compared():
+    """What is guessed of its samples was more than a simulation takes, as its epochs are so few."""
+    runs, other = present(0.0, 0.0).jobs
+    tiny = replace(other, job=replace(other.job, epochs=1e-12, samples_per_epoch=UNKNOWN_SAMPLES), workers=0, servers=0)
+    snapshot = with_samples(replace(present(), jobs=(runs, tiny)), {}, fitted())
+    (own, baseline), jobs = completion(snapshot, [Stingy(), Stingy()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
+    assert jobs == 2
+    assert own == baseline > 0
+
+
 def test_a_history_is_compared_from_its_last_slot(tmp_path):
     with closing(History(tmp_path / HISTORY_FILE)) as history:
         comparing = Comparing(history, NodeRule.SPREAD, "drf")
