@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -19,6 +20,7 @@ MeasuredAt = tuple[str, int, int]
 """Type, servers and workers."""
 
 _LONGEST_SLOT, _LATE_SECONDS = 10.0, 60.0  # times its length, and seconds, that a slot may take on a busy machine
+_MOST_COUNTS = 64  # of a role: with more of both, a table would have more rows of a type than can be interpolated
 _LEAST_CONFIGURATIONS = 3  # from which on leaving one out says something about the fit
 
 
@@ -82,7 +84,7 @@ class SpeedFit:
     """A `SpeedFit` is what a history says about speeds.
 
     Attributes:
-        rows: the rows of every type, servers and workers up to its jobs' maxima.
+        rows: the rows of every type, servers and workers up to its jobs' maxima; of large ones not every count.
         types: how well each type is known, by name; one that was measured with servers and without is there twice.
     """
 
@@ -216,12 +218,14 @@ def _larger(one: Job, other: Job) -> Job:
 def _wide_enough(job: Job, known: Iterable[Counts]) -> Job:
     """Return a job that may have all that was measured: the maxima of some may have been lowered below what they had.
 
+    It may have two workers, too: a table with one row of a type is refused by who reads it.
+
     Args:
         job: of the type, with the largest maxima.
         known: counts that were measured.
     """
     servers, workers = map(max, zip(*known, strict=True))
-    return replace(job, max_servers=max(job.max_servers, servers), max_workers=max(job.max_workers, workers))
+    return replace(job, max_servers=max(job.max_servers, servers), max_workers=max(job.max_workers, workers, 2))
 
 
 def _fitted(model: str, known: Mapping[Counts, MeasuredConfiguration]) -> FittedSpeeds:
@@ -244,11 +248,17 @@ def _cross_validated(model: str, known: Mapping[Counts, MeasuredConfiguration], 
 
 def _rows(model: str, known: Mapping[Counts, MeasuredConfiguration], job: Job, error: float) -> Iterator[SpeedRow]:
     grid = _fitted(model, known).grid(job)
-    for servers in range(int(job.has_servers), job.max_servers + 1):
-        for workers in range(1, job.max_workers + 1):
-            measured = known.get((servers, workers))
-            if measured is None:
-                yield SpeedRow(model, servers, workers, float(grid[servers, workers]), 0, error)
-            else:
-                own = error if np.isnan(measured.error) else measured.error
-                yield SpeedRow(model, servers, workers, measured.samples_per_second, measured.slots, own)
+    shown = product(_some(job.max_servers) if job.has_servers else [0], _some(job.max_workers))
+    for servers, workers in sorted({*known, *shown}):
+        measured = known.get((servers, workers))
+        if measured is None:
+            yield SpeedRow(model, servers, workers, float(grid[servers, workers]), 0, error)
+        else:
+            own = error if np.isnan(measured.error) else measured.error
+            yield SpeedRow(model, servers, workers, measured.samples_per_second, measured.slots, own)
+
+
+def _some(most: int) -> list[int]:
+    """Return the counts, from 1 to the most, that a table shows: all, or of many ever fewer the larger they are."""
+    found: list[int] = np.unique(np.geomspace(1, most, _MOST_COUNTS).round().astype(int)).tolist()
+    return found if most > _MOST_COUNTS else list(range(1, most + 1))

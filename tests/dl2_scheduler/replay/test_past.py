@@ -20,7 +20,7 @@ from dl2_scheduler.policies.registry import make_live_policy, make_policy
 from dl2_scheduler.replay.measured import fit_speeds
 from dl2_scheduler.replay.past import ask_again, past_jobs
 from dl2_scheduler.replay.predicted import predict
-from dl2_scheduler.sim.lanes import MEASURED
+from dl2_scheduler.sim.lanes import MEASURED, NO_COST
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.sim.speeds import read_points
 from dl2_scheduler.sim.trace import read_trace
@@ -96,6 +96,36 @@ def test_errors_are_those_of_the_mean_and_a_slot_of_change_tells_nothing():
     assert (row.samples_per_second, row.observations) == (10.0, 3)
     assert row.relative_error == pytest.approx(1 / 3**0.5 / 10)
     assert math.isnan(table.types[0].error)
+
+
+class OneOfEach:
+    def allocate(self, snapshot, room):
+        return Allocation({state.job.id: Grant(1, 1) for state in snapshot.jobs})
+
+
+@pytest.mark.parametrize("most", [1, 100])
+def test_jobs_that_may_have_one_task_of_each_role_or_a_hundred_can_be_simulated(most):
+    """A table with one row of a type is refused by who reads it, as is one with more than 5,000."""
+    measured = slot([report("a", 10.0)])
+    (state,) = measured.snapshot.jobs
+    state = replace(state, job=replace(state.job, max_workers=most, max_servers=most))
+    lived = replace(measured, snapshot=replace(measured.snapshot, jobs=(state,)))
+    table = fit_speeds([lived])
+    assert 2 <= len(table.rows) <= 64 * 64
+    assert max((row.servers, row.workers) for row in table.rows) == (most, max(most, 2))
+    (found,) = predict([lived], table, OneOfEach(), NodeRule.SPREAD, NO_COST)
+    assert found.seconds == pytest.approx(10.0 * 100.0 / 10.0)
+
+
+def test_what_was_measured_is_in_a_table_that_leaves_out_counts():
+    speeds = {(3, 97): 50.0, (99, 1): 7.0}
+    states = [JobState(Job(f"a{at}", 0.0, "m", 10.0, 100.0, TASK, TASK, 100, 100), 1.0, 1, *at[::-1]) for at in speeds]
+    told = tuple(report(f"a{at}", speed, *at) for at, speed in speeds.items())
+    grants = Allocation({state.job.id: Grant(state.workers, state.servers) for state in states})
+    done = [JobOutcome(state.job.id, state.workers, state.servers, 1.0, None) for state in states]
+    lived = RecordedSlot(0.0, "drf", Snapshot(3, 30.0, NODES, tuple(states)), grants, SlotOutcome(3, done, told))
+    measured = [row for row in fit_speeds([lived]).rows if row.observations]
+    assert {(row.servers, row.workers): row.samples_per_second for row in measured} == speeds
 
 
 def test_jobs_without_servers_are_simulated_only_if_such_jobs_of_their_type_were_measured():
