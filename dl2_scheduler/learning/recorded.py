@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
@@ -22,6 +23,8 @@ from dl2_scheduler.policies.learnt.features import features, of_room
 from dl2_scheduler.policies.learnt.fill import filled
 from dl2_scheduler.policies.learnt.weights import Weights, share_of
 from dl2_scheduler.sim.history import Decision
+
+_LEAST = 2  # slots, and decisions
 
 
 def models_of(history: Sequence[Decision]) -> set[str]:
@@ -48,21 +51,36 @@ def learn_history(
         seed: of what is drawn.
         folder: begun.
         tell: see `Tell`.
+
+    Raises:
+        BadInput: hardly anything was decided there.
     """
     taught = [
         (now, np.array(of_counts(grants, FreeResources(now).least), dtype=np.int64))
         for now, grants in history
         if now.jobs
     ]
+    _check_enough(len(taught))
     if network is None:
         torch.manual_seed(seed)
         policy = SharedPolicy(models)
         slots = Slots.joined([slot_of(FreeResources(now), actions, policy.weights()) for now, actions in taught])
+        _check_enough(len(slots.actions))
         learn(policy, slots, epochs, seed, folder, tell)
     else:
         learner = paper.new_policy(network, models, seed)
         lesson = decisions(taught, learner.weights(), network.kept, np.random.default_rng(seed))
+        _check_enough(len(lesson.actions))
         paper.learn(learner, lesson, network.loss, epochs, seed, folder, tell)
+
+
+def _check_enough(count: int) -> None:
+    """Refuse to imitate next to nothing: batch normalisation knows no spread of one decision. Raises BadInput."""
+    if count < _LEAST:
+        raise BadInput(
+            f"--history: it has {count} slots with jobs, or decisions for which its nodes have room: give {_LEAST} "
+            "at least"
+        )
 
 
 def judged(policy: AllocationPolicy, lessons: Lessons, speeds: Speeds, count: int) -> list[float]:

@@ -62,6 +62,26 @@ def test_both_networks_learn_from_it(history: Path, tmp_path: Path, network: str
     assert invoke(f"simulate --policy dl2:{tmp_path} --trace {trace} --cluster {CLUSTER}")[0] == 0
 
 
+ALONE = {"id": 1, "arrival": 0, "model": "dssm", "epochs": 1, "samples_per_epoch": 5} | {
+    "worker": {"cpu": 3}, "server": {"cpu": 3}, "max_workers": 2, "max_servers": 2, "epochs_done": 0, "slots_run": 0,
+    "workers_before": 0, "servers_before": 0, "workers": 1, "servers": 1,
+}  # fmt: skip
+"""A job that was given more than its node has."""
+
+
+@pytest.mark.parametrize("network", ["shared", "paper"])
+@pytest.mark.parametrize("jobs", [[], [ALONE]])
+def test_a_history_with_next_to_nothing_to_imitate_is_refused(tmp_path: Path, network: str, jobs: list[object]) -> None:
+    file, nodes = tmp_path / "history.jsonl", [{"count": 1, "capacity": {"cpu": 4}}]
+    lines = [{"slot": slot, "slot_seconds": 60, "nodes": nodes, "jobs": jobs} for slot in range(2)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    line = f"bootstrap --history {file} --network {network} --clusters {CLUSTER} --jobs 2 --out {tmp_path}/run"
+    for _ in range(2):  # what it leaves is in nobody's way
+        status, output = invoke(line)
+        assert status == 2
+        assert re.search(r"--history: it has \d slots with jobs", output)
+
+
 def test_counts_are_reached_by_the_shared_network(history: Path) -> None:
     from dl2_scheduler.learning.networks import SharedPolicy  # torch
 
