@@ -1,16 +1,13 @@
-"""This module finds the jobs and the decisions of a live cluster in its history."""
+"""This module finds the jobs of a live cluster in its history."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dl2_scheduler.cluster.free_resources import NodeRule
-from dl2_scheduler.cluster.interfaces import AllocationPolicy, JobOutcome
+from dl2_scheduler.cluster.interfaces import JobOutcome
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobId, JobState
 from dl2_scheduler.live.recorded_slots import RecordedSlot
-from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
-from dl2_scheduler.live.slot_decision import answer
 
 _FASTER = 2.0  # times as fast as it said a job may have been in its last slot
 _ROUNDING = 1e-6  # part of the epochs by which sums of them may be off
@@ -102,53 +99,3 @@ def likely_epochs(slot: RecordedSlot, state: JobState, done: JobOutcome) -> floa
     passed = max(0.0, done.finished - outcome.began)
     most = _FASTER * (passed + slot.snapshot.slot_seconds) * epochs_a_second  # what was told may be old by a slot
     return done.epochs if done.epochs <= most else passed * epochs_a_second
-
-
-@dataclass(frozen=True)
-class Asked:
-    """An `Asked` slot shows a recorded decision beside what a policy decides of the same state.
-
-    Attributes:
-        slot: number.
-        policy: the policy that decided, by its name.
-        recorded: workers and servers of each job, as they were decided; where a job ran with others for the slot, to
-            learn its speed, those that it would have had.
-        again: as the policy that was asked decides.
-    """
-
-    slot: int
-    policy: str
-    recorded: dict[JobId, tuple[int, int]]
-    again: dict[JobId, tuple[int, int]]
-
-    @property
-    def other(self) -> list[JobId]:
-        """Jobs that are given other counts."""
-        return [job for job, counts in self.recorded.items() if self.again[job] != counts]
-
-
-def ask_again(
-    slots: Sequence[RecordedSlot], name: str | None, make: Callable[[str], AllocationPolicy], rule: NodeRule
-) -> Iterator[Asked]:
-    """Yield every recorded decision, and what a policy decides of the same state.
-
-    Args:
-        slots: the slots of the history.
-        name: the name of the policy that is asked; None: the one that decided.
-        make: a policy of a name, which is then asked slot by slot, as it was.
-        rule: the rule by which tasks find their node.
-
-    Raises:
-        BadInput: a name is unknown.
-    """
-    policies: dict[str, AllocationPolicy] = {}
-    waited: Waited = {}
-    for slot in slots:
-        own = name or slot.policy
-        if own not in policies:
-            policies[own] = make(own)
-        found = answer(policies[own], slot.snapshot, rule, waited).allocation
-        waited = count_waiting(waited, slot.snapshot, slot.allocation)
-        ids = [state.job.id for state in slot.snapshot.jobs]
-        recorded, again = ({job: each.of(job).decided for job in ids} for each in (slot.allocation, found))
-        yield Asked(slot.snapshot.slot, slot.policy, recorded, again)

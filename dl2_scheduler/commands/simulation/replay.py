@@ -11,9 +11,9 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.commands.common import new_table, show, show_json
 from dl2_scheduler.live.history import History
 from dl2_scheduler.policies.registry import make_live_policy
+from dl2_scheduler.replay.asked_again import Asked, ask_again
 from dl2_scheduler.replay.costs import scaling_costs
 from dl2_scheduler.replay.measured import fit_speeds
-from dl2_scheduler.replay.past import Asked, ask_again
 from dl2_scheduler.replay.predicted import Predicted, predict
 from elastic_ps.system.terminal import say
 

@@ -17,7 +17,7 @@ from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_limits import SlotLimits
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
-from dl2_scheduler.replay.past import ask_again
+from dl2_scheduler.replay.asked_again import ask_again
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from tests.dl2_scheduler.clusters import grid

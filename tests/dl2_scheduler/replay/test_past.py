@@ -16,9 +16,11 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.live.slot_decision import answer
 from dl2_scheduler.policies.registry import make_live_policy, make_policy
+from dl2_scheduler.replay.asked_again import ask_again
 from dl2_scheduler.replay.measured import fit_speeds
-from dl2_scheduler.replay.past import ask_again, past_jobs
+from dl2_scheduler.replay.past import past_jobs
 from dl2_scheduler.replay.predicted import predict
 from dl2_scheduler.sim.lanes import MEASURED, NO_COST
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -189,6 +191,29 @@ def test_a_policy_asked_again_decides_as_it_did(lived):
     others = [each for each in ask_again(lived, "fifo", make_live_policy, NodeRule.SPREAD) if each.other]
     assert others
     assert others[0].recorded != others[0].again
+
+
+class Newest:
+    """The job that came last has all."""
+
+    def allocate(self, snapshot, room):
+        room.give(len(snapshot.jobs) - 1, 8, 8)
+        return room.allocation()
+
+
+def test_a_policy_asked_again_keeps_what_was_kept_as_it_ended_soon():
+    """A start took 30 s there, so a job with 40 s left was not suspended."""
+    first = Job("first", 0.0, "m", 10.0, 100.0, TASK, TASK, 8, 8, 8, 8)
+    second = replace(first, id="second", arrival=40.0)
+    ran = JobOutcome("first", 8, 8, 1.0, None, since=30.0)
+    began = Snapshot(0, 50.0, NODES, (JobState(first),))
+    lived = [RecordedSlot(0.0, "x", began, Allocation({"first": Grant(8, 8)}), SlotOutcome(0, [ran], (), 0.0, 50.0))]
+    states = JobState(first, 6.0, 1, 8, 8), JobState(second)
+    now = Snapshot(1, 50.0, NODES, states, (SpeedReport("first", "m", 8, 8, 10.0),))
+    decided = answer(Newest(), now, NodeRule.SPREAD, start_seconds=30.0).allocation
+    assert [decided.of(name).workers for name in ("first", "second")] == [8, 0]
+    lived.append(RecordedSlot(50.0, "x", now, decided, None))
+    assert [each.other for each in ask_again(lived, None, lambda name: Newest(), NodeRule.SPREAD)] == [[], []]
 
 
 @pytest.fixture
