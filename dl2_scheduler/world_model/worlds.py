@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 
@@ -18,6 +18,7 @@ from dl2_scheduler.world_model.future import fits, from_present, jobs_at, larges
 from dl2_scheduler.world_model.observed import ObservedCluster, with_guess
 
 _DAY_JOBS, _DAY_SLOTS = 60, 200  # of a day that is drawn, at most
+_PAST_SLOTS = 250  # in which the jobs came that are played once more
 _LASTING_SLOTS = 3  # for which a configuration is thought to last, at most
 
 
@@ -88,8 +89,14 @@ class Worlds:
         return found
 
     def past(self) -> DreamScene:
-        """Return the jobs that came, once more, on an empty cluster."""
-        return DreamScene(self._from_present(self._came(_DAY_JOBS)))
+        """Return the jobs that came of late, once more, on an empty cluster.
+
+        Who plays it ends it after some hundred slots: of jobs that came over months it would see the oldest alone.
+        """
+        came = self._came(_DAY_JOBS)
+        first = max(came[-1].arrival - _PAST_SLOTS * self.present.slot_seconds, 0.0)
+        late = [replace(job, arrival=job.arrival - first) for job in came if job.arrival >= first]
+        return DreamScene(self._from_present(late))
 
     def day(self) -> DreamScene:
         """Draw a day on an empty cluster."""

@@ -129,6 +129,17 @@ def test_a_scene_of_the_past_has_the_same_arrivals(observed):
     assert not scene.begun
 
 
+def test_a_scene_of_the_past_has_the_last_jobs_where_few_come(history):
+    """A judge ends it after 400 slots: of 60 jobs that came in 1,200 it played those of long ago, and none of late."""
+    states = [JobState(job(f"a{number}", number * 20 * SLOT)) for number in range(60)]
+    lived(history, 0, states)
+    found = ObservedCluster(history)
+    found.catch_up()
+    jobs = worlds(found, count=1).past().jobs
+    assert [each.id for each in jobs] == [f"a{number}" for number in range(47, 60)]
+    assert [each.arrival / SLOT for each in jobs] == [PRESENT + 10.0 + 20.0 * number for number in range(13)]
+
+
 def test_jobs_that_fit_no_node_any_more_are_in_no_scene(history):
     """They would wait to its end under any policy, and the others would hardly count."""
     large = replace(job("d0"), worker={"slots": 13.0})
