@@ -85,10 +85,11 @@ class Forecaster:
         self.observed = ObservedCluster.recent(history)
         self._rule, self._records, self._make, self._members = rule, records, make, members
         self.calibrations: dict[EventKind, Calibration] = {kind: records.calibration(kind) for kind in EventKind}
+        self._made = -1  # the last slot whose jobs were forecast
         self._lived: RecordedSlot | None = None  # the last slot that was learnt from
 
     def forecast(self, seconds: float = np.inf) -> SlotForecasts | None:
-        """Return forecasts of the last slot's jobs, under the policy that decided it; None: there are none.
+        """Return forecasts of the last slot's jobs, under the policy that decided it; None: there are no new ones.
 
         Args:
             seconds: how long to compute.
@@ -111,7 +112,7 @@ class Forecaster:
         """
         self.catch_up()
         last = self.observed.last
-        if last is None:
+        if last is None or last.snapshot.slot == self._made:  # slots without jobs are in no history
             return None
         policy = with_known_speeds(self._make(last.policy), self.observed.fitted)
         seed, how_many = last.snapshot.slot, self._members
@@ -121,6 +122,7 @@ class Forecaster:
         )
         if ensemble is None:
             return None
+        self._made = last.snapshot.slot
         made = list(made_forecasts(ensemble, last.allocation, last.at))
         kept = np.random.default_rng(seed).permutation(len(made))[:_KEPT]
         self._records.add(made[number] for number in sorted(kept.tolist()))

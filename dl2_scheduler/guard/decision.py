@@ -68,7 +68,7 @@ class PolicyStanding:
 
 
 def seen(standing: PolicyStanding, comparison: Comparison, settings: GuardSettings) -> PolicyStanding:
-    """Return a policy's standing after one more comparison; another policy begins anew.
+    """Return a policy's standing after one more comparison; another policy begins anew, and a slot counts once.
 
     Args:
         standing: before.
@@ -77,6 +77,8 @@ def seen(standing: PolicyStanding, comparison: Comparison, settings: GuardSettin
     """
     if comparison.policy != standing.policy:
         standing = PolicyStanding(comparison.policy)
+    if standing.last is not None and comparison.slot <= standing.last.slot:
+        return standing
     worse = standing.worse + 1 if comparison.above > settings.margin else 0
     good = 0 if comparison.above > 0 else standing.good + (comparison.above < 0)
     return replace(standing, worse=worse, good=good, last=comparison)

@@ -45,9 +45,12 @@ class Comparing:
     def __init__(self, history: History, rule: NodeRule, baseline: str):
         self._rule, self._baseline = rule, baseline
         self._observed = ObservedCluster.recent(history)
+        self._last: Comparison | None = None
 
     def compared(self, policy: str) -> Comparison | None:
-        """Compare a policy with the baseline from the last slot's state on; None: there is nothing to compare.
+        """Compare a policy with the baseline from the last slot's state on; None: there is nothing new to compare.
+
+        Slots without jobs are in no history, so that the last one may have been compared before.
 
         A policy that is worse by the speeds that are expected is compared once more by those that dreams hope for, and
         the kinder comparison counts: one that tries what nobody has tried is not bad for that, and hope ends with the
@@ -65,12 +68,16 @@ class Comparing:
         if observed.present is None:
             return None
         now = only_fitting(observed.present)
-        if not now.jobs:
+        if not now.jobs or (self._last is not None and (self._last.slot, self._last.policy) == (now.slot, policy)):
             return None
-        found = self._played(policy, now, observed.fitted)
+        self._last = self._kinder(policy, now)
+        return self._last
+
+    def _kinder(self, policy: str, now: Snapshot) -> Comparison:
+        found = self._played(policy, now, self._observed.fitted)
         if found.above <= 0:
             return found
-        hopeful = self._played(policy, now, observed.fitted.hopeful(EXPLORING))
+        hopeful = self._played(policy, now, self._observed.fitted.hopeful(EXPLORING))
         return min(found, hopeful, key=attrgetter("above"))
 
     def _played(self, policy: str, now: Snapshot, speeds: FittedSpeeds) -> Comparison:

@@ -36,9 +36,10 @@ class ExplorationSearch:
 
     def __init__(self, history: History, rule: NodeRule):
         self._observed, self._rule = ObservedCluster.recent(history), rule
+        self._slot = -1  # the last one after which was searched
 
     def found(self, seconds: float = math.inf) -> Telling | None:
-        """Return what is worth trying after the last slot; None: there is none yet.
+        """Return what is worth trying after the last slot; None: there is none yet, or it was searched after before.
 
         Args:
             seconds: how long to compute, at most; part of a slot suffices, if that is less.
@@ -46,9 +47,10 @@ class ExplorationSearch:
         observed = self._observed
         observed.catch_up()
         last, present = observed.last, observed.present
-        if last is None or present is None:
+        if last is None or present is None or present.slot == self._slot:  # slots without jobs are in no history
             return None
         fitting, slot, cost = only_fitting(present), present.slot, observed.cost
+        self._slot = slot
         configurations = telling_configurations(
             fitting, last.allocation, observed.fitted, self._rule, np.random.default_rng(slot), seconds
         )

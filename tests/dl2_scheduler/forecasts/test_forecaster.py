@@ -211,6 +211,18 @@ def test_jobs_that_were_stopped_teach_nothing(history, records):
     assert records.came_true(EventKind.END, "a0", 0.0, 1e9 + 30.0) == []
 
 
+def test_while_the_cluster_is_idle_nothing_is_forecast_again(history, records):
+    """Slots without jobs are in no history: the last one's forecasts filled the records, and pushed out all scores."""
+    forecasting = forecaster(history, records)
+    runs_and_waits(history)
+    assert forecasting.forecast() is not None
+    assert forecasting.forecast() is None
+    done = (JobOutcome("a0", 4, 4, 8.0, 30.0), JobOutcome("a2", 0, 0, 0.0, 40.0))
+    history.happened(SlotOutcome(0, done, (), 0.0, SLOT))
+    assert forecasting.forecast() is None
+    assert records.came_true(EventKind.END, "a0", 0.0, 1e9 + 30.0) == []
+
+
 def test_old_forecasts_are_forgotten(records, monkeypatch):
     monkeypatch.setattr("dl2_scheduler.forecasts.records._MOST_ROWS", 3)
     for number in range(5):

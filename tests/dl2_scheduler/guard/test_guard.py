@@ -68,6 +68,14 @@ def test_a_policy_that_is_better_for_long_gets_its_place_back(owns, losses, retu
     assert bool(pardon(after(*owns, standing=out), SETTINGS, "drf")) == returns
 
 
+def test_a_slot_counts_once_however_often_it_is_compared():
+    """Slots without jobs are in no history: the last one with jobs was compared again in each of them."""
+    once = after(20.0)
+    for _ in range(5):
+        assert seen(once, once.last, SETTINGS) == once
+    assert seen(once, Comparison(1, "dl2:run", 20.0, 10.0, 4), SETTINGS).worse == 2
+
+
 @pytest.mark.slow
 def test_the_guard_falls_back_beside_the_loop(tmp_path):
     """A policy that has learnt nothing, made worse still by the judge's settings: any future is too long."""

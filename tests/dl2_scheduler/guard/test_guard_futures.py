@@ -173,6 +173,8 @@ def test_a_history_is_compared_from_its_last_slot(tmp_path):
             loop.slot()
         found = comparing.compared("drf")
         assert (found.slot, found.own, found.above) == (2, found.baseline, 0.0)
+        assert comparing.compared("drf") is None, "no slot with jobs has passed since"
+        assert comparing.compared("fifo").slot == 2, "it was not compared yet"
 
 
 class Curious:

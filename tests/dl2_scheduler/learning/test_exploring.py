@@ -136,6 +136,7 @@ def test_a_search_knows_what_the_history_tells(history, tmp_path):
     assert {each.model for each in found.configurations} == {"a"}, "no job of b has told its speed"
     assert all(each.gain > 0 and each.spread > 0 for each in found.configurations)
     assert _of(as_line(found)) == found
+    assert search.found() is None, "no slot with jobs has passed since"
 
 
 def _of(line):
