@@ -167,7 +167,7 @@ class Policies:
 
     @property
     def agreement(self) -> float | None:
-        """Part of the last 100 slots' grants that the shadow would have made too; None: not known."""
+        """Part of the grants of the last 100 slots with jobs that the shadow would have made too; None: not known."""
         with self._lock:
             total = sum(jobs for _, jobs in self._agreed)
             return sum(same for same, _ in self._agreed) / total if total else None
@@ -254,7 +254,7 @@ class Policies:
         wanted = {job: (grant.workers, grant.servers) for job, grant in decided.grants.items()}
         same = [wanted[job] == (grant.workers, grant.servers) for job, grant in shadow.grants.items()]
         with self._lock:
-            if name == self._choice.shadow:
+            if name == self._choice.shadow and same:  # slots without jobs would push out all others
                 self._agreed.append((sum(same), len(same)))
 
     def renew(self, name: str) -> None:

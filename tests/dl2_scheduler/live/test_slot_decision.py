@@ -177,6 +177,16 @@ def test_a_shadow_decides_beside_and_is_then_used(played):
     assert policies.choice.shadow == ""
 
 
+def test_a_night_without_jobs_makes_nobody_forget_how_far_a_shadow_agrees(tmp_path):
+    policies = Policies(make, "drf", tmp_path)
+    policies.use_shadow("one")
+    one, other = Allocation({"a": Grant(1, 1), "b": Grant(1, 1)}), Allocation({"a": Grant(1, 1), "b": Grant(2, 2)})
+    policies.compared("one", one, other)
+    for _ in range(100):
+        policies.compared("one", Allocation(), Allocation())
+    assert policies.agreement == 0.5
+
+
 def test_a_bad_name_changes_nothing(played, tmp_path):
     _, policies, _ = played
     before = (tmp_path / POLICY_FILE).read_text()
