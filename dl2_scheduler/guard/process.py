@@ -32,11 +32,15 @@ class Guard:
         command = [sys.executable, "-m", "dl2_scheduler.guard.program", str(folder), str(int(rule))]
         self._side = SideProgram("the guard", [*command, policies.fallback_name], folder / "logs" / "guard.log")
         self._standing = PolicyStanding()
-        self._apart = -1  # the last slot that was decided by another than the learnt policy
+        self._apart = -1  # the last slot that was decided by another than the learnt policy, or before it was chosen
+        self._uses = policies.uses
         self._error = ""
 
     def before(self, slot: int) -> None:
         """See `Beside.before`."""
+        if self._policies.uses != self._uses:  # whoever chooses a policy, the same one too, trusts it
+            self._uses, self._apart = self._policies.uses, slot - 1
+            self._standing = replace(self._standing, worse=0, good=0)
         for found in self._side.said():
             before, self._error = self._error, found.get("error", "")
             if not self._error:

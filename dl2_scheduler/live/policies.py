@@ -80,12 +80,16 @@ class Policies:
         folder: the folder of the cluster.
         asked: name of the policy that is to decide; None: the one that did last, on a new cluster the fallback.
 
+    Attributes:
+        uses: how often somebody has chosen a policy since this process began, the same one too.
+
     Raises:
         BadInput: the policy cannot be used, or the folder.
     """
 
     def __init__(self, make: Maker, fallback: str, folder: Path, asked: str | None = None):
         self._lock = threading.RLock()
+        self.uses = 0
         self._make, self._file = make, folder / POLICY_FILE
         self.fallback_name, self.fallback = fallback, make(fallback)
         self._choice = self._stored() or PolicyChoice(asked or fallback)
@@ -118,6 +122,7 @@ class Policies:
             self._policy, self._stand_in, self._fault = policy, None, ""
             self._shadow = self._shadow if shadow else None
             self._agreed.clear()
+            self.uses += 1
         log.warning("policy: %s decides from the next slot on", name)
 
     def use_shadow(self, name: str) -> None:

@@ -163,6 +163,11 @@ def test_only_slots_that_the_policy_has_decided_lose_it_its_place(tmp_path):
             assert hear(9) == "drf"
             policies.use(name)
             assert hear(11, 10) == name, "what it had lost before it fell back is forgotten"
+            assert hear(12, 11) == name
+            policies.use(name)
+            assert hear(13, 12) == name, "it is trusted again, though it had not fallen back"
+            assert hear(14, 13) == name
+            assert hear(15, 14) == "drf"
 
 
 @pytest.mark.slow
