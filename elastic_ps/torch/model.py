@@ -1,6 +1,6 @@
 """This module lists what a model consists of, by the keys under which the job holds it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import torch
 from torch.nn.modules.batchnorm import _NormBase
@@ -65,21 +65,35 @@ def check_normalisations(model: torch.nn.Module) -> None:
             )
 
 
-def check_groups(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str]) -> None:
-    """Refuse groups that have other parameters than when the optimizer was wrapped: nobody would sum their gradients.
+def members_of(optimizer: torch.optim.Optimizer) -> list[set[int]]:
+    """Return the ids of the parameters that each group of an optimizer has."""
+    return [set(map(id, group["params"])) for group in optimizer.param_groups]
+
+
+def check_groups(optimizer: torch.optim.Optimizer, known: Sequence[Set[int]]) -> None:
+    """Refuse groups that have other parameters than when the optimizer was wrapped.
+
+    Nobody would sum the gradients of a new one, and servers take the numbers of the group that one was in.
 
     Args:
         optimizer: the script's own.
-        keys: of its parameters, as they were then.
+        known: its `members_of` then.
 
     Raises:
-        ConfigurationError: one has come, or gone.
+        ConfigurationError: a parameter has come, gone, or moved to another group.
     """
-    groups = [group["params"] for group in optimizer.param_groups]
-    if {id(parameter) for group in groups for parameter in group} != set(map(id, keys)):
+    found = members_of(optimizer)
+    if found == known:
+        return
+    if set().union(*found) == set().union(*known):
         raise ConfigurationError(
-            f"the optimizer's groups have other parameters than when elastic.Optimizer was made: {GROUPS_FIRST}"
+            "a parameter is in another of the optimizer's groups than when elastic.Optimizer was made, and the job "
+            "goes on by the one that it was in: leave the groups and their order as they are, and change the numbers "
+            "(lr, weight_decay) of a group that has this parameter alone"
         )
+    raise ConfigurationError(
+        f"the optimizer's groups have other parameters than when elastic.Optimizer was made: {GROUPS_FIRST}"
+    )
 
 
 def check_parameters(arrays: Mapping[str, ModelArray], keys: Mapping[torch.Tensor, str]) -> None:

@@ -24,6 +24,7 @@ from elastic_ps.torch.model import (
     check_parameters,
     check_shapes,
     key_of,
+    members_of,
     parameter_keys,
     statistics,
     tensors_of,
@@ -121,6 +122,7 @@ class Optimizer(torch.optim.Optimizer):
         self._model = model
         self._share_groups()
         self._keys = parameter_keys(model, optimizer)
+        self._members = members_of(optimizer)
         self._spec = self._translate()
         self._arrays: dict[str, ModelArray] = {}  # all that the store holds
         self._before = BeforeRehearsal({}, ())
@@ -164,7 +166,7 @@ class Optimizer(torch.optim.Optimizer):
                 "loss.backward(), then optimizer.step()"
             )
         self._share_groups()
-        check_groups(self.wrapped, self._keys)
+        check_groups(self.wrapped, self._members)
         self._check_rule()
         self._watch.check(scaled=hasattr(self, "found_inf"))
         self._unscale()

@@ -70,3 +70,27 @@ def test_a_parameter_of_another_type(kind: torch.dtype) -> None:
     with pytest.raises(ConfigurationError, match=rf"0.weight is {kind} now, and was torch.float32 when the job began"):
         train(change, 2)
     train(change, 2, back=lambda model: model.float())  # as for an evaluation between
+
+
+def moved(optimizer: Any) -> None:
+    groups = optimizer.param_groups
+    groups[1]["params"].append(groups[0]["params"].pop())
+
+
+def turned_round(optimizer: Any) -> None:
+    optimizer.param_groups.reverse()
+
+
+@pytest.mark.parametrize("change", [moved, turned_round])
+def test_a_parameter_in_another_group(change: Change) -> None:
+    with lone_job(SEED):
+        model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+        groups = [{"params": layer.parameters(), "lr": 0.1 * number} for number, layer in enumerate(model, 1)]
+        optimizer = elastic.Optimizer(model, torch.optim.SGD(groups))
+        next(elastic.epochs(1))
+        batches = iter(elastic.DataLoader(data(), BATCH))
+        step(model, optimizer, next(batches))
+        batch = next(batches)
+        change(optimizer)
+        with pytest.raises(ConfigurationError, match="in another of the optimizer's groups than when"):
+            step(model, optimizer, batch)
