@@ -226,6 +226,9 @@ class Optimizer(torch.optim.Optimizer):
         job = script_job()
         self._schedules.end_batch(job.place, job.spec.steps_per_epoch if job.spec is not None else 0)
         self._learn_averaged()
+        if job.staging.rehearsing:
+            for parameter in self._keys:  # a script that never calls zero_grad() would add to it
+                parameter.grad = None
         if self._early is None or not is_left:
             return
         self._early.begin_step()

@@ -91,8 +91,6 @@ class AllReduceOptimizer(Optimizer):
 
     @torch.no_grad()
     def _undo_rehearsal(self) -> None:
-        """Make the buffers what they were before the rehearsal, and forget its gradients."""
+        """Make the buffers what they were before the rehearsal."""
         for key, before in self._before.buffers.items():
             overwrite(self._arrays[key].tensor, before)
-        for parameter in self._keys:
-            parameter.grad = None

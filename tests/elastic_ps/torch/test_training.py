@@ -159,6 +159,18 @@ def test_gradients_may_be_set_to_zero_instead_of_none() -> None:
     assert "s:rarely.weight" in servers.exchanges[-2]  # a gradient of zeros, since a batch has used it
 
 
+def test_gradients_of_the_rehearsal_are_not_added_to() -> None:
+    def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
+        images, labels = batch
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+
+    expected, model, _ = both(linear, body=body)
+    check_same(expected, model)
+    with pytest.raises(AssertionError):
+        check_same(both(linear)[1], model)
+
+
 def test_a_layer_may_thaw_later() -> None:
     def body(model: Any, optimizer: Any, batch: Any) -> None:
         model.frozen.requires_grad_(model.calls > STEPS + 1)
