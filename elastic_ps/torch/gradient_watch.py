@@ -1,5 +1,6 @@
 """A `GradientWatch` finds gradients that the script has changed after its backward pass."""
 
+import weakref
 from collections.abc import Callable, Mapping
 
 import torch
@@ -22,7 +23,7 @@ class GradientWatch:
     def __init__(self, keys: Mapping[torch.Tensor, str], made: Callable[[torch.Tensor], None] | None):
         self._keys = keys
         self._made = made
-        self._left: dict[torch.Tensor, tuple[int, int]] = {}
+        self._left: dict[torch.Tensor, tuple[weakref.ref[torch.Tensor], int]] = {}  # what each had, and its version
         self._norms: dict[torch.Tensor, str] | None = {}  # None: the first step has been made
         self._hooked: set[torch.Tensor] = set()
         self._hook()
@@ -36,7 +37,7 @@ class GradientWatch:
 
     def _note(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
-            self._left[parameter] = _version(parameter.grad)
+            self._left[parameter] = weakref.ref(parameter.grad), parameter.grad._version
             if self._norms is not None:
                 self._norms[parameter] = _norm(parameter.grad)
         if self._made is not None:
@@ -57,11 +58,11 @@ class GradientWatch:
             left = self._left.get(parameter)
             if left is None or parameter.grad is None:
                 continue
-            tensor, version = _version(parameter.grad)
-            is_changed = version != left[1] or (
+            tensor, version = left
+            is_changed = parameter.grad._version != version or (
                 not scaled and parameter in norms and norms[parameter] != _norm(parameter.grad)
             )
-            if tensor == left[0] and is_changed and _has_values(parameter.grad):
+            if tensor() is parameter.grad and is_changed and _has_values(parameter.grad):
                 raise ConfigurationError(
                     f"the gradient of {key[2:]} was changed after loss.backward(). A worker has the gradient of its "
                     "own samples only, so clip_grad_norm_ and clip_grad_value_ do something else there than in one "
@@ -81,7 +82,3 @@ def _norm(gradient: torch.Tensor) -> str:
         return ""
     found: float = torch.linalg.vector_norm(gradient.detach(), dtype=torch.float64).item()
     return found.hex()
-
-
-def _version(gradient: torch.Tensor) -> tuple[int, int]:
-    return id(gradient), gradient._version
