@@ -38,7 +38,7 @@ from elastic_ps.torch.optimizer_arguments import (
 )
 from elastic_ps.torch.optimizer_store import OptimizerStore
 from elastic_ps.torch.schedules import Schedules
-from elastic_ps.torch.states import from_torch, states_to_load, to_torch
+from elastic_ps.torch.states import follow_loads, from_torch, states_to_load, to_torch
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import current_job, script_job
 
@@ -121,6 +121,8 @@ class Optimizer(torch.optim.Optimizer):
         self._scales = False  # the script has a GradScaler
         self._model = model
         self._share_groups()
+        self._loads = False  # the wrapped optimizer loads what this one was given
+        follow_loads(optimizer, self._check_load, self._share_groups)
         self._keys = parameter_keys(model, optimizer)
         self._members = members_of(optimizer)
         self._spec = self._translate()
@@ -257,20 +259,18 @@ class Optimizer(torch.optim.Optimizer):
         """
         check_states(state_dict)
         before = self.wrapped.state_dict()
-        self.wrapped.load_state_dict(state_dict)
+        self._loads = True
         try:
-            if rules.translate(self.wrapped, self._keys) != self._spec:
-                raise ConfigurationError(
-                    "load_state_dict: the groups to load have other settings (momentum, amsgrad and the like) than the "
-                    "optimizer was made with; make it with the same ones"
-                )
-        except ConfigurationError:
+            self.wrapped.load_state_dict(state_dict)
+            rules.check_loaded(self.wrapped, self._keys, self._spec)
+            if self._store is not None:
+                held = self._store.optimizer_states
+                self._store.load_optimizer_states(states_to_load(self.wrapped, self._keys, held))
+        except Exception:
             self.wrapped.load_state_dict(before)
             raise
         finally:
-            self._share_groups()
-        if self._store is not None:
-            self._store.load_optimizer_states(states_to_load(self.wrapped, self._keys, self._store.optimizer_states))
+            self._loads = False
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, as long as the training has not begun."""
@@ -288,6 +288,14 @@ class Optimizer(torch.optim.Optimizer):
         """Refuse what has been asked of the script's own optimizer since, and servers do not know."""
         rules.check_hooks(self.wrapped)
         rules.check_flags(self.wrapped, self._spec)
+
+    def _check_load(self) -> None:
+        """Refuse states that the wrapped optimizer alone would load, when the servers have theirs."""
+        if self._store is not None and not self._loads:
+            raise ConfigurationError(
+                "load_state_dict of the optimizer that was wrapped in an elastic.Optimizer: the servers have its "
+                "states, and would go on with those. Call load_state_dict of the elastic.Optimizer"
+            )
 
     def _open_store(self, job: ScriptJob) -> OptimizerStore:
         """Open what takes the gradients."""

@@ -131,6 +131,30 @@ def check_flags(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> None:
                 )
 
 
+def check_loaded(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, str], spec: OptimizerSpec) -> None:
+    """Refuse parameter groups that have been loaded, where they are no groups of what the servers run.
+
+    Args:
+        optimizer: the script's own, which has loaded them.
+        names: the key of each parameter.
+        spec: of the optimizer, as the servers know it.
+
+    Raises:
+        ConfigurationError: they are another optimizer's, or have other flags.
+    """
+    missing = {name for group in optimizer.param_groups for name in optimizer.defaults.keys() - group.keys()}
+    if missing:
+        raise ConfigurationError(
+            f"load_state_dict: the groups to load have no {min(missing)}, so they are not those of an optimizer "
+            f"{type(optimizer).__name__}; load what one of the same class has saved"
+        )
+    if translate(optimizer, names) != spec:
+        raise ConfigurationError(
+            "load_state_dict: the groups to load have other settings (momentum, amsgrad and the like) than the "
+            "optimizer was made with; make it with the same ones"
+        )
+
+
 def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
     """Return the values of a step: the present numbers of each parameter group.
 

@@ -1,5 +1,6 @@
 """This module says an optimizer's state, which the servers keep, as PyTorch's `state_dict` has it, and back."""
 
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -88,6 +89,29 @@ def states_to_load(
                 **{name: np.zeros_like(array) for name, array in state.items() if name != "count"},
             }
     return states
+
+
+def follow_loads(optimizer: torch.optim.Optimizer, before: Callable[[], None], after: Callable[[], None]) -> None:
+    """Call methods around each `load_state_dict` of an optimizer, as long as their object is there.
+
+    Args:
+        optimizer: of PyTorch; it makes its groups anew then.
+        before: a method; what it raises is raised there, and nothing is loaded.
+        after: a method.
+    """
+
+    def calling(method: Callable[[], None]) -> Callable[..., None]:
+        kept = weakref.WeakMethod(method)  # no cycle: an elastic.Optimizer that is let go is gone
+
+        def call(*_: Any) -> None:
+            found = kept()
+            if found is not None:
+                found()
+
+        return call
+
+    optimizer.register_load_state_dict_pre_hook(calling(before))
+    optimizer.register_load_state_dict_post_hook(calling(after))
 
 
 def placed(group: Mapping[str, Any], parameter: torch.Tensor, name: str, value: Any) -> Any:

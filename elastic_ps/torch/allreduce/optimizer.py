@@ -67,7 +67,6 @@ class AllReduceOptimizer(Optimizer):
         """Load into the wrapped optimizer; call it in all workers, before the loop or in one and the same batch."""
         check_states(state_dict)
         self.wrapped.load_state_dict(state_dict)
-        self._share_groups()
 
     def _hyper(self, _num_update: int) -> Hyper:
         """Return what the norm of all gradients is for: the optimizer's own numbers are told by parameter group."""
@@ -80,6 +79,9 @@ class AllReduceOptimizer(Optimizer):
 
     def _check_rule(self) -> None:
         """Refuse nothing: the script's own optimizer makes the updates, and calls its hooks."""
+
+    def _check_load(self) -> None:
+        """Refuse nothing: the script's own optimizer has the states."""
 
     def _open_store(self, job: ScriptJob) -> ReplicaStore:
         assert isinstance(job, AllReduceJob)

@@ -8,8 +8,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.optim.lr_scheduler import LinearLR  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
+from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from tests.elastic_ps.optimizers.pytorch.roots import use_exact_roots  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
@@ -18,7 +20,9 @@ from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     both,
     check_same,
     data,
+    linear,
     network,
+    sgd,
     step,
 )
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
@@ -84,3 +88,58 @@ def test_a_state_dict_without_states_lets_them_begin_anew(kind: str, monkeypatch
     check_same(expected, model)
     with pytest.raises(AssertionError):
         check_same(both(optimizer=make)[1], model)
+
+
+def states_after_an_epoch(make: Any) -> dict[str, Any]:
+    """What an optimizer of `linear` saves behind an epoch of plain PyTorch, with another rate."""
+    model = linear()
+    optimizer = make(model)
+    for batch in batches(data(), 0, False):
+        step(model, optimizer, batch)
+    saved: dict[str, Any] = copy.deepcopy(optimizer.state_dict())
+    saved["param_groups"][0]["lr"] = 0.2
+    return saved
+
+
+def test_a_schedule_is_of_the_groups_that_the_wrapped_optimizer_has_loaded() -> None:
+    saved = states_after_an_epoch(sgd)
+
+    def schedule(optimizer: Any) -> LinearLR:
+        getattr(optimizer, "wrapped", optimizer).load_state_dict(copy.deepcopy(saved))
+        return LinearLR(optimizer, 0.1, 1, 8)
+
+    expected, model, _ = both(linear, schedule=schedule, each_step=True)
+    check_same(expected, model)
+    with pytest.raises(AssertionError):
+        check_same(both(linear, schedule=lambda own: LinearLR(own, 0.1, 1, 8), each_step=True)[1], model)
+
+
+def load_in_last_batches(saved: dict[str, Any], words: str, wrapped: bool = False) -> None:
+    """A loop that loads states which are refused, and trains on as plain PyTorch does without them."""
+
+    def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
+        if len(batch[0]) < BATCH and isinstance(optimizer, elastic.Optimizer):  # the last of each epoch
+            with pytest.raises(ConfigurationError, match=words):
+                (optimizer.wrapped if wrapped else optimizer).load_state_dict(saved)
+            refused.append(len(batch[0]))
+        step(model, optimizer, batch)
+
+    refused: list[int] = []
+    expected, model, _ = both(linear, body=body)
+    check_same(expected, model)
+    assert refused
+
+
+def test_states_of_another_optimizer_change_nothing() -> None:
+    saved = states_after_an_epoch(lambda model: torch.optim.Adam(model.parameters()))
+    load_in_last_batches(saved, "the groups to load have no dampening, so they are not those of an optimizer SGD")
+
+
+def test_states_that_the_servers_refuse_change_nothing() -> None:
+    saved = states_after_an_epoch(sgd)
+    saved["state"][0]["another"] = saved["state"][0]["momentum_buffer"]
+    load_in_last_batches(saved, "another")
+
+
+def test_states_that_the_wrapped_optimizer_alone_would_load() -> None:
+    load_in_last_batches(states_after_an_epoch(sgd), "the servers have its states, and would go on", wrapped=True)
