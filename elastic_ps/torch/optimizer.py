@@ -13,7 +13,7 @@ from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.torch import rules
+from elastic_ps.torch import loss_scale, rules
 from elastic_ps.torch.arrays import GradientArray, ModelArray
 from elastic_ps.torch.before_rehearsal import BeforeRehearsal, check_frozen
 from elastic_ps.torch.early_gradients import EarlyGradients
@@ -167,13 +167,25 @@ class Optimizer(torch.optim.Optimizer):
                 "optimizer.step(closure) is refused, as servers cannot call it: compute the loss, call "
                 "loss.backward(), then optimizer.step()"
             )
+        try:
+            self._make_step()
+        except BaseException:
+            loss_scale.forget(self)
+            raise
+
+    def _make_step(self) -> None:
         self._share_groups()
         check_groups(self.wrapped, self._members)
         self._check_rule()
-        self._watch.check(scaled=hasattr(self, "found_inf"))
-        self._unscale()
+        self._scales = loss_scale.is_scaled(self)
+        self._watch.check(scaled=self._scales)
+        if self._scales and self._early is not None:
+            raise ConfigurationError(
+                "overlap=True sends gradients before GradScaler's scale is taken from them: leave one of them out"
+            )
         self.define()
         self._begin()
+        self._hyper(0)  # a number that the rule cannot take is refused before anything is done
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
         if self._early is not None and any(parameter.grad is not sent for parameter, sent in self._early.sent.items()):
             raise ConfigurationError(
@@ -185,6 +197,7 @@ class Optimizer(torch.optim.Optimizer):
         assert self._store is not None
         check_frozen(self._averaged, pushed)
         self._learn_averaged()
+        loss_scale.unscale(self, pushed.values())
         gradients = [[GradientArray(gradient)] for gradient in pushed.values()]
         self._store.pushpull(list(pushed), gradients, [[self._arrays[key]] for key in pushed])
         self.steps += 1
@@ -231,12 +244,13 @@ class Optimizer(torch.optim.Optimizer):
         if job.staging.rehearsing:
             for parameter in self._keys:  # a script that never calls zero_grad() would add to it
                 parameter.grad = None
-        if self._early is None or not is_left:
+        if not is_left:
             return
-        self._early.begin_step()
         self._begun = False
-        if self._store is not None:
-            self._store.drop_early()
+        if self._early is not None:
+            self._early.begin_step()
+            if self._store is not None:
+                self._store.drop_early()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the groups and, collected from the servers, the states, in the wrapped optimizer's own format."""
@@ -327,23 +341,6 @@ class Optimizer(torch.optim.Optimizer):
             self._schedules.rehearse()
         elif job.place is not None and job.spec is not None:
             self._schedules.begin_step(job.place, job.spec.steps_per_epoch)
-
-    def _unscale(self) -> None:
-        """Divide this worker's gradients by the scale of its GradScaler, where there is one that has not.
-
-        Scales of workers differ: one that joins begins with the first. What has overflowed stays infinite.
-        """
-        self._scales = hasattr(self, "found_inf")
-        if self._scales and self._early is not None:
-            raise ConfigurationError(
-                "overlap=True sends gradients before GradScaler's scale is taken from them: leave one of them out"
-            )
-        scale = getattr(self, "grad_scale", None) if self._scales else None
-        if scale is not None:
-            factor = scale.double().reciprocal().float()
-            for parameter in self._keys:
-                if parameter.grad is not None:
-                    parameter.grad.mul_(factor)
 
     def _hyper(self, _num_update: int) -> Hyper:
         found = rules.hyper(self.wrapped, self._spec)

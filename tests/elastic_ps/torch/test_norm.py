@@ -11,7 +11,7 @@ from torch.nn.utils import clip_grad_norm_  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
-from tests.elastic_ps.torch.beside_plain import BATCH, SEED, both, check_same, data, moved, network, sgd  # noqa: E402
+from tests.elastic_ps.torch.beside_plain import BATCH, SEED, both, check_same, data, linear, moved, network, sgd  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -137,3 +137,25 @@ def test_a_scaler_does_not_overlap() -> None:
         scaler.scale(nn.functional.cross_entropy(model(images), labels)).backward()
         with pytest.raises(ConfigurationError, match=r"overlap=True sends gradients before GradScaler"):
             scaler.step(optimizer)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_step_that_was_refused_may_be_made_when_the_script_has_mended_it(enabled: bool) -> None:
+    scalers = [torch.amp.GradScaler("cpu", 1024.0, enabled=enabled) for _ in range(2)]
+
+    def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
+        images, labels = batch
+        scaler = scalers[isinstance(optimizer, elastic.Optimizer)]
+        optimizer.zero_grad()
+        scaler.scale(nn.functional.cross_entropy(model(images), labels)).backward()
+        if isinstance(optimizer, elastic.Optimizer):
+            optimizer.param_groups[0]["lr"] = float("nan")
+            with pytest.raises(ConfigurationError, match="lr is nan"):
+                scaler.step(optimizer)
+            optimizer.param_groups[0]["lr"] = 0.1
+        scaler.step(optimizer)
+        scaler.update()
+
+    expected, model, _ = both(linear, body=body)
+    check_same(expected, model)
+    moved(model, linear)
