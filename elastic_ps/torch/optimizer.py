@@ -131,6 +131,7 @@ class Optimizer(torch.optim.Optimizer):
         self._averaged: set[str] = set()  # keys of what the workers average in each step
         self._early = EarlyGradients(self._send_early) if overlap else None
         self._watch = GradientWatch(self._keys, self._early.made if self._early else None)
+        self._first: Sequence[rules.Numbers] = ()  # of the groups, in the rehearsal
         self._begun = False  # the schedules are where this step is
         self._schedules = Schedules((optimizer, weakref.proxy(self)))  # no cycle: one that is let go is gone
         _made.add(self)
@@ -185,7 +186,8 @@ class Optimizer(torch.optim.Optimizer):
             )
         self.define()
         self._begin()
-        self._hyper(0)  # a number that the rule cannot take is refused before anything is done
+        found = self._hyper(0)  # a number that the rule cannot take is refused before anything is done
+        self._first = self._first or found.groups
         pushed = {key: parameter.grad for parameter, key in self._keys.items() if parameter.grad is not None}
         if self._early is not None and any(parameter.grad is not sent for parameter, sent in self._early.sent.items()):
             raise ConfigurationError(
@@ -256,7 +258,7 @@ class Optimizer(torch.optim.Optimizer):
         """Return the groups and, collected from the servers, the states, in the wrapped optimizer's own format."""
         found = self._store.optimizer_states() if self._store is not None else None
         if found is not None:
-            to_torch(self.wrapped, found, self._keys)
+            to_torch(self.wrapped, found, self._keys, self._first)
         return self.wrapped.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -343,7 +345,7 @@ class Optimizer(torch.optim.Optimizer):
             self._schedules.begin_step(job.place, job.spec.steps_per_epoch)
 
     def _hyper(self, _num_update: int) -> Hyper:
-        found = rules.hyper(self.wrapped, self._spec)
+        found = rules.hyper(self.wrapped, self._spec, self._first)
         return replace(found, max_norm=self.max_norm, skip_overflow=self._scales)
 
     def _share_groups(self) -> None:

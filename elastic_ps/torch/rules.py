@@ -21,6 +21,8 @@ from elastic_ps.optimizers.pytorch import TORCH_RULES
 
 Group = Mapping[str, Any]
 
+Numbers = Mapping[str, float]
+
 _RULES: dict[type, str] = {
     torch.optim.SGD: "torch.SGD",
     torch.optim.Adam: "torch.Adam",
@@ -155,12 +157,13 @@ def check_loaded(optimizer: torch.optim.Optimizer, names: Mapping[torch.Tensor, 
         )
 
 
-def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
+def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec, first: Sequence[Numbers]) -> Hyper:
     """Return the values of a step: the present numbers of each parameter group.
 
     Args:
         optimizer: the script's own.
         spec: of it, as the servers know it.
+        first: the groups' numbers in the rehearsal, as this function has returned them; (): they are asked for.
 
     Raises:
         ConfigurationError: a number that the rule cannot take.
@@ -170,19 +173,38 @@ def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec) -> Hyper:
     for index, group in enumerate(optimizer.param_groups):
         numbers = numbers_of(group)
         if rule is not None:
-            if spec.name == "torch.Rprop":  # which takes it for its first step alone
-                numbers["lr"] = numbers.get("initial_lr", numbers["lr"])
             numbers = {name: value for name, value in numbers.items() if name in rule.numbers}
             if numbers.get("momentum") and not spec.args.get("momentum", True):
                 raise ConfigurationError(
                     f"parameter group {index} has momentum {numbers['momentum']}, but none had any when the job began: "
                     "make the optimizer with a momentum above 0"
                 )
+            if first and spec.name == "torch.Rprop":  # which takes it for its first step alone
+                numbers["lr"] = first[index]["lr"]
+            if first and spec.name == "torch.NAdam":
+                _check_momenta(index, numbers, first[index])
         for name, value in numbers.items():
             if not isfinite(value):
                 raise ConfigurationError(f"parameter group {index}: {name} is {value}; give a finite number")
         found.append(numbers)
     return Hyper(groups=tuple(found))
+
+
+def _check_momenta(index: int, now: Numbers, first: Numbers) -> None:
+    """Refuse other momenta of NAdam, whose servers reckon the product of all so far from the present ones.
+
+    Args:
+        index: of the parameter group.
+        now: its numbers.
+        first: its numbers in the rehearsal.
+    """
+    for name, theirs in (("beta1", "betas[0]"), ("momentum_decay", "momentum_decay")):
+        if now[name] != first[name]:
+            raise ConfigurationError(
+                f"parameter group {index} of NAdam has {theirs}={now[name]} now, and had {first[name]} when the job "
+                "began, and servers do not know which product its momenta have had: leave it as it is (give a "
+                "OneCycleLR or CyclicLR cycle_momentum=False), or train with --mode all-reduce"
+            )
 
 
 def numbers_of(group: Group) -> dict[str, float]:

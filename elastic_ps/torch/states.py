@@ -1,7 +1,7 @@
 """This module says an optimizer's state, which the servers keep, as PyTorch's `state_dict` has it, and back."""
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from elastic_ps.optimizers.pytorch.adam import nesterov_product
 from elastic_ps.optimizers.pytorch.averaged import averaging
 from elastic_ps.torch.arrays import laid_out_as, on_host
-from elastic_ps.torch.rules import numbers_of
+from elastic_ps.torch.rules import Numbers, numbers_of
 
 State = dict[str, Any]
 
@@ -18,16 +18,22 @@ _OF_COUNTS = ("step", "mu_product", "eta", "mu")
 """Parts of states that follow from how many updates there were."""
 
 
-def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys: Mapping[torch.Tensor, str]) -> None:
+def to_torch(
+    optimizer: torch.optim.Optimizer,
+    found: Mapping[str, State],
+    keys: Mapping[torch.Tensor, str],
+    first: Sequence[Numbers] = (),
+) -> None:
     """Put states that were collected from the servers into an optimizer.
 
     Args:
         optimizer: of PyTorch; its states are replaced.
         found: by key, {"count": updates, name: array} as `KeyStore.optimizer_states` gives them.
         keys: of the parameters.
+        first: the groups' numbers in the job's first step, where they are known; (): they are not.
     """
     counts_itself = not isinstance(optimizer, torch.optim.SGD)  # which alone has no "step"
-    for group in optimizer.param_groups:
+    for index, group in enumerate(optimizer.param_groups):
         for parameter in group["params"]:
             state = found.get(keys[parameter])
             if state is None or not state["count"]:
@@ -44,9 +50,9 @@ def to_torch(optimizer: torch.optim.Optimizer, found: Mapping[str, State], keys:
                 eta, mu = averaging(state["count"], numbers_of(group))
                 own["eta"], own["mu"] = (torch.tensor(number, device="cpu") for number in (eta, mu))
             if isinstance(optimizer, torch.optim.Rprop):
-                size, first = own["step_size"], group.get("initial_lr", group["lr"])
+                size, rate = own["step_size"], first[index]["lr"] if first else group.get("initial_lr", group["lr"])
                 own["step_size"] = torch.where(
-                    size == 0, torch.as_tensor(first, dtype=size.dtype, device=size.device), size
+                    size == 0, torch.as_tensor(rate, dtype=size.dtype, device=size.device), size
                 )
             optimizer.state[parameter] = {name: placed(group, parameter, name, value) for name, value in own.items()}
 

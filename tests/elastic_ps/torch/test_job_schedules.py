@@ -7,9 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.optim.lr_scheduler import ExponentialLR  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.optim.lr_scheduler import ExponentialLR, LinearLR, OneCycleLR  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
+from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
     EPOCHS,
@@ -19,6 +21,7 @@ from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     both,
     check_same,
     data,
+    linear,
     network,
     sgd,
     step,
@@ -32,6 +35,28 @@ pytestmark = pytest.mark.slow
 def test_schedules(schedule: Callable[[Any], Any], each_step: bool) -> None:
     expected, model, _ = both(schedule=schedule, each_step=each_step)
     check_same(expected, model)
+
+
+def test_a_warm_up_of_rprop_which_takes_its_first_rate_alone() -> None:
+    def rprop(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Rprop(model.parameters(), lr=0.01)
+
+    expected, model, _ = both(linear, rprop, LinearLR, each_step=True)
+    check_same(expected, model)
+    with pytest.raises(AssertionError):
+        check_same(both(linear, rprop)[1], model)
+
+
+def test_momenta_that_nadam_has_not_had_from_the_start() -> None:
+    def cycled(momenta: bool) -> Callable[[Any], Any]:
+        return lambda own: OneCycleLR(own, 0.2, total_steps=EPOCHS * STEPS, cycle_momentum=momenta)
+
+    def nadam(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.NAdam(model.parameters(), lr=0.01)
+
+    both(linear, nadam, cycled(False), each_step=True)
+    with pytest.raises(ConfigurationError, match=r"group 0 of NAdam has betas\[0\]=.* now, and had 0.95 when the job"):
+        both(linear, nadam, cycled(True), each_step=True)
 
 
 @pytest.mark.parametrize(("schedule", "each_step"), SCHEDULES)
