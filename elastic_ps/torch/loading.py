@@ -60,6 +60,11 @@ def _check(path: str, own: dict[str, torch.Tensor], found: dict[str, torch.Tenso
         if names:
             raise ConfigurationError(f"{path} {words} {_listed(names)}: build the model as the job's script does")
     for name, values in found.items():
+        if own[name].is_meta or torch.nn.parameter.is_lazy(own[name]):
+            raise ConfigurationError(
+                f"{name} of the model has no memory yet: before elastic.load call model.to_empty(device=...) where it "
+                "was made on meta, or the model once with a batch where it has a lazy layer"
+            )
         if values.shape != own[name].shape:
             raise ConfigurationError(
                 f"{path}: {name} has the shape {tuple(values.shape)}, and the model's {tuple(own[name].shape)}: "

@@ -64,6 +64,17 @@ def test_weights_of_another_model_are_refused_whole(tmp_path: Path, changes: Any
     assert all(torch.equal(values, before[name]) for name, values in everything(model).items())
 
 
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_a_model_without_memory_is_refused(tmp_path: Path, device: str) -> None:
+    path = exported(nn.Sequential(nn.Linear(3, 2)), tmp_path / "model.safetensors")
+    model = nn.Sequential(nn.Linear(3, 2, device=device) if device == "meta" else nn.LazyLinear(2))
+    with pytest.raises(ConfigurationError, match=r"0\.\w+ of the model has no memory yet: .*to_empty"):
+        elastic.load(model, path)
+    ready = model.to_empty(device="cpu") if device == "meta" else model
+    ready(torch.ones(1, 3))
+    elastic.load(ready, path)
+
+
 def test_what_is_no_such_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no weights")
     for path in (tmp_path / "nothing", tmp_path / "text"):
