@@ -238,13 +238,13 @@ class Optimizer(torch.optim.Optimizer):
         """Take note that a batch's body is over.
 
         Args:
-            is_left: it has made no step, by a break: what was sent ahead is dropped, as the batch comes once more.
+            is_left: it has made no step, by a break: its gradients are dropped, as the batch comes once more.
         """
         job = script_job()
         self._schedules.end_batch(job.place, job.spec.steps_per_epoch if job.spec is not None else 0)
         self._learn_averaged()
-        if job.staging.rehearsing:
-            for parameter in self._keys:  # a script that never calls zero_grad() would add to it
+        if job.staging.rehearsing or is_left:  # it counts for nothing, or comes again
+            for parameter in self._keys:  # a script that calls zero_grad() behind step(), or never, would add to it
                 parameter.grad = None
         if not is_left:
             return

@@ -175,7 +175,10 @@ class AllReduceJob(ScriptJob):
         if self.staging.rehearsing:
             if self.staging.learnt:
                 self.perform()
-        else:
+        elif self._part is not None:
+            assert self._exchange is not None
+            if not self._done:  # it has changed running statistics, and changes them again
+                self._exchange.begin_again()
             self._part = None
 
     def skip_step(self) -> None:

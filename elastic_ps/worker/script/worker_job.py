@@ -178,7 +178,10 @@ class WorkerJob(ScriptJob):
             if self.staging.staged or self.staging.learnt:
                 self.perform()
         elif self._step.part is not None:
+            assert self.spec is not None
             self.buffer.close_exchange()
+            if self._step.lacks(self.spec.exchanges):  # it has changed running statistics, and changes them again
+                self._write_all_parameters()
             self._put_down()
 
     def skip_step(self) -> None:

@@ -106,6 +106,25 @@ def both(
     return expected, model, servers
 
 
+def left_once(model: nn.Module, optimizer: Any, batch: Any, number: int) -> None:
+    """A body that raises in the fifth batch, behind its backward pass, and calls zero_grad() behind its steps.
+
+    Args:
+        model: that it trains.
+        optimizer: of it.
+        batch: inputs and labels.
+        number: of the batch, those that come once more with it.
+
+    Raises:
+        KeyError: in the fifth.
+    """
+    nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+    if number == 4:
+        raise KeyError
+    optimizer.step()
+    optimizer.zero_grad()
+
+
 def check_same(expected: nn.Module, model: nn.Module) -> None:
     found = model.state_dict()
     for name, values in expected.state_dict().items():

@@ -1,6 +1,8 @@
 """A loop of PyTorch, plain and elastic: the same bits where one worker trains."""
 
 import copy
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     both,
     check_same,
     data,
+    left_once,
     linear,
     moved,
     network,
@@ -105,6 +108,21 @@ def test_a_batch_that_is_left_behind_its_backward_pass_changes_nothing(
             weights.append(list(model.parameters()))
             assert bool(servers.early) == overlap
     assert all(map(torch.equal, *weights))
+
+
+def test_a_batch_that_is_left_comes_again_as_if_it_had_not_come() -> None:
+    expected, numbers = both()[0], count()
+    with lone_job(SEED) as (_, servers):
+        model = network()
+        optimizer = elastic.Optimizer(model, sgd(model))
+        loader = elastic.DataLoader(data(), BATCH, shuffle=True)
+        for _epoch in elastic.epochs(EPOCHS):
+            with suppress(KeyError):
+                for batch in loader:
+                    left_once(model, optimizer, batch, next(numbers))
+    check_same(expected, model)
+    assert next(numbers) == EPOCHS * STEPS + 2  # the rehearsal, and the one that was left
+    assert len(servers.exchanges) == EPOCHS * STEPS
 
 
 def halves(model: nn.Module) -> torch.optim.Optimizer:

@@ -1,5 +1,8 @@
 """Scripts of a job without servers, of one worker: they train as plain PyTorch does, or are told what to write."""
 
+from contextlib import suppress
+from itertools import count
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,9 +14,11 @@ from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from tests.elastic_ps.torch.allreduce.lone_group import lone_group  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
+    STEPS,
     batches,
     check_same,
     data,
+    left_once,
     network,
     sgd,
     step,
@@ -83,6 +88,20 @@ def test_flags_may_change_while_it_trains():
         step(model, optimizer, batch)
 
     check_same(trained_plain(body=body), trained(body=body))
+
+
+def test_a_batch_that_is_left_comes_again_as_if_it_had_not_come():
+    numbers = count()
+    with lone_group():
+        model = network()
+        optimizer = elastic.Optimizer(model, sgd(model))
+        loader = elastic.DataLoader(data(), BATCH)
+        for _ in elastic.epochs(2):
+            with suppress(KeyError):
+                for batch in loader:
+                    left_once(model, optimizer, batch, next(numbers))
+    check_same(trained_plain(), model)
+    assert next(numbers) == 2 * STEPS + 2  # the rehearsal, and the one that was left
 
 
 @pytest.mark.parametrize(
