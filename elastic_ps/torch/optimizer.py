@@ -241,7 +241,7 @@ class Optimizer(torch.optim.Optimizer):
             is_left: it has made no step, by a break: its gradients are dropped, as the batch comes once more.
         """
         job = script_job()
-        self._schedules.end_batch(job.place, job.spec.steps_per_epoch if job.spec is not None else 0)
+        self._schedules.end_batch(job.place, job.spec.steps_per_epoch if job.spec is not None else 0, is_left)
         self._learn_averaged()
         if job.staging.rehearsing or is_left:  # it counts for nothing, or comes again
             for parameter in self._keys:  # a script that calls zero_grad() behind step(), or never, would add to it

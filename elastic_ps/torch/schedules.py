@@ -49,6 +49,7 @@ class Schedules:
         self._rehearsed: _Moment | None = None
         self._each_step: dict[LRScheduler, int] = {}  # calls in a step, of those that are called there
         self._last: tuple[int, _Moment] | None = None  # the last step and what it began with
+        self._ended: dict[LRScheduler, int] = {}  # calls at the end of the last batch that was not left
         self._begun: int | None = None  # the job's step whose batch is under way, if that has called the optimizer
         self._seen = -1  # the last step of the job whose batch this worker has had, whether the optimizer made it
 
@@ -65,14 +66,18 @@ class Schedules:
         if self._rehearsed is None:
             self._rehearsed = self._moment(_schedulers_of(self._optimizers))
 
-    def end_batch(self, place: Place | None = None, steps_per_epoch: int = 0) -> None:
+    def end_batch(self, place: Place | None = None, steps_per_epoch: int = 0, is_left: bool = False) -> None:
         """Take note that a batch's body is over, and of what it has called, if it is the rehearsal's.
 
         Args:
             place: of the step; None: it is the rehearsal's, and later calls are an epoch's.
             steps_per_epoch: of the data.
+            is_left: the batch comes once more, as the script has left it: what it has called is taken back.
         """
         self._begun = None
+        if is_left:
+            self._take_back()
+        self._ended = {scheduler: _calls(scheduler) for scheduler in self._each_step}
         if place is not None:
             self._seen = place.epoch * steps_per_epoch + place.step
         if self._before is None or self._rehearsed is None:
@@ -105,6 +110,13 @@ class Schedules:
                 _call({scheduler: calls * missed for scheduler, calls in self._each_step.items()})
         if self._each_step:
             self._last = number, self._moment(self._each_step)
+
+    def _take_back(self) -> None:
+        """Make the schedulers what they were before the batch that is over."""
+        if self._last is not None and any(_calls(found) > count for found, count in self._ended.items()):
+            moment = self._last[1]
+            self._return_to(moment)
+            _call({found: count - moment.counts[found] for found, count in self._ended.items()})
 
     def _enter(self, rehearsed: _Moment, number: int, epoch: int) -> None:
         """Go from the rehearsal to a step of the job.

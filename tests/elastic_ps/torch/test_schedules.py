@@ -128,6 +128,25 @@ def test_a_schedule_may_be_called_before_the_optimizer() -> None:
     assert rates == [0.5, 0.25, 0.125]
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_batch_that_is_left_takes_its_calls_back(is_late: bool) -> None:
+    """Step 3 is left before or behind its first call of the optimizer, which is refused then."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
+    optimizer.step()
+    schedules.begin_rehearsal()
+    scheduler.step()
+    schedules.rehearse()
+    schedules.end_batch()
+    for number, is_left in ((0, False), (1, False), (2, False), (3, True), (3, False), (4, False)):
+        scheduler.step()
+        if is_late or not is_left:
+            schedules.begin_step(Place(0, number), 10)
+            rates.append(optimizer.param_groups[0]["lr"])
+        schedules.end_batch(Place(0, number), 10, is_left)
+    assert rates == [0.5, 0.25, 0.125, *([0.0625] if is_late else []), 0.0625, 0.03125]
+
+
 def test_a_script_may_freeze_what_it_has_made() -> None:
     """`gc.freeze` keeps objects out of collections, and out of `gc.get_objects`."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
