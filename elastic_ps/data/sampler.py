@@ -1,6 +1,6 @@
 """A `Sampler` is the elastic data order, as a training script iterates over it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -126,6 +126,24 @@ class Sampler:
             order = permutation(job.node.seed, epoch, samples) if shuffled else np.arange(samples, dtype=np.int64)
             self._order = (epoch, order)
         return indices(self._order[1], positions)
+
+
+def refuse_other_length(dataset: Sized, spec: DataSpec) -> None:
+    """Refuse to begin an epoch of a data set that has become longer or shorter: the job's steps are those of before.
+
+    Args:
+        dataset: that the script iterates over.
+        spec: what the job was told of it.
+
+    Raises:
+        ConfigurationError: the numbers of samples differ.
+    """
+    if len(dataset) != spec.samples:
+        raise ConfigurationError(
+            f"the data set has {len(dataset)} samples now, and had {spec.samples} when its loader was made, which the "
+            "job divides in each epoch: make it with all that it comes to have, and let [index] say what stands for "
+            "those that are not there yet"
+        )
 
 
 def _batch_size(consistency: str, global_batch: int | None, batch: int | None) -> int:

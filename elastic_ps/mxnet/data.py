@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_arguments import check_function, whole_number
 from elastic_ps.data.prefetch import Prefetch
-from elastic_ps.data.sampler import Sampler
+from elastic_ps.data.sampler import Sampler, refuse_other_length
 
 
 class ElasticDataLoader:
@@ -101,6 +101,7 @@ class ElasticDataLoader:
         return self._sampler.global_batch
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
+        refuse_other_length(self._dataset, self._sampler.spec)
         return iter(self._sampler)
 
     def _load(self, indices: NDArray[np.int64]) -> Any:

@@ -11,6 +11,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_arguments import yes_or_no
 from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.data.sampler import Sampler as ElasticOrder
+from elastic_ps.data.sampler import refuse_other_length
 from elastic_ps.torch.optimizer import optimizers
 from elastic_ps.worker.script.worker_job import script_job
 
@@ -83,6 +84,7 @@ class Sampler:
                 f"the loop over an elastic.{name} is outside of `for epoch in elastic.epochs(n)`: a worker that "
                 "joins would not know in which epoch the job is"
             )
+        refuse_other_length(self.dataset, self._order.spec)
         for _step, _indices, batch in self._order:
             before = _steps()
             try:

@@ -206,6 +206,14 @@ def test_numpys_whole_numbers_and_gluons_own_default_are_taken(script):
     assert [batch.asscalar() for _, _, batch in loader] == [5, 6]
 
 
+def test_a_data_set_that_grows_is_refused():
+    numbers = list(range(10))
+    loader = ElasticDataLoader(numbers, 4, num_workers=0)
+    numbers.append(10)
+    with pytest.raises(ConfigurationError, match="has 11 samples now, and had 10 when its loader was made"):
+        iter(loader)
+
+
 def test_an_empty_data_set_is_refused():
     with pytest.raises(ConfigurationError, match="the data set is empty"):
         ElasticDataLoader([], 4)

@@ -178,6 +178,16 @@ def test_each_epoch_has_an_order_of_its_own_by_the_jobs_seed() -> None:
     assert orders[0][0] != orders[0][1]
 
 
+def test_a_data_set_that_grows_is_refused() -> None:
+    numbers = list(range(10))
+    with lone_job():
+        found = epochs(elastic.DataLoader(numbers, 4), 2)
+        next(found)
+        numbers.append(10)
+        with pytest.raises(ConfigurationError, match="has 11 samples now, and had 10 when its loader was made"):
+            next(found)
+
+
 def test_a_sampler_yields_the_indices() -> None:
     with lone_job():
         sampler = elastic.Sampler(range(10), 4)
