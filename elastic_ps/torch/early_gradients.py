@@ -1,6 +1,7 @@
 """`EarlyGradients` are sent while the backward pass makes others."""
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,14 +16,15 @@ class EarlyGradients:
     """`EarlyGradients` collects parameters whose gradients a backward pass has made, and sends them in portions.
 
     Args:
-        send: sends the gradients of some parameters; returns False where the step has to send them itself.
+        send: a method that sends the gradients of some parameters; it returns False where the step has to send them
+            itself. Parameters' hooks keep this object, and not that of the method.
 
     Attributes:
         sent: gradients of the step under way that have been sent, by parameter.
     """
 
     def __init__(self, send: Send):
-        self._send = send
+        self._send = weakref.WeakMethod(send)
         self._thread = threading.get_ident()
         self.sent: dict[torch.Tensor, torch.Tensor | None] = {}
         self._waiting: list[torch.Tensor] = []
@@ -34,6 +36,9 @@ class EarlyGradients:
         Raises:
             ConfigurationError: it has been sent, and is another one now.
         """
+        send = self._send()
+        if send is None:
+            return  # the script has let its optimizer go
         if threading.get_ident() != self._thread:
             return  # of a graph on a device, or within another backward pass: the step sends it
         if parameter in self.sent:
@@ -45,7 +50,7 @@ class EarlyGradients:
         self._bytes += parameter.nbytes
         if self._bytes >= early_sends.PORTION_BYTES:
             waiting = dict.fromkeys(self._waiting)
-            if self._send(list(waiting)):
+            if send(list(waiting)):
                 self.sent.update((each, each.grad) for each in waiting)
             self._forget_waiting()
 

@@ -479,11 +479,12 @@ def test_a_parameter_of_two_optimizers() -> None:
         del both
 
 
-def test_an_optimizer_that_the_script_has_let_go_updates_nothing() -> None:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_optimizer_that_the_script_has_let_go_updates_nothing(overlap: bool) -> None:
     with lone_job() as (_, servers):
         net = model()
-        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
-        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.2))
+        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1), overlap=overlap)
+        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.2), overlap=overlap)
         scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
         for _epoch in elastic.epochs(2):
             for number, batch in enumerate(elastic.DataLoader(DATA, 4)):
