@@ -222,10 +222,15 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
         before = updater.optimizer
         updater.set_states(Path(fname).read_bytes())
         states = optimizers.from_mxnet_states(updater.optimizer, updater.states)
-        if updater.optimizer is not before:
+        is_from_file = updater.optimizer is not before
+        if is_from_file:
             updater.optimizer.param_dict = before.param_dict  # is not in the file
-            self.set_optimizer(updater.optimizer)
+            optimizers.translate(updater.optimizer, key_text)  # refuses one that the servers do not know
+        else:  # nor are counts: what this optimizer has are those of a save, or of a file before
+            states = {key: {name: part[name] for name in part.keys() - {"count"}} for key, part in states.items()}
         self._store.load_optimizer_states({key_text(key): state for key, state in states.items()})
+        if is_from_file:
+            self.set_optimizer(updater.optimizer)
 
     def _fresh_updater(self, verb: str) -> Any:
         """Return an updater of MXNet with this store's optimizer, for its file format."""

@@ -110,6 +110,40 @@ def test_a_saved_optimizer_comes_back_with_its_states(kv, fake, tmp_path):
     assert other.hypers[-1].lr == 0.3
 
 
+def test_states_that_the_servers_refuse_leave_the_scripts_optimizer(kv, fake, tmp_path, monkeypatch):
+    kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.3))
+    kv.init(0, ones(2))
+    kv.push(0, ones(2))
+    path = str(tmp_path / "states")
+    kv.save_optimizer_states(path, dump_optimizer=True)
+
+    def refuse(states):
+        raise ConfigurationError("of another shape")
+
+    other = FakeStore()
+    reader = ElasticKVStore(other)
+    reader.set_optimizer(mx.optimizer.Adam(learning_rate=0.1))
+    reader.init(0, ones(3))
+    monkeypatch.setattr(other, "load_optimizer_states", refuse)
+    with pytest.raises(ConfigurationError, match="of another shape"):
+        reader.load_optimizer_states(path)
+    reader.push(0, ones(3))
+    assert other.hypers[-1].lr == 0.1
+
+
+def test_a_file_without_counts_leaves_the_servers_ones_whatever_was_saved_before(kv, fake, tmp_path):
+    kv.set_optimizer(mx.optimizer.Adam())
+    kv.init(0, ones(2))
+    path = str(tmp_path / "states")
+    for updates in (3, 4):
+        for _ in range(updates):
+            kv.push(0, ones(2))
+        if updates == 3:
+            kv.save_optimizer_states(path)  # as Module does, without the optimizer
+    kv.load_optimizer_states(path)
+    assert fake.held["i:0"].count == 7
+
+
 def test_a_file_of_another_optimizer_changes_nothing(kv, fake, tmp_path):
     kv.set_optimizer(mx.optimizer.Adam())
     kv.init(0, ones(2))
