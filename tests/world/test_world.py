@@ -66,6 +66,15 @@ def test_a_calm_job_counts_every_sample(mode, script):
     assert result.steps >= 15
 
 
+@pytest.mark.parametrize("mode", ["async", "ssp"])
+def test_a_tensor_is_new_in_an_epoch_in_which_not_every_worker_has_a_batch(mode):
+    """The chief came to define it with its next batch, and there was none, as others waited for its value."""
+    ends = {"samples": 8, "batch": 8, "epochs": 2, "staleness": 2 * (mode == "ssp")}
+    for seed in range(3):
+        result = results.play(JobDraw(seed, mode=mode, workers=3, servers=2, grows=1, **ends))
+        assert result.failures == ()
+
+
 @pytest.mark.parametrize("kind", gradients.KINDS)
 def test_followers_of_every_kind_of_gradient(kind):
     """A server is killed, each time when all blocks have followers again: nothing is restored."""

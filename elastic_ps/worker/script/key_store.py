@@ -234,6 +234,11 @@ class WorkerKeyStore:
         self._declare_keys([self._tensor(key, auxiliary=key in auxiliary) for key in self._keys])
 
     @property
+    def first_values(self) -> FirstValues:
+        """The script's own values; who knows which keys are auxiliary knows the whole model."""
+        return FirstValues(self._keys.keys(), self._first_bytes, whole=self._auxiliary is not None)
+
+    @property
     def updates_locally(self) -> bool:
         """Return whether the optimizer lives in the workers."""
         return self._local
@@ -275,9 +280,8 @@ class WorkerKeyStore:
             log.warning("%s", warning)
 
     def _declare(self, tensors: list[Tensor], spec: OptimizerSpec | None) -> list[str]:
-        whole = self._auxiliary is not None  # who knows which are auxiliary knows the model
-        first = FirstValues(self._keys.keys(), self._first_bytes, whole)
-        warnings = self._job.declare(self._number, tensors, spec.to_json() if spec else "", self._local, first)
+        text = spec.to_json() if spec else ""
+        warnings = self._job.declare(self._number, tensors, text, self._local, self.first_values)
         self.declared = True
         return warnings
 

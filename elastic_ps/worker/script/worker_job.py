@@ -27,7 +27,7 @@ from elastic_ps.worker.script.staging import Key
 from elastic_ps.worker.script.step import Step
 from elastic_ps.worker.script.step_buffer import StepBuffer
 from elastic_ps.worker.wire.core_share import CoreShare
-from elastic_ps.worker.wire.parameters import FirstValues, declare, enter, follow, refresh
+from elastic_ps.worker.wire.parameters import FirstValues, declare, enter, follow, obtain, refresh
 from elastic_ps.worker.wire.worker_node import WorkerNode
 from protos import elastic_pb2 as pb
 
@@ -138,6 +138,8 @@ class WorkerJob(ScriptJob):
         self._step.may_be_made = not self.node.is_member
         with exits():
             follow(self.node)
+            for number, store in enumerate(self._stores):  # of a key that is new to the job, nobody else has a value
+                obtain(self.node, number, store.first_values, gives=not self.is_sync)
         for store in self._stores:
             store.load_rehearsed()
         self._write_all_parameters()
@@ -215,11 +217,6 @@ class WorkerJob(ScriptJob):
         self, store: int, tensors: Sequence[Tensor], optimizer: str, local: bool, first: FirstValues
     ) -> list[str]:
         """See `StoreJob.declare`."""
-        if tensors and self.rehearsed and self.consistency == "ssp":
-            raise ConfigurationError(
-                f'key {tensors[0].key[2:]}: under "ssp" keys are defined before the first step, as the chief, whose '
-                "value counts, may have to wait for this worker's step before it comes to define it"
-            )
         request = pb.DeclareRequest(
             tensors=[codec.tensor_to_pb(tensor) for tensor in tensors],
             store=store,
@@ -228,7 +225,7 @@ class WorkerJob(ScriptJob):
             local_update=local,
         )
         with exits():
-            return declare(self.node, request, first)
+            return declare(self.node, request, first, gives=self.rehearsed and not self.is_sync)
 
     def parts(self, store: int, keys: Iterable[str]) -> dict[str, list[NDArray[Any]]]:
         """See `StoreJob.parts`."""

@@ -88,13 +88,14 @@ class FirstValues:
     whole: bool = False
 
 
-def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) -> list[str]:
-    """Declare tensors of a key store; the chief gives the first values of new ones, all take them.
+def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues, gives: bool = False) -> list[str]:
+    """Declare tensors of a key store, and come to hold their values; see `obtain`.
 
     Args:
         node: this worker.
         request: without caller.
         first: what the script has initialized of the key store.
+        gives: see `obtain`.
 
     Returns:
         Warnings about settings that differ from the job's.
@@ -110,19 +111,36 @@ def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) ->
         node.extend(reply.tensors, reply.assignment)
         takes_part = node.is_member
         _check_keys(node, request.store, first.keys)
-        own = [node.inbox.model.index[request.store, key] for key in first.keys]
+    if takes_part:
+        obtain(node, request.store, first, gives)
+    return list(reply.warnings)
+
+
+def obtain(node: WorkerNode, store: int, first: FirstValues, gives: bool) -> None:
+    """Come to hold the values of all keys that the script has initialized in a key store.
+
+    Where nobody has given them yet, the chief gives first values, and all take them. Where batches are drawn the chief
+    may have none any more, and so not come to define a key of mid job: then whoever defines it `gives` its own, and
+    servers keep those that come first.
+
+    Args:
+        node: this worker, a member.
+        store: number of the key store.
+        first: what the script has initialized of it.
+        gives: this worker gives first values whether it is the chief or not.
+    """
+    with node.changed:
+        own = [node.inbox.model.index[store, key] for key in first.keys]
 
     def lacking() -> list[int]:  # of the script's own keys: others may be ahead, and have more
         return [index for index in own if not node.inbox.holds(index)]
 
     def request_values() -> None:
-        if node.is_chief:
+        if gives or node.is_chief:
             _initialize(node, lacking(), first)
         _pull(node, node.version, lacking())
 
-    if takes_part:
-        _obtain(node, lambda: not lacking(), request_values, node.version)
-    return list(reply.warnings)
+    _obtain(node, lambda: not lacking(), request_values, node.version)
 
 
 def _check_whole(node: WorkerNode, store: int, first: FirstValues) -> None:

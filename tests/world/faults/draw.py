@@ -177,11 +177,16 @@ def _keeping(draw: JobDraw, random: Random) -> JobDraw:
         adaptive=random.random() < 0.5,
         statistic=random.random() < 0.3,
         collects=random.random() < 0.3,
-        grows=random.randrange(1, draw.epochs) if draw.mode != "ssp" and random.random() < 0.3 else 0,
+        grows=_grows(draw, Random(f"grows {draw.seed}") if draw.mode == "ssp" else random),
         commands=random.random() < 0.3,
         way=AT_ONCE if draw.early else random.choice((AT_ONCE, APART, COMBINED, OVERLAPPED)),
         breaks=not draw.meets and random.random() < 0.3,
     )
+
+
+def _grows(draw: JobDraw, random: Random) -> int:
+    """Return from which epoch on there is one more tensor, which was not drawn for ssp jobs at first; 0: never."""
+    return random.randrange(1, draw.epochs) if random.random() < 0.3 else 0
 
 
 def _deep(draw: JobDraw, random: Random) -> JobDraw:
