@@ -1,6 +1,7 @@
 """A `GroupState` is what the parts of a worker without servers share: its version, and the groups it knows."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,11 @@ PATIENCE_SECONDS = 30.0
 PATIENCE_LEASES = 3.0
 """So long, whichever is more, a worker whose group has failed waits to hear of a death or a switch, as groups fail by
 them. Leases: twice what the coordinator takes to expel who is silent.
+"""
+
+AWAY_SECONDS = 24 * 3600.0
+"""So long a worker that cannot train on waits for a coordinator that is away: a night and more, in which somebody may
+bring it back; who ended sooner might be the last that has what was trained.
 """
 
 
@@ -151,27 +157,35 @@ class GroupState(MemberState):
         if awaited and self.waits_in_vain(lambda: not self._is_known(number)):
             self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
 
-    def waits_in_vain(self, is_told: Callable[[], bool], turns: int = 1) -> bool:
-        """Wait for news of why a group has failed; return whether there is none though the coordinator could tell it.
+    def waits_in_vain(self, is_told: Callable[[], bool], turns: float = 1) -> bool:
+        """Wait for news from the coordinator, as of why a group has failed; return whether none has come in time.
 
-        While the coordinator is away it can tell nobody: the wait begins anew when it is back. It has no other bound:
-        who ended meanwhile might be the last that has what was trained.
+        While the coordinator is away it can tell nobody: the wait begins anew when it is back, and ends after
+        `AWAY_SECONDS` without it.
 
         Args:
             is_told: whether there is news, called under the lock; the end of this worker is news, too.
-            turns: of patience that this worker has: the others may give up before.
+            turns: of patience that this worker has: the others may give up before. Infinity: it waits for what the
+                others' scripts do, as long as the coordinator answers.
         """
-        patience = turns * max(PATIENCE_SECONDS, PATIENCE_LEASES * self.session.lease_seconds)
-        started, is_away = time.monotonic(), False
+        turn = max(PATIENCE_SECONDS, PATIENCE_LEASES * self.session.lease_seconds)
+        started, away_since = time.monotonic(), math.inf
         with self.changed:
             while self._ended is None and not is_told():
-                in_touch = self.session.in_touch_seconds
-                if not in_touch and not is_away:
-                    log.warning("a group has failed and no coordinator says why: waiting for the coordinator")
-                is_away, waited = not in_touch, min(time.monotonic() - started, in_touch)
-                if waited >= patience:
+                now, in_touch = time.monotonic(), self.session.in_touch_seconds
+                if in_touch:
+                    away_since = math.inf
+                elif away_since == math.inf:
+                    away_since = now
+                    log.warning(
+                        "this worker waits for the coordinator at %s to say how it goes on; it is away: %.0f h at most",
+                        self.session.settings.coordinator,
+                        AWAY_SECONDS / 3600,
+                    )
+                waited = min(now - started, in_touch)
+                if waited >= turns * turn or now - away_since >= AWAY_SECONDS:
                     return True
-                self.changed.wait(patience - waited)
+                self.changed.wait(min(turn, turns * turn - waited))
         return False
 
     def regroup(self, failed: WorkerGroup) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from elastic_ps.control import codec
 from elastic_ps.core.configuration import NO_CONFIGURATION
 from elastic_ps.core.data_order import DataSpec, Place
-from elastic_ps.core.errors import CheckpointError, ConfigurationError, ElasticError
+from elastic_ps.core.errors import CheckpointError, ConfigurationError, ElasticError, JobEnded
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.model import Model
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks
@@ -206,7 +207,10 @@ class AllReduceJob(ScriptJob):
 
         threading.Thread(target=pass_barrier, name="last-barrier", daemon=True).start()
         while True:
-            node.wait(lambda: barrier.done or node.fresh)
+            if node.waits_in_vain(lambda: barrier.done or node.fresh, math.inf):
+                raise JobEnded("no coordinator says whether the others have the last step", 0)
+            with node.changed:
+                node.check()
             if barrier.done:
                 break
             self._exchange.settle()

@@ -7,7 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from elastic_ps.core.errors import JobEnded  # noqa: E402
+from elastic_ps.torch.allreduce import group_state  # noqa: E402
 from elastic_ps.torch.allreduce import node as nodes  # noqa: E402
+from elastic_ps.torch.allreduce.job import AllReduceJob  # noqa: E402
 from elastic_ps.torch.allreduce.node import GroupNode  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
 
@@ -49,3 +52,16 @@ def test_it_waits_for_nobody_where_all_is_told(node, caplog):
     node.ledger.kept(100)
     node.close(True)
     assert caplog.text == ""
+
+
+def test_a_last_barrier_that_no_coordinator_answers_is_not_waited_for_without_end(monkeypatch):
+    """Its worker had finished, and kept its machine for ever."""
+    asked = threading.Event()
+    session = Mock(node="w0", in_touch_seconds=0.0, lease_seconds=10.0)
+    session.barrier.side_effect = lambda *_: asked.wait()
+    job = AllReduceJob(GroupNode(session, Mock()))
+    job._exchange = Mock()
+    monkeypatch.setattr(group_state, "AWAY_SECONDS", 0.0)
+    with pytest.raises(JobEnded, match="no coordinator says whether the others have the last step"):
+        job._await_others()
+    asked.set()

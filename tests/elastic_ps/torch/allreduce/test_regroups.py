@@ -18,6 +18,8 @@ from elastic_ps.torch.allreduce.group_collectives import GroupCollectives  # noq
 from elastic_ps.torch.allreduce.group_state import GroupState  # noqa: E402
 from elastic_ps.torch.allreduce.node import GroupNode  # noqa: E402
 
+AWAY = "this worker waits for the coordinator at head:7070 to say how it goes on; it is away: 24 h at most"
+
 
 class Alone:
     """A member whose group has failed, and that never hears of anything."""
@@ -74,7 +76,10 @@ def waiting(monkeypatch):
             clock.now += seconds
             node.session.in_touch_seconds = max(0.0, clock.now - back)
 
-        node.session = SimpleNamespace(node="w0", in_touch_seconds=max(0.0, -back), lease_seconds=lease)
+        settings = SimpleNamespace(coordinator="head:7070")
+        node.session = SimpleNamespace(
+            node="w0", in_touch_seconds=max(0.0, -back), lease_seconds=lease, settings=settings
+        )
         monkeypatch.setattr(group_state, "time", clock)
         monkeypatch.setattr(node.changed, "wait", wait)
         with pytest.raises(JobEnded, match="nobody is known to be gone"):
@@ -89,7 +94,14 @@ def test_nobody_gives_up_while_the_coordinator_is_away(waiting, caplog):
     waits, told = waiting(caplog, lease=10.0, back=95.0)
     assert sum(waits) == 95.0 + 30.0
     assert waits == [30.0, 30.0, 30.0, 30.0, 5.0]
-    assert told == ["a group has failed and no coordinator says why: waiting for the coordinator"], "once"
+    assert told == [AWAY], "once"
+
+
+def test_a_coordinator_that_never_comes_back_is_not_waited_for_without_end(waiting, caplog):
+    """Its workers would have kept their machines for ever, and said once for whom they wait, without its address."""
+    waits, told = waiting(caplog, lease=10.0, back=float("inf"))
+    assert sum(waits) == 24 * 3600.0
+    assert told == [AWAY]
 
 
 def test_patience_is_longer_than_the_coordinators_with_who_is_silent(waiting, caplog):
