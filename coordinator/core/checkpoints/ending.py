@@ -215,5 +215,6 @@ def begin_again(context: StepContext, why: str, whence: str) -> None:
         reason=reason,
         goal=replace(context.job.goal, drains=frozenset(), cause=f"{RESTORE}{why}"),
     )
-    context.live(extended=frozenset(), welcomed=frozenset(), reached=0, grown_at=0.0, protect_after=0.0)
+    # Launchers start as many as are wanted now: whoever comes beyond was started by somebody else, for a reason.
+    context.live(surplus={}, extended=frozenset(), welcomed=frozenset(), reached=0, grown_at=0.0, protect_after=0.0)
     context.log(reason, warning=True)

@@ -42,6 +42,25 @@ def test_a_process_started_for_a_withdrawn_wish_is_sent_home():
     assert world.counts == (2, 1)
 
 
+def test_who_comes_behind_a_restore_was_not_started_for_a_wish_withdrawn_before():
+    """A worker that a person started then was sent home, for the one that had not come."""
+    world = World(2, 2, checkpoint="file:///saved")
+    world.post(ev.Attached(world.now, 1))
+    world.ask(ev.ScaleAsked, 3, 2)
+    world.ask(ev.CancelAsked)
+    world.ask(ev.CheckpointAsked)
+    manifest = world.saved()
+    world.kill(world.node("s0"))
+    world.turn()
+    world.post(ev.CheckpointFound(world.now, manifest.url, manifest.manifest))
+    world.settle()
+    assert world.counts == (2, 2)
+    by_hand = world.spawn(Role.WORKER)
+    world.settle()
+    assert by_hand.exited is None
+    assert world.counts == (3, 2)
+
+
 @pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.SYNCING])
 @pytest.mark.parametrize("role", Role)
 def test_a_joiner_that_dies_cancels_the_plan_and_the_wish_is_taken_up_again(phase, role):
