@@ -89,6 +89,7 @@ class Introduction:
         before: in force before `current`, which it has not heard to be committed.
         undecided: what `prepared` comes to rests on what is answered after a server's death.
         modules: that a server may load update rules from.
+        saves: the highest number in a checkpoint's name.
     """
 
     member: Member
@@ -118,6 +119,7 @@ class Introduction:
     before: Configuration | None = None
     undecided: bool = False
     modules: tuple[ModuleFile, ...] = ()
+    saves: int = 0
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:

@@ -193,7 +193,7 @@ def is_unextended(state: State, name: NodeId) -> bool:
 def welcome(state: State) -> Welcome:
     """Return what is in force. After a restore the declarations come before the configuration."""
     job = state.job
-    return _welcome(job.configuration, job.model, job.optimizers, job.data, job.identity, job.begun)
+    return _welcome(job.configuration, job.model, job.optimizers, job.data, job.identity, job.begun, job.saves)
 
 
 @remembered
@@ -204,9 +204,10 @@ def _welcome(
     data: DataSpec | None,
     identity: str,
     begun: str,
+    saves: int,
 ) -> Welcome:
     """Return one object for all nodes, as `_extend` does: all may come at once."""
-    return Welcome(configuration, model.tensors, optimizers, data, identity, begun)
+    return Welcome(configuration, model.tensors, optimizers, data, identity, begun, saves)
 
 
 def owed(state: State, name: NodeId) -> tuple[Directive, ...]:

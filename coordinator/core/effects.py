@@ -25,6 +25,7 @@ class Welcome:
     data: DataSpec | None
     identity: str
     begun: str
+    saves: int = 0
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ def _welcome(value: ef.Welcome) -> "pb.Welcome":
         optimizers=value.optimizers,
         identity=value.identity,
         begun=value.begun,
+        saves=value.saves,
     )
     if value.configuration is not None:
         message.configuration.CopyFrom(configuration_to_pb(value.configuration))
@@ -162,6 +163,7 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
         passed=(told.barrier_place, told.barrier_number) if told.barred else (-1, -1),
         identity=told.identity,
         begun=told.begun,
+        saves=told.saves,
         promoted=runs_from_pb(told.promoted),
         before=configuration_from_pb(told.before) if told.HasField("before") else None,
         undecided=told.undecided,

@@ -57,6 +57,9 @@ class NodeMemory:
                 self._remember_declared(directive.welcome.tensors, directive.welcome.optimizers)
                 self._known.data.CopyFrom(directive.welcome.data)
                 self._known.identity, self._known.begun = directive.welcome.identity, directive.welcome.begun
+                self._known.saves = max(self._known.saves, directive.welcome.saves)
+            elif kind == "save":
+                self._known.saves = max(self._known.saves, directive.save.clock)
             elif kind in ("resume", "committed"):
                 number = config_id_from_pb(getattr(directive, kind).configuration)
                 self._released = max(self._released, number)

@@ -58,6 +58,7 @@ class PlayedNode:
     promoted: tuple = ()  # as the last Adopt said
     before: Configuration | None = None  # until `current` is committed
     undecided: bool = False  # `prepared` is of a server's death: only Adopt says what it comes to
+    saves: int = 0  # the highest number in a checkpoint's name
     modules: tuple = ()  # that it may load rules from, as it found them
     mourns: bool = False  # `prepared` is of a death, and so builds on what was armed before
 
@@ -96,6 +97,7 @@ class PlayedNode:
             before=self.before,
             undecided=self.undecided,
             modules=self.modules,
+            saves=self.saves,
         )
 
     def answer(self, kind, *arguments) -> None:
@@ -108,6 +110,7 @@ class PlayedNode:
     def on_welcome(self, welcome) -> None:
         self.tables = (welcome.tensors, welcome.optimizers, welcome.data)
         self.job = (welcome.identity, welcome.begun)
+        self.saves = max(self.saves, welcome.saves)
         if welcome.configuration is not None and not self.is_member and welcome.configuration.id > self.number:
             assert self.prepared is None or self.prepared.id != welcome.configuration.id
             self.current = welcome.configuration
@@ -274,6 +277,7 @@ class PlayedNode:
         self.answer(na.Tried, trial.optimizer, self.world.refused_optimizers.get(self.id, ""))
 
     def on_saveblocks(self, save) -> None:
+        self.saves = max(self.saves, save.clock)
         blocks = self.own_part() if self.role is Role.WORKER else self.current.blocks_of[self.id]
         entry = {"file": f"{self.id}.bin", "version": self.version if self.world.data.is_sync else 3}
         detail = json.dumps({"blocks": {str(block): entry for block in blocks}, "applied": self.applied(blocks)})

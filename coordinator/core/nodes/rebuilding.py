@@ -117,6 +117,7 @@ def rebuild(context: StepContext) -> bool:
         requests=NUMBERS * job.term,
         growth=NUMBERS * job.term,
         nodes={name: RegisteredNode(told.member, told.pid, told.nonce) for name, told in known.items()},
+        saves=max([job.saves, *(told.saves for told in known.values())]),
         passed=max([job.passed, *(told.passed for told in known.values())]),
     )
     for name, told in known.items():

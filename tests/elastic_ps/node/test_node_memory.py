@@ -41,6 +41,18 @@ def direct(memory, **kind):
     memory.directed(pb.Directive(term=1, plan=4, **kind))
 
 
+def test_the_highest_number_of_a_checkpoint_is_remembered(memory):
+    numbers = [told(memory, Standing("w0")).saves]
+    for kind in (
+        {"welcome": pb.Welcome(saves=20)},
+        {"save": pb.Save(clock=21, url="/ck")},
+        {"welcome": pb.Welcome(saves=20)},
+    ):
+        direct(memory, **kind)
+        numbers.append(told(memory, Standing("w0")).saves)
+    assert numbers == [0, 20, 21, 21]
+
+
 def test_all_that_a_node_knows_arrives(memory):
     tensors = [tensor_to_pb(tensor) for tensor in TENSORS]
     direct(

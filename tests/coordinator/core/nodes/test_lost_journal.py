@@ -1,5 +1,7 @@
 """A coordinator that dies with all it has written: its nodes' words make a state again, at any instant of a scaling."""
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.core import effects as ef
@@ -275,6 +277,23 @@ def test_static_async_data_has_no_book():
     world = lost(World(2, 1, data=STATIC))
     world.settle()
     assert (world.counts, world.state.job.phase) == ((2, 1), JobPhase.RUNNING)
+
+
+@pytest.mark.parametrize("told_anew", [False, True])
+def test_checkpoints_without_a_common_version_are_numbered_on(told_anew):
+    """They were named anew from the workers' versions: one took an older one's folder, and was not the newest."""
+    world = World(2, 1, data=STATIC, checkpoint="file:///saved")
+    world.state = replace(world.state, job=replace(world.state.job, saves=500))  # more than workers make steps here
+    if told_anew:
+        world.listen(world.node("s0"))
+        world.turn()
+    else:
+        world.ask(ev.CheckpointAsked)
+        world.saved()
+    lost(world)
+    world.settle()
+    world.ask(ev.CheckpointAsked)
+    assert world.saved().manifest.version == 502 - told_anew
 
 
 def test_a_higher_term_that_a_restore_had_raised_is_passed():
