@@ -15,6 +15,7 @@ import grpc
 from elastic_ps.control.codec import config_id_to_pb, module_to_pb
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, JobEnded, Refused
+from elastic_ps.core.report_pace import report_seconds
 from elastic_ps.node.node_calls import CALL_TIMEOUT, BrokenPatience, NodeCalls, session_closed, waits
 from elastic_ps.node.node_memory import NodeMemory
 from elastic_ps.node.peer_watch import PeerView, PeerWatch, patience
@@ -24,7 +25,6 @@ from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-_REPORT_SECONDS = 1.0  # operators see the job no older than this
 _LOOKS = 10  # at its peers, while a node has patience with them
 _JOINING = {Role.WORKER: pb.INC_WORKER, Role.SERVER: pb.INC_SERVER}
 _LEAVING = {Role.WORKER: pb.DEC_WORKER, Role.SERVER: pb.DEC_SERVER}
@@ -334,7 +334,7 @@ class Session:
 
     def _report(self, handler: Handler) -> None:
         while not self.closed:
-            self._soon.wait(min(self._lease_seconds / 3, _REPORT_SECONDS))
+            self._soon.wait(report_seconds(self._lease_seconds))
             self._soon.clear()
             if self.closed:
                 return

@@ -25,6 +25,7 @@ from coordinator.core.nodes.silence import heard_at, most_are_silent, silent, wa
 from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.state import State, Vitals
 from elastic_ps.core.configuration import NodeId, Role
+from elastic_ps.core.report_pace import report_seconds
 
 GRACE = 0.5
 """Leases beyond the first that a node may be silent where no peer complains about it."""
@@ -39,8 +40,8 @@ LONG_SECONDS = 600.0
 """Seconds without any progress, after which copying blocks, or loading them from a checkpoint, counts as stuck, and
 for which a node is awaited without which the job would fail."""
 
-_LIVING_SECONDS = 2.0
-"""Within so long, or two thirds of a lease where that is less, a node that lives has reported twice."""
+_LIVING = 2
+"""Times that a node reports in what is called lately: who lives has been heard then."""
 
 
 class SuspicionVerdict(StrEnum):
@@ -170,7 +171,7 @@ def separated(state: State, now: float) -> dict[Pair, float]:
     involved = waited_for(state.job) & ({*state.job.members} | set(plan.audience if plan is not None else ()))
     found: dict[Pair, float] = {}
     lease = state.settings.lease
-    lately = now - min(_LIVING_SECONDS, lease * 2 / 3)
+    lately = now - _LIVING * report_seconds(lease)
     for name in involved:
         for wait in state.vitals[name].waits if name in state.vitals else ():
             if wait.unreachable and wait.peer in involved and wait.peer != name:
