@@ -65,7 +65,7 @@ class CoordinatorLink:
             on_wanted: takes every message, from a thread.
             on_refused: takes the reason why there will be none; called at most once.
             on_told: takes, from a thread, the nonce of each process of whose end the coordinator has heard, and whether
-                it had registered there.
+                it had registered there, or may have.
         """
         self._follower = threading.Thread(
             target=self._follow, args=(on_wanted, on_refused), name="launcher-attach", daemon=True
@@ -219,7 +219,7 @@ class CoordinatorLink:
             known = False
             for pause in pauses():
                 try:
-                    known = self._call(self._stub.NodeExited, request).known
+                    known |= self._call(self._stub.NodeExited, request).known
                     break
                 except ConfigurationError as error:  # saying it again would not help
                     log.warning(
@@ -227,6 +227,7 @@ class CoordinatorLink:
                     )
                     break
                 except CoordinatorLost:
+                    known = True  # for all that is known: one that has taken the end may have died before its answer
                     if self._closed.wait(pause):
                         return
             self._untold.discard(request.nonce)

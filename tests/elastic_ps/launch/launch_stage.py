@@ -126,6 +126,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.answering.set()
         self.known: set[str] = set()  # nonces of those that have registered, whatever launchers have heard
         self.absences = 0  # exits that it does not take before it takes one
+        self.deaths = 0  # exits that it takes, and does not answer, before it answers one
         self._wanted = pb.Wanted()
         self._changed = threading.Condition()
         self._number = 0
@@ -163,6 +164,10 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         if self.absences:
             self.absences -= 1
             context.abort(grpc.StatusCode.UNAVAILABLE, "it asks its nodes")
+        if self.deaths:
+            self.deaths -= 1
+            self.known.discard(request.nonce)
+            context.abort(grpc.StatusCode.UNAVAILABLE, "killed before it has answered")
         self.exits.put(request)
         return pb.NodeExitedReply(known=request.nonce in self.known)
 

@@ -265,14 +265,20 @@ def test_nothing_takes_the_place_of_a_process_of_whose_end_the_coordinator_does_
     assert over(job, first, third).status == 0
 
 
-def test_one_that_drained_before_the_launcher_heard_that_it_had_joined_is_no_death(start_job: StartJob) -> None:
-    """Its own stream from the coordinator was broken meanwhile: with --max-restarts 0 it failed the job."""
+@pytest.mark.parametrize("lost", ["absences", "deaths"])
+def test_one_that_drained_before_the_launcher_heard_that_it_had_joined_is_no_death(
+    start_job: StartJob, lost: str
+) -> None:
+    """Its own stream from the coordinator was broken meanwhile: with --max-restarts 0 it failed the job.
+
+    So it did where the coordinator had taken the process off its list, and was killed before it had said so.
+    """
     job = start_job(max_restarts=0)
     job.listen()
     job.fake.want(workers=1, starting_workers=1)
     (first,) = job.workers(1)
     job.fake.known.add(first.name)
-    job.fake.absences = 2
+    setattr(job.fake, lost, 1)
     first.tell("exit 0")
     (second,) = job.workers(1)
     assert job.exit_of(first) == 0
