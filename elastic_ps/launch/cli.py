@@ -24,6 +24,7 @@ from elastic_ps.launch.options import (
     NodeOptions,
     NodesOptions,
     ProgramOptions,
+    emptied,
     misplaced,
     serverless,
 )
@@ -68,6 +69,7 @@ def elasticrun(
     """
     _refuse_if(
         misplaced(context, node.role)
+        or emptied(context, job)
         or serverless(context, nodes, node.role)
         or checks.script_problem(program.script, program.module, node.role)
         or checks.modules_problem(nodes.modules)

@@ -269,6 +269,18 @@ def serverless(context: typer.Context, nodes: NodesOptions, role: Role | None) -
     return f"{option} is for jobs with servers, and one of --mode all-reduce has none: {_OF_SERVERS[wrong[0]]}"
 
 
+def emptied(context: typer.Context, job: JobOptions) -> str | None:
+    """Return which URL was given and is empty, as that of a shell's variable which is not set; None: none is.
+
+    Without the option a job begins anew, and nothing would say so.
+    """
+    urls = {"checkpoint": job.checkpoint, "restore": job.restore}
+    empty = sorted(name for name in _given(context, urls) if not urls[name].strip())
+    if not empty:
+        return None
+    return f"--{empty[0]}: an empty URL: give one, or leave the option out (a variable of the shell may not be set)"
+
+
 def misplaced(context: typer.Context, role: Role | None) -> str | None:
     """Return what was given and does not belong, or is missing, with or without --role; None where all is well."""
     of_a_job, of_a_node = ({field.name for field in fields(group)} for group in (JobOptions, NodeOptions))

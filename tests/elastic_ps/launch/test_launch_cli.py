@@ -206,6 +206,8 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
             "--restore nope:///x train.py",
             "--restore nope:///x: no checkpoint can be read there: nope:///x cannot be used: Protocol not known",
         ),
+        ("--restore= train.py", "--restore: an empty URL: give one, or leave the option out (a variable of the"),
+        ("--checkpoint= train.py", "--checkpoint: an empty URL: give one"),
         ("--restore /nowhere train.py", "--restore /nowhere: no checkpoint there"),
         ("--identity a/b train.py", "--identity 'a/b': give up to 100 letters, digits"),
         ("--restore empty train.py", "--restore empty: no checkpoint there"),
