@@ -76,7 +76,7 @@ class Keeper:
         self._silent_since = time.monotonic()
         self._synced = self._written = 0.0
         self._pause, self._gone = 1.0, False
-        self._starter = PodCreator(shared.api, shared.defaults, self.pods.made)
+        self._starter = PodCreator(shared.api, shared.defaults, self.pods.made, lambda: self.pods.bodies.values())
         self._asking = CoordinatorRequests(self.name, self._alarm.set)
         self._edited = asyncio.Event()
         self._complained = self._trouble = ""
@@ -225,6 +225,8 @@ class Keeper:
         if time.monotonic() > self._synced:
             await self.pods.list(lambda: self._own_pods(job))
             self._synced = time.monotonic() + _RESYNC_SECONDS
+            if ElasticJobStatus.of(self.body).phase in (STARTING, RUNNING, SUSPENDING):
+                await self._starter.keep_service(job)
         seen = await self._observe(job)
         decision = plan(seen, job, time.time())
         status = decision.status

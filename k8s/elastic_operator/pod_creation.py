@@ -1,7 +1,7 @@
 """This module makes a job's pods or has them judged; what the API server refuses is tried again later and later."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from elastic_ps.core.configuration import Role
@@ -29,6 +29,7 @@ class PodCreator:
         api: the API server.
         defaults: of pods.
         made: called with each pod that there is then.
+        pods: returns the pods that there are.
         clock: monotonic seconds.
     """
 
@@ -37,9 +38,10 @@ class PodCreator:
         api: OperatorApi,
         defaults: manifests.Defaults,
         made: Callable[[Body], None],
+        pods: Callable[[], Iterable[Body]],
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._api, self._defaults, self._made, self._clock = api, defaults, made, clock
+        self._api, self._defaults, self._made, self._pods, self._clock = api, defaults, made, pods, clock
         self._address = ""
         self._denial: tuple[ApiDenial, float] | None = None
         self._verdict: tuple[ApiVerdict, float] | None = None
@@ -102,14 +104,31 @@ class PodCreator:
         await self._api.create(manifests.secret(job, token))
         if job.claim:
             await self._api.create(manifests.claim(job))
-        for manifest in (manifests.service(job), *manifests.budgets(job)):
+        await self._make_service(job)
+        for manifest in manifests.budgets(job):
             await self._apply(manifest, job)
+
+    async def keep_service(self, job: Desired) -> None:
+        """Make the service of a job that runs again, if somebody has deleted it: no watch tells of it."""
+        if self._known_address(job) and await self._api.find(manifests.service(job)) is None:
+            self._address = await self._make_service(job)
+
+    async def _make_service(self, job: Desired) -> str:
+        """Make the coordinator's service; return its address: one that is made again has that which nodes know."""
+        found = await self._api.find(manifests.service(job))
+        address = "" if found is not None else self._known_address(job)
+        return str((await self._apply(manifests.service(job, address), job))["spec"]["clusterIP"])
+
+    def _known_address(self, job: Desired) -> str:
+        """Return the address of the service that nodes which are there were made with; "": there are none."""
+        known = (manifests.coordinator_address(pod) for pod in self._pods() if job.owns(pod))
+        return next(filter(None, known), "")
 
     async def _manifest(self, action: Start, job: Desired) -> templates.Manifest:
         if isinstance(action, StartCoordinator):
             return manifests.coordinator_pod(job, action, self._defaults)
         if not self._address:
-            self._address = (await self._apply(manifests.service(job), job))["spec"]["clusterIP"]
+            self._address = await self._make_service(job)
         return manifests.node_pod(job, action, self._defaults, self._address)
 
     async def _apply(self, manifest: Body, job: Desired) -> Body:

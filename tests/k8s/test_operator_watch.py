@@ -2,8 +2,13 @@
 
 import asyncio
 
+import pytest
+
+from elastic_ps.core.configuration import Role
 from k8s.elastic_operator import job_loop
-from k8s.elastic_operator.job.model import FINALIZER
+from k8s.elastic_operator.job import manifests
+from k8s.elastic_operator.job.actions import StartNode
+from k8s.elastic_operator.job.model import FINALIZER, Desired
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import ApiUnavailable
 from k8s.foundation.names import ROLE_LABEL
@@ -129,6 +134,44 @@ def test_a_pod_that_is_gone_before_its_making_is_answered_is_not_counted_among_t
 
     keeper = None
     run(scene)
+
+
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+@pytest.mark.parametrize("address", ["10.96.0.7", "fd00::7"])
+def test_a_running_jobs_service_that_somebody_has_deleted_is_made_again(phase, address, edited):
+    """Its nodes, and all that were made later, went on with an address at which nobody answered any more."""
+    body, made = document(), []
+    body["metadata"] |= {"finalizers": [FINALIZER]}
+    body["status"] = {"phase": phase, "term": 1, "completionTime": "2030-01-01T00:00:00Z"}
+    body["status"] |= {"observedGeneration": 0 if edited else 1}  # then all of the job's is made as it says
+    desired = Desired.of(body)
+    node = manifests.node_pod(desired, StartNode(Role.WORKER, 1), manifests.Defaults("image"), address)
+    node["metadata"] |= {"uid": "w", "resourceVersion": "7"}
+    pods = [coordinator("7", phase="Running"), {**node, "status": {"phase": "Running"}}]
+
+    class Api(PlayedApi):
+        async def pods(self, namespace, selector):
+            return pods
+
+        async def delete_pod(self, pod, at_once):
+            """They stay."""
+
+        async def apply(self, manifest):
+            if (
+                manifest["kind"] == "Service"
+                and self.there.setdefault(manifest["metadata"]["name"], manifest) is manifest
+            ):
+                made.append(manifest["spec"].get("clusterIP"))
+            return await super().apply(manifest)
+
+    async def scene():
+        shared = keepers(Api(), asyncio.Event())._shared
+        for _ in range(2):  # the second finds it
+            await Keeper(shared, body)._once()
+
+    run(scene)
+    assert made == ([address] if phase == "Running" else [])
 
 
 def test_looks_that_are_due_do_not_become_more_with_each_change(monkeypatch):

@@ -13,7 +13,7 @@ from elastic_ps.core.job_mode import JobMode
 from elastic_ps.node.settings import MACHINE
 from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
 from k8s.elastic_operator.job.actions import StartCoordinator, StartNode
-from k8s.elastic_operator.job.model import PORT, Desired
+from k8s.elastic_operator.job.model import PORT, Body, Desired
 from k8s.elastic_operator.job.templates import Manifest, interpreter, template_of
 from k8s.foundation.names import COORDINATOR, GROUP, JOB_LABEL, KIND, ROLE_LABEL, VERSION
 
@@ -109,9 +109,15 @@ def secret(job: Desired, value: str) -> Manifest:
     }
 
 
-def service(job: Desired) -> Manifest:
-    """Return the service by which nodes find the coordinator."""
+def service(job: Desired, address: str = "") -> Manifest:
+    """Return the service by which nodes find the coordinator.
+
+    Args:
+        job: that it is of.
+        address: that nodes which run have been given; "": the API server chooses one.
+    """
     name = f"{job.name}-{COORDINATOR}"
+    chosen = {"clusterIP": address} if address else {}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -120,6 +126,7 @@ def service(job: Desired) -> Manifest:
             "selector": {JOB_LABEL: job.name, ROLE_LABEL: COORDINATOR},
             "ports": [{"name": "grpc", "port": PORT, "targetPort": PORT}],
             "publishNotReadyAddresses": True,  # its nodes try until it answers: sooner than a probe has found that out
+            **chosen,
         },
     }
 
@@ -253,6 +260,15 @@ def node_pod(job: Desired, start: StartNode, defaults: Defaults, coordinator: st
     if job.shared_memory:
         _share(job, spec, container)
     return _pod(job, name, str(role), defaults, (meta, spec, container))
+
+
+def coordinator_address(pod: Body) -> str:
+    """Return the address of the coordinator's service that a node's pod was made with; "": it is no node's."""
+    for container in pod["spec"].get("containers", ()):
+        command = container.get("command", ())
+        if "--coordinator" in command:
+            return str(command[command.index("--coordinator") + 1]).rpartition(":")[0].strip("[]")
+    return ""
 
 
 def _share(job: Desired, spec: Manifest, container: Manifest) -> None:
