@@ -41,7 +41,6 @@ class CoordinatorLink:
         self._stub = rpc.CoordinatorStub(self._channel)
         self._closed = threading.Event()
         self._exits: queue.SimpleQueue[pb.NodeExitedRequest | None] = queue.SimpleQueue()
-        self._untold: set[str] = set()  # nonces of those that ended unregistered, as far as was known here
         self._follower: threading.Thread | None = None
         self._deliverer: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
@@ -114,16 +113,7 @@ class CoordinatorLink:
             node: its id in the job; "" where it has not registered.
             status: its exit status.
         """
-        if not node:
-            self._untold.add(nonce)
         self._exits.put(pb.NodeExitedRequest(nonce=nonce, node=node, status=status))
-
-    @property
-    def may_count_the_dead(self) -> bool:
-        """Return whether the coordinator may have a process for a node that has ended: it registered, and nobody has
-        told of its end yet. Another one would then be one more than is wanted, and be kept.
-        """
-        return bool(self._untold)
 
     def node_exited(self, nonce: str, node: str, status: int, timeout: float = _CALL_TIMEOUT) -> None:
         """Report a process's end now.
@@ -230,7 +220,6 @@ class CoordinatorLink:
                     known = True  # for all that is known: one that has taken the end may have died before its answer
                     if self._closed.wait(pause):
                         return
-            self._untold.discard(request.nonce)
             on_told(request.nonce, known)
 
 

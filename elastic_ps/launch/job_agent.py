@@ -73,7 +73,7 @@ class JobAgent:
         self._wanted: WantedNodes | None = None
         self._budget = RestartBudget(settings.job.max_restarts)
         self._failed_starts = FailedStarts()
-        self._unjoined: dict[str, tuple[LocalProcess, str]] = {}  # ended well: had they registered? And their deaths
+        self._untold: dict[str, tuple[LocalProcess, str] | None] = {}  # ended: had they registered? Else deaths
         self._outcome: LauncherOutcome | None = None
         self._signals = 0
         self._starts = 0
@@ -127,9 +127,8 @@ class JobAgent:
                 self._on_coordinator_exit(status)
             case ProcessExited(nonce, status):
                 self._on_exit(nonce, status)
-            case ExitTold(nonce, known) if nonce in self._unjoined:
-                local, death = self._unjoined.pop(nonce)
-                self._say(f"{nonce} has ended with status 0") if known else self._on_death(local, death)
+            case ExitTold(nonce, known) if (ended := self._untold.pop(nonce, None)) is not None:
+                self._say(f"{nonce} has ended with status 0") if known else self._on_death(*ended)
             case LauncherSignalled(number):
                 self._on_signal(number)
             case LauncherRefused(reason):
@@ -181,12 +180,14 @@ class JobAgent:
         local, log = self._children.remove(nonce)
         if self._link is not None:
             self._link.exited(nonce, local.node, status)
+            if not local.node:
+                self._untold[nonce] = None
         if decide.is_death(local, status, self._wanted):
             death = decide.describe_death(local, status, str(log.path), log.last)
             if status or self._link is None:
                 self._on_death(local, death)
             else:  # where a path was broken, it may have joined, drained and ended since the coordinator's last word
-                self._unjoined[nonce] = local, death
+                self._untold[nonce] = local, death
             return
         news = f"{local.name} has ended with status {status}"
         if decide.ended_early(local, status, self._wanted):
@@ -253,7 +254,7 @@ class JobAgent:
         resting = self._failed_starts.resting(time.monotonic())  # first: a pause that is over is no deadline any more
         if self._outcome is not None:
             return
-        if self._link is not None and self._link.may_count_the_dead:
+        if self._untold:  # the coordinator may count one as there: the next would be one too many, and be kept
             resting = frozenset(Role)
         for action in decide.plan(self._wanted, self._children.locals, self._budget, resting):
             match action:
