@@ -144,7 +144,9 @@ class Step:
         self.gradients.step_done()
         self.exchanged = True
         if store:
-            if self._node.norm.decided.of(self._node.version - 1) != SKIPPED:
+            if self._node.norm.decided.of(self._node.version - 1) == SKIPPED:
+                store.optimizer.skipped()
+            else:
                 store.optimizer.updated(keys)
             store.write_back(keys)
         if boundary:

@@ -68,6 +68,13 @@ class StoreOptimizer:
         if self._counts is not None:
             self._counts.update({key: self._counts.get(key, 0) + 1 for _, key in keys})
 
+    def skipped(self) -> None:
+        """Take note that an exchange is complete, and no update: servers are asked for their counts again.
+
+        Where they had skipped it before this worker became the chief, one that it took for made was never counted.
+        """
+        self._counts = None
+
     def states(self) -> dict[str, State]:
         """Return the servers' states; in the rehearsal of a new job, which has none, what it was given to load."""
         with exits():

@@ -68,7 +68,7 @@ class Servers:
         state.new_gathering()
         return state
 
-    def update(self, blocks, seed=0):
+    def update(self, blocks, seed=0, hyper=HYPER):
         """One step of the servers' optimizer on these blocks."""
         random = np.random.default_rng(seed)
         for block in blocks:
@@ -77,7 +77,7 @@ class Servers:
             real = self.inbox.model.blocks[block].nbytes // value.itemsize
             gradient = np.zeros_like(value)
             gradient[:real] = random.normal(size=real)
-            store.update_segment((block, 1), GradientSum([gradient]), HYPER)
+            store.update_segment((block, 1), GradientSum([gradient]), hyper)
 
     def step(self, seed=0):
         """An exchange over everything, installed here."""
@@ -176,8 +176,11 @@ class Numbers:
         self.asked.append(number)
         return HYPER
 
-    def exchange(self, *keys, chief=True):
+    def exchange(self, *keys, chief=True, skipped=False):
         pushed = frozenset((0, key) for key in keys)
         servers(self.store).is_chief = chief
         self.store.optimizer.hyper(pushed)
-        self.store.optimizer.updated(pushed)
+        if skipped:
+            self.store.optimizer.skipped()
+        else:
+            self.store.optimizer.updated(pushed)

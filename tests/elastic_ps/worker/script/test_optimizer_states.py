@@ -1,11 +1,13 @@
 """Optimizer states that a worker collects from servers and loads onto them, and the numbers of updates."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from elastic_ps.core.errors import ConfigurationError, JobEnded, Refused
+from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.model import Model
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import SnapshotMeta
@@ -15,6 +17,7 @@ from elastic_ps.worker.wire.parameter_inbox import ParameterInbox
 from elastic_ps.worker.wire.state_snapshots import StateSnapshots
 from tests.elastic_ps.worker.played_store import (
     BLOCK_BYTES,
+    HYPER,
     ONE,
     TENSORS,
     TWO,
@@ -24,6 +27,7 @@ from tests.elastic_ps.worker.played_store import (
     store_of,
     trained,
 )
+from tests.elastic_ps.worker.worker_harness import ONE as FIRST
 
 
 def test_blocks_of_many_servers_are_put_together():
@@ -182,6 +186,30 @@ def test_an_update_that_a_dead_chief_completed_in_part_keeps_its_number():
     node.update([0, 1, 2])  # this server had the dead worker's push, the others had not
     numbers.exchange("i:0", "i:1", "i:2")
     assert numbers.asked == [7]
+
+
+def test_a_step_that_a_dead_chief_had_skipped_takes_no_number():
+    """Servers are a version further, and have counted no update for it."""
+    numbers = Numbers(trained(steps=6))
+    node = servers(numbers.store)
+    node.update(range(8), hyper=replace(HYPER, factor=SKIPPED))
+    numbers.exchange("i:0", "i:1", "i:2", skipped=True)
+    node.version += 1
+    numbers.exchange("i:0", "i:1", "i:2")
+    assert numbers.asked[-1] == 7
+
+
+def test_the_chief_asks_for_counts_again_when_a_step_was_skipped(scripted, monkeypatch):
+    numbers = []
+    monkeypatch.setattr(states_module.States, "counts", lambda _self, keys: dict.fromkeys(keys, 5))
+    scripted.hyper = lambda number: numbers.append(number) or HYPER
+    running = scripted.run()
+    for version, factor in ((1, SKIPPED), (2, 1.0)):
+        for server, blocks in scripted.owned():
+            server.await_pushes(version - 1, len(blocks))
+            server.answer(version, blocks, FIRST, factor=factor)
+    running.result()
+    assert numbers == [6, 6]
 
 
 def test_a_load_is_finished_by_the_next_chief():
