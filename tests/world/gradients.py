@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.sparse_rows import Rows
@@ -17,6 +18,9 @@ BRAIN = "bfloat16"
 INFINITE = (DENSE, ROWS, HALF, BRAIN)
 """Those that stay infinite as they travel: servers see that they overflow."""
 
+EXACT = (DENSE, ROWS)
+"""Those that travel as they are, of whatever size."""
+
 _COMPRESSIONS = {
     HALF: {"type": "float16"},
     TWO_BITS: {"type": "2bit", "threshold": 1.0},
@@ -29,21 +33,22 @@ class RowsArray(NumpyArray):
 
     def stored_rows(self) -> Rows:
         """See `Array.stored_rows`."""
-        numbers = np.flatnonzero(self.values).astype(np.int64)
-        return Rows(numbers, self.values[numbers].reshape(-1, 1))
+        rows = self.values.reshape(len(self.values), -1)
+        numbers = np.flatnonzero(rows[:, 0]).astype(np.int64)
+        return Rows(numbers, rows[numbers])
 
 
-def gradient(kind: str, samples: int, indices: Sequence[int], overflows: bool = False) -> NumpyArray:
+def gradient(kind: str, like: NDArray[np.floating], indices: Sequence[int], each: float) -> NumpyArray:
     """Return the gradient of some samples.
 
     Args:
         kind: of `KINDS`.
-        samples: that there are.
+        like: the tensor, whose first axis is that of samples.
         indices: of those that it is of.
-        overflows: it is infinite, so that all skip the step.
+        each: a sample's; infinite: all skip the step.
     """
-    values = np.zeros(samples, np.float32)
-    values[list(indices)] = np.inf if overflows else 1.0
+    values = np.zeros_like(like)
+    values[list(indices)] = each
     return RowsArray(values) if kind == ROWS else NumpyArray(values)
 
 

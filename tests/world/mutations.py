@@ -27,7 +27,7 @@ from elastic_ps.server.copying import follow_source, shadows
 from elastic_ps.server.migration import follow_sources
 from elastic_ps.server.state import acknowledged, server_state, unreported_entries
 from elastic_ps.server.updates import sync_updates
-from elastic_ps.worker.script import barriers
+from elastic_ps.worker.script import barriers, optimizer_states
 from elastic_ps.worker.wire import worker_node
 
 Make = Callable[[Any], Any]
@@ -226,6 +226,13 @@ def _skips_untold(real: Any) -> Any:
     return send
 
 
+def _unweighted(real: Any) -> Any:
+    def weights(data: Any, auxiliary: bool, samples: Any) -> Any:
+        return real(data, auxiliary, samples if data.loss == "sum" else [1] * len(samples))
+
+    return weights
+
+
 MUTATIONS = {
     "told_at_once": Mutation(
         "versions are told before followers have them", acknowledged.AcknowledgedVersions, "_tell", _told_at_once
@@ -312,6 +319,15 @@ MUTATIONS = {
     ),
     "steps_untold": Mutation(
         "workers do not tell which step they have begun", barriers.Barriers, "_enter", _untold_steps
+    ),
+    "shares_unweighted": Mutation(
+        "averaged gradients of all workers count the same, however many samples they have",
+        phases,
+        "weights",
+        _unweighted,
+    ),
+    "updates_uncounted": Mutation(
+        "the next chief counts updates anew for its rate", optimizer_states.States, "counts", _always({})
     ),
     "skips_untold": Mutation(
         "followers are not told that a step is skipped", follow_source.FollowSource, "send_record", _skips_untold

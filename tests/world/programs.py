@@ -59,6 +59,9 @@ class Watch:
     def stepped(self, process: Process, job: WorkerJob, arrays: list[np.ndarray]) -> None:
         """Take note that a worker begins a step with these parameters."""
 
+    def pulled(self, process: Process, job: WorkerJob, arrays: list[np.ndarray]) -> None:
+        """Take note that a worker has pulled these parameters between two steps."""
+
     def started(self, process: Process) -> None:
         """Take note that a worker's script begins."""
 

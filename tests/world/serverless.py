@@ -6,13 +6,14 @@ from typing import Any
 import torch
 
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.data.sampler import Sampler, epochs
+from elastic_ps.data.sampler import epochs
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.torch.arrays import ModelArray
+from tests.world import training
 from tests.world.faults.job_draw import JobDraw
 from tests.world.gradients import DENSE
 from tests.world.kernel import threads
@@ -45,7 +46,7 @@ class Counting(torch.optim.Optimizer):
                 if not state:
                     state.update({COUNTED: torch.zeros_like(parameter), UPDATES: 0})
                 parameter.add_(parameter.grad, alpha=group["lr"])
-                state[COUNTED].add_(parameter.grad)
+                state[COUNTED].add_(parameter.grad, alpha=group["lr"])
                 state[UPDATES] += 1
 
 
@@ -74,14 +75,18 @@ def make_job(settings: NodeSettings) -> AllReduceJob:
 def train(process: Process, draw: JobDraw, watch: Any, pace: Callable[[], tuple[float, float]]) -> None:
     """Train: a sample's gradient is one at its own entry of each parameter, and the sum over samples is added."""
     watch.started(process)
+    training.linger(draw)
     model = Model(draw)
     optimizer = (FollowedCounting if draw.follows else Counting)(model.parameters())
     script = _Script(process, draw, watch, model, optimizer)
-    sampler = Sampler(draw.samples, global_batch=draw.batch)
-    for _ in epochs(draw.epochs):
+    sampler = training.sampler(draw)
+    for _ in epochs(draw.epochs + draw.spare_epochs):
         for step, indices, _ in sampler:
-            if not script.step(step, indices, pace):
+            if training.is_stopped(process, draw, step) or not script.step(step, indices, pace):
                 break
+        training.linger(draw)
+        if draw.spare_epochs and process.job.epoch >= draw.epochs:
+            break
     watch.finished(process, script.arrays)
 
 
@@ -113,9 +118,7 @@ class _Script:
         least, most = pace()
         threads.time.sleep(least + (most - least) * random.random())
         self._optimizer.zero_grad()
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros(draw.samples)
-            parameter.grad[torch.from_numpy(indices)] = torch.inf if draw.has_overflow(step) else 1.0
+        self._set_gradients(step, indices)
         breaks = draw.breaks and self._process.job.rehearsed
         if breaks and not draw.statistic and random.random() < BROKEN_OFF:
             return False  # the step is the next one again
@@ -125,6 +128,16 @@ class _Script:
             _push_early(self._store, self._keys, random.randrange(len(self._keys) + 1))
         self._store.pushpull(self._keys, [], [])
         return not breaks or random.random() >= BROKEN_OFF
+
+    def _set_gradients(self, step: int, indices: Any) -> None:
+        """Compute the gradients, and set the optimizer's rate; of a tensor that is left out there are none."""
+        draw, rehearsed = self._draw, self._process.job.rehearsed
+        self._optimizer.param_groups[0]["lr"] = draw.rate(step) * draw.scale
+        each = training.each_gradient(draw, step, indices)
+        for number, parameter in enumerate(self.parameters):
+            if not (rehearsed and draw.leaves_out(number, step)):
+                parameter.grad = torch.zeros(draw.samples)
+                parameter.grad[torch.from_numpy(indices)] = each
 
     def _opened(self) -> ReplicaStore:
         draw, parameters, optimizer = self._draw, self.parameters, self._optimizer
@@ -163,10 +176,8 @@ def _push_early(store: ReplicaStore, keys: list[str], others: int) -> None:
 
 def _check_states(process: Process, draw: JobDraw, version: int, optimizer: Counting, watch: Any) -> None:
     """Check that the optimizer's state is of the parameters' version."""
-    every, more = draw.counts(version)
-    updates = (every * draw.samples + more) // draw.batch
-    for parameter in optimizer.param_groups[0]["params"]:
-        state = optimizer.state[parameter]
+    for number, parameter in enumerate(optimizer.param_groups[0]["params"]):
+        state, updates = optimizer.state[parameter], watch.expected.course(number).updates[version]
         if not state and not updates:
             continue
         if not state or state[UPDATES] != updates or not torch.equal(state[COUNTED], parameter):

@@ -31,6 +31,18 @@ from tests.world.shrink import shrunk
 pytestmark = pytest.mark.slow
 
 
+COURSE = {
+    "tensors": 4,
+    "samples": 41,
+    "freezes": 1,
+    "kinds": ((3, "float64"), (0, "float16"), (20, "float32")),
+    "devices": 2,
+    "spare_epochs": 1,
+    "evaluates": True,
+}
+"""A script whose samples make no whole batches, and whose tensors are of some kinds and left out now and then."""
+
+
 @pytest.fixture
 def in_order(monkeypatch) -> Iterator[Pool]:
     """A process in which sets have the same order each time: the job that shows a planted bug depends on it."""
@@ -56,7 +68,7 @@ def command(*arguments: str, order: str = "random") -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.parametrize("script", [{}, {"tensors": 4, "stores": 2, "early": True, "meets": True}])
+@pytest.mark.parametrize("script", [{}, {"tensors": 4, "stores": 2, "early": True, "meets": True}, COURSE])
 @pytest.mark.parametrize("mode", ["sync", "async", "ssp"])
 def test_a_calm_job_counts_every_sample(mode, script):
     draw = JobDraw(1, mode=mode, workers=2, servers=2, epochs=3, staleness=2 * (mode == "ssp"), **script)

@@ -24,8 +24,21 @@ from tests.world.faults.cells import (
     SERVERLESS_PHASES,
     SERVERLESS_ROWS,
 )
-from tests.world.faults.job_draw import APART, AT_ONCE, COMBINED, FOR_EVER, OVERLAPPED, Fault, JobDraw
-from tests.world.gradients import BRAIN, DENSE, HALF, INFINITE, KINDS
+from tests.world.faults.job_draw import (
+    APART,
+    AT_ONCE,
+    BY_STEP,
+    BY_UPDATES,
+    COMBINED,
+    DROPPED,
+    FOR_EVER,
+    OVERLAPPED,
+    SHORT,
+    WRAPPED,
+    Fault,
+    JobDraw,
+)
+from tests.world.gradients import BRAIN, DENSE, EXACT, HALF, INFINITE, KINDS
 
 
 def calm(seed: int, **fields: object) -> JobDraw:
@@ -69,6 +82,9 @@ _STORES_SEEDS = 810_000
 
 _KEEPING_SEEDS = 830_000
 """From this seed on some jobs keep more for their scripts than values (states, statistics, new tensors)."""
+
+_COURSE_SEEDS = 1_000_000
+"""From this seed on samples make no whole batches, tensors are left out of some steps, and rates change."""
 
 _DEPTHS = {DEATH: ("", "ASSIGNED", "ARMED"), FILLING: ("", "SYNCING", "ARMED", "ARMED")}
 
@@ -120,6 +136,8 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         draw = replace(draw, tensors=draw.tensors + 1, early=more.random() < 0.5, stores=more.choice((1, 2)))
     if seed >= _KEEPING_SEEDS:
         draw = _keeping(draw, Random(f"keeping {seed}"))
+    if seed >= _COURSE_SEEDS:
+        draw = _shaped(_coursing(draw, Random(f"course {seed}")), Random(f"shapes {seed}"))
     if seed >= _DEEP_SEEDS:
         draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
@@ -155,6 +173,8 @@ def serverless(seed: int, faults: int = 10) -> JobDraw:
     if seed >= _KEEPING_SEEDS:
         more = Random(f"keeping {seed}")
         draw = replace(draw, statistic=more.random() < 0.5, breaks=more.random() < 0.3)
+    if seed >= _COURSE_SEEDS:
+        draw = _coursing(draw, Random(f"course {seed}"))
     found = _faults(random, faults, lease, lambda role: SERVERLESS_PHASES, 0, SERVERLESS_ROWS)
     return replace(draw, faults=tuple(replace(fault, servers=0) for fault in found))
 
@@ -187,6 +207,31 @@ def _keeping(draw: JobDraw, random: Random) -> JobDraw:
 def _grows(draw: JobDraw, random: Random) -> int:
     """Return from which epoch on there is one more tensor, which was not drawn for ssp jobs at first; 0: never."""
     return random.randrange(1, draw.epochs) if random.random() < 0.3 else 0
+
+
+def _coursing(draw: JobDraw, random: Random) -> JobDraw:
+    if random.random() < 0.5:
+        sizes = [(8, 40), (8, 41), (8, 42), (8, 44), (2, 13)] if draw.mode == "sync" else [(4, 41), (4, 42), (8, 41)]
+        batch, samples = random.choice(sizes)
+        draw = replace(draw, batch=batch, samples=samples, last=random.choice((SHORT, SHORT, DROPPED, WRAPPED)))
+    schedules = ("", BY_STEP) if draw.serverless else ("", BY_UPDATES, BY_STEP)
+    return replace(
+        draw,
+        given=random.random() < 0.3,
+        mean=draw.gradients in EXACT and random.random() < 0.3,
+        freezes=random.choice((0, 0, 1, 3, 8)),
+        schedule=random.choice(schedules) if draw.mode == "sync" else "",
+        spare_epochs=random.choice((0, 0, 1, 5)),
+        evaluates=random.random() < 0.3,
+        lingers=random.choice((0.0, 0.0, 1.0, 6.0, 12.0)),
+    )
+
+
+def _shaped(draw: JobDraw, random: Random) -> JobDraw:
+    """Return a job whose tensors have other shapes and types; float16 where all values are whole numbers."""
+    types = ["float32", "float32", "float64", *([] if draw.adaptive or draw.mean else ["float16"])]
+    kinds = tuple((random.choice((0, 0, 1, 3, 16, 20)), random.choice(types)) for _ in range(3))
+    return replace(draw, kinds=kinds, devices=random.choice((1, 1, 2)))
 
 
 def _deep(draw: JobDraw, random: Random) -> JobDraw:

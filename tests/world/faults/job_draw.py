@@ -1,6 +1,7 @@
 """A `JobDraw` is a job and the faults that it meets, as a seed draws them."""
 
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from tests.world.faults.cells import REST, SCALE
 from tests.world.gradients import DENSE
@@ -10,6 +11,17 @@ FOR_EVER = 1e6
 
 AT_ONCE, APART, COMBINED, OVERLAPPED = "pushpull", "push, pull", "combined", "overlapped"
 """Ways in which scripts make an exchange."""
+
+SHORT, DROPPED, WRAPPED = "short", "drop", "wrap"
+"""What becomes of the samples at an epoch's end that make no whole batch."""
+
+BY_UPDATES, BY_STEP = "updates", "step"
+"""How a script says the optimizer's rate: as a function of the number of updates, or anew in each step."""
+
+_BYTES = {"float16": 2, "float32": 4, "float64": 8}
+
+_RATES = 1.0, 2.0
+_STEPS_OF_A_RATE = 7
 
 
 @dataclass(frozen=True)
@@ -68,6 +80,16 @@ class JobDraw:
         commands: the chief has servers run a command at the end of each epoch.
         way: in which scripts make an exchange.
         breaks: scripts leave their loop over the sampler now and then, and begin another.
+        last: what becomes of the samples at an epoch's end that make no whole batch. See `Sampler`.
+        given: an epoch has the order of the data set, no permutation.
+        mean: gradients are averaged over samples, not summed.
+        freezes: for how many steps tensors are left out, and for as many pushed again; 0: they never are.
+        schedule: by what the optimizer's rate goes, one of `BY_UPDATES` and `BY_STEP`; "": it stays as it is.
+        kinds: of tensors, in turn: the elements of each sample's entry (0: it is no axis), and their type.
+        devices: on which each worker has a part of its gradients.
+        spare_epochs: that the script's loop has more than `epochs`, behind which it stops.
+        evaluates: scripts pull all values at the end of each epoch, and report.
+        lingers: seconds that scripts take at most, now and then, before their first step, between epochs, at their end.
         hosts: on which the processes run; those of one host share memory, where `hosts` is 0 nobody does.
     """
 
@@ -108,31 +130,69 @@ class JobDraw:
     commands: bool = False
     way: str = AT_ONCE
     breaks: bool = False
+    last: str = SHORT
+    given: bool = False
+    mean: bool = False
+    freezes: int = 0
+    schedule: str = ""
+    kinds: tuple[tuple[int, str], ...] = ((0, "float32"),)
+    devices: int = 1
+    spare_epochs: int = 0
+    evaluates: bool = False
+    lingers: float = 0.0
     faults: tuple[Fault, ...] = field(default=())
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The steps of an epoch."""
+        whole, rest = divmod(self.samples, self.batch)
+        return whole + (1 if rest and self.last != DROPPED else 0)
+
+    @property
+    def steps(self) -> int:
+        """The steps of the job."""
+        return self.epochs * self.steps_per_epoch
+
+    @property
+    def positions(self) -> int:
+        """How many positions of its order an epoch uses, some samples twice where it ends with those of its start."""
+        return self.samples if self.last == SHORT else self.steps_per_epoch * self.batch
+
+    @property
+    def scale(self) -> int:
+        """The factor on the optimizer's rate by which averaged gradients count as much as summed ones."""
+        return self.batch if self.mean else 1
 
     def has_overflow(self, step: int) -> bool:
         """Return whether gradients overflow in a step, counted from the first epoch's first."""
-        return step * self.batch // self.samples in self.overflows
-
-    def counts(self, version: int, tensor: int = 0) -> tuple[int, int]:
-        """Return how often all samples count in a tensor of a version of a sync job, and how many once more."""
-        whole, rest = divmod(version // self.stores * self.batch, self.samples)
-        since = self.begins(tensor)
-        if whole < since:
-            return 0, 0
-        return whole - since - len(self._overflows(since, whole)), 0 if whole in self.overflows else rest
-
-    def uses(self, tensor: int) -> int:
-        """Return how often each sample counts in a tensor at the job's end."""
-        since = self.begins(tensor)
-        return self.epochs - since - len(self._overflows(since, self.epochs))
+        return step // self.steps_per_epoch in self.overflows
 
     def begins(self, tensor: int) -> int:
         """Return from which epoch on there is a tensor."""
         return self.grows if tensor == self.tensors else 0
 
-    def _overflows(self, since: int, until: int) -> list[int]:
-        return [epoch for epoch in self.overflows if since <= epoch < until]
+    def kind_of(self, tensor: int) -> tuple[tuple[int, ...], str]:
+        """Return the shape and the type of a tensor."""
+        width, dtype = self.kinds[tensor % len(self.kinds)]
+        return (self.samples, width) if width else (self.samples,), dtype
+
+    @property
+    def model_bytes(self) -> int:
+        """The bytes of all tensors."""
+        kinds = [self.kind_of(tensor) for tensor in range(self.tensors)]
+        return sum(prod(shape) * _BYTES[dtype] for shape, dtype in kinds)
+
+    def leaves_out(self, tensor: int, step: int) -> bool:
+        """Return whether scripts push no gradient of a tensor in a step; the first one has always some."""
+        return bool(self.freezes and tensor) and (step // self.freezes + tensor) % 2 == 0
+
+    def store_of(self, tensor: int) -> int:
+        """Return the number of the key store that has a tensor."""
+        return 0 if tensor < self.tensors // self.stores else self.stores - 1
+
+    def rate(self, number: int) -> float:
+        """Return the optimizer's rate after so many updates, or steps."""
+        return _RATES[number // _STEPS_OF_A_RATE % 2] if self.schedule else _RATES[0]
 
     def without(self, numbers: frozenset[int]) -> "JobDraw":
         """Return it without some of its faults."""

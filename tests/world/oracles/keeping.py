@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from itertools import count
 from typing import Any
 
@@ -10,9 +9,8 @@ import numpy as np
 
 from tests.world.faults.job_draw import JobDraw
 from tests.world.kernel.scheduler import RUNS, Process
-from tests.world.training import EPSILON
+from tests.world.oracles.expected import NEAR, near
 
-_NEAR = 1e-3
 _SQUARES = "history"
 
 
@@ -50,14 +48,13 @@ class Keeping:
             state: what was collected; None: nothing is kept of it, as it has had no update.
         """
         draw, kept = self._draw, state or {"count": 0}
-        squares = kept.get(_SQUARES, np.zeros(len(array)))
-        if not all(0 <= each <= draw.epochs for each in squares):
+        squares, course = kept.get(_SQUARES, np.zeros_like(array)), self._watch.expected.course(tensor)
+        if (squares < 0).any() or (course.squares[-1] + NEAR < squares.reshape(len(array), -1).T).any():
             self._watch.wrong(f"{process}: no sample can make the state {state} of tensor {tensor}")
         if draw.mode != "sync":
             return
-        every, more = draw.counts(version, tensor)
-        updates = (every * draw.samples + more) // draw.batch
-        if kept["count"] != updates or (draw.adaptive and (squares != used(draw, array)).any()):
+        step = self._watch.expected.step(version)
+        if kept["count"] != course.updates[step] or (draw.adaptive and not near(squares, course.squares[step])):
             self._watch.wrong(f"{process}: the state of tensor {tensor} is not of version {version}: {state}")
 
     @contextmanager
@@ -76,18 +73,3 @@ class Keeping:
         servers = configuration.servers if configuration is not None else ()
         started = [each for each in world.processes if getattr(each, "server", None) and each.state == RUNS]
         return {each.server.node: each for each in started if each.server.node in servers}
-
-
-def used(draw: JobDraw, array: Any) -> Any:
-    """Return how often each sample counts in a tensor of parameters; -1: no number of uses makes such a one."""
-    if not draw.adaptive:
-        return array
-    table = _sums(draw.epochs)
-    nearest = np.abs(array[:, None] - table).argmin(axis=1)
-    return np.where(np.abs(table[nearest] - array) < _NEAR, nearest, -1)
-
-
-@cache
-def _sums(uses: int) -> Any:
-    """Return the parameter by the number of uses, as arithmetic with reals would have it."""
-    return np.concatenate(([0.0], np.cumsum(1.0 / np.sqrt(np.arange(1, uses + 1) + EPSILON))))

@@ -1,8 +1,8 @@
 """An `Oracle` knows how a job must come out, whatever happens to it, and asks production for none of that.
 
 Each tensor has an entry for each sample. A sample's gradient is one at its own entry, and the optimizer adds it: the
-parameters count how often each sample was used. Batches divide the samples, so at the end each entry is the number of
-epochs, but for those whose steps all skip; and under "sync" the parameters of a version are known.
+parameters count how often each sample was used. So those of the job's end are known, and under "sync" those of each
+version; see `Expected`.
 """
 
 import zlib
@@ -19,7 +19,8 @@ from elastic_ps.server.phases import BlockStatus
 from elastic_ps.transport.frame_kinds import Kind
 from tests.world.faults.job_draw import JobDraw
 from tests.world.kernel.scheduler import DEAD
-from tests.world.oracles.keeping import Keeping, used
+from tests.world.oracles.expected import Expected
+from tests.world.oracles.keeping import Keeping
 from tests.world.programs import Watch
 from tests.world.training import number_of
 
@@ -38,8 +39,8 @@ _OF_GROUPS = 6
 """Connections beyond these for each peer whose machine is gone: nothing breaks those of gloo and of its store with it,
 nor those by which a group with it was being made, and they stay until they are given up after a minute."""
 
-MOST_WAITING = 1 << 13
-"""Bytes that wait to be sent to one peer: some dozens of this job's models."""
+MOST_WAITING, MOST_MODELS_WAITING = 1 << 13, 20
+"""Bytes that wait to be sent to one peer, or so many of this job's models where these are larger."""
 
 _LOOK_SECONDS = 2.0
 
@@ -63,6 +64,7 @@ class Oracle(Watch):
         self._values: dict[Any, int] = {}  # by version and runs, a checksum
         self._owners: dict[tuple[Any, int], Any] = {}  # by configuration and block
         self.scripts_ended = 0
+        self.expected = Expected(draw)
         self.keeping = Keeping(self)
 
     def wrong(self, why: str) -> None:
@@ -79,21 +81,27 @@ class Oracle(Watch):
         """See `Watch`."""
         self.steps += 1
         if self._draw.mode == "sync":
-            self.world.guarantee.stepped(process, job.node.version // self._draw.stores)
+            self.world.guarantee.stepped(process, self.expected.step(job.node.version))
         self._progress = self.world.scheduler.now
         if self._draw.mode == "sync":
             self._check_sync(process, job.node.version, arrays)
-        elif any(not 0 <= count <= self._draw.epochs for array in arrays for count in used(self._draw, array)):
+        elif not all(self.expected.may_be(array, tensor) for tensor, array in enumerate(arrays)):
             self.wrong(f"{process} has parameters that no sample can make: {arrays[0]}")
+
+    def pulled(self, process: Any, job: Any, arrays: list[Any]) -> None:
+        """See `Watch`."""
+        version = job.node.version
+        for tensor, array in enumerate(arrays):
+            right = self.expected.is_of(array, tensor, version) if self._draw.mode == "sync" else True
+            if not (right and self.expected.may_be(array, tensor)):
+                self.wrong(f"{process} has pulled tensor {tensor} of version {version} as {array.tolist()}")
 
     def _check_sync(self, process: Any, version: int, arrays: list[Any]) -> None:
         if version < self._versions.get(process, 0):
             self.wrong(f"{process} went back from version {self._versions[process]} to {version}")
         self._versions[process] = version
         for number, array in enumerate(arrays):
-            (whole, rest), times = self._draw.counts(version, number), used(self._draw, array)
-            counts = np.array([(times == whole).sum(), (times == whole + 1).sum()])
-            if list(counts) != [self._draw.samples - rest, rest]:
+            if not self.expected.is_of(array, number, version):
                 self.wrong(f"{process}: tensor {number} of version {version} is {array.tolist()}")
         checksum = zlib.crc32(b"".join(array.tobytes() for array in arrays[: self._draw.tensors]))
         if self._weights.setdefault(version, checksum) != checksum:
@@ -104,9 +112,8 @@ class Oracle(Watch):
         self.scripts_ended += 1
         self._progress = self.world.scheduler.now
         for number, array in enumerate(arrays):
-            applied = self._draw.uses(number)
-            if (used(self._draw, array) != applied).any():
-                self.wrong(f"{process}: tensor {number} does not have {applied} at the end: {array.tolist()}")
+            if not self.expected.is_last(array, number):
+                self.wrong(f"{process}: tensor {number} is no such at the end: {array.tolist()}")
 
     def crashed(self, process: Any, error: Exception) -> None:
         """See `Watch`."""
@@ -125,7 +132,8 @@ class Oracle(Watch):
     def _audit(self) -> None:
         """Check that the ledger has each sample of each epoch once, for each block."""
         job = self.world.injector.state.job
-        times = np.zeros((len(job.model.blocks), self._draw.epochs, self._draw.samples), np.int64)
+        draw, positions = self._draw, self._draw.positions
+        times = np.zeros((len(job.model.blocks), draw.epochs, positions), np.int64)
         with closing(Ledger(self.world.folder / "ledger.jsonl")) as ledger:
             ledger.load()
             for entry in ledger.entries(job.voids):
@@ -133,9 +141,11 @@ class Oracle(Watch):
                     for start, count in zip(entry.runs[::2], entry.runs[1::2], strict=True):
                         for part in entry.slices:
                             times[start : start + count, entry.epoch, part.low : part.high] += 1
+        step = np.arange(draw.epochs)[:, None] * draw.steps_per_epoch + np.arange(positions) // draw.batch
         for block in job.model.blocks:
             number = number_of(job.model.tensors[block.tensor].key)
-            times[block.id, : self._draw.begins(number)] += 1  # it was not there
+            if number >= 0:
+                times[block.id] += ~self.expected.course(number).pushed[step]
         if (times != 1).any():
             block, epoch, position = (int(at[0]) for at in np.nonzero(times != 1))
             found = times[block, epoch, position]
@@ -203,6 +213,6 @@ class Oracle(Watch):
                 self.wrong(f"{process} has {threads} threads and {len(process.ends)} connections")
             waiting = max((link.backlog for link in process.links if not link.closed), default=0)
             self.waiting = max(self.waiting, waiting)
-            if waiting > MOST_WAITING:
+            if waiting > max(MOST_WAITING, MOST_MODELS_WAITING * self._draw.model_bytes):
                 self.wrong(f"{process} has {waiting} bytes waiting for one peer")
         scheduler.call_at(scheduler.now + _LOOK_SECONDS, self.look)

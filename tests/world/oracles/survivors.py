@@ -66,7 +66,7 @@ class Survivors:
     def _is_at_its_end(self, process: Process) -> bool:
         draw = self._world.draw
         assert process.job is not None
-        return bool(process.job.node.version * draw.batch >= draw.epochs * draw.samples)
+        return bool(process.job.node.version >= draw.steps)
 
     def _is_apart(self, process: Process) -> bool:
         network = self._world.network
