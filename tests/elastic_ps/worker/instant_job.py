@@ -59,7 +59,7 @@ class Servers:
         return True
 
 
-def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues) -> list[str]:
+def declare(node: WorkerNode, request: pb.DeclareRequest, first: FirstValues, gives: bool = False) -> list[str]:
     """In place of `parameters.declare`: a new tensor has the script's first values."""
     known = len(node.inbox.model.tensors)
     node.inbox.grow(node.inbox.model.extended([codec.tensor_from_pb(tensor) for tensor in request.tensors]))

@@ -136,7 +136,7 @@ def served(read, job_model, spec):
 
 def push(store, model, optimizer, spec):
     """Update a server's blocks once, by the gradients that the model has."""
-    step = hyper(optimizer, spec)
+    step = hyper(optimizer, spec, first=())
     for block in store.model.blocks:
         tensor = store.tensor(block.id)
         gradient = None
