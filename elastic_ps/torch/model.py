@@ -65,6 +65,41 @@ def check_normalisations(model: torch.nn.Module) -> None:
             )
 
 
+def check_memory(model: torch.nn.Module, keys: Mapping[torch.Tensor, str]) -> None:
+    """Refuse a tensor that shares memory with a parameter that is trained: servers have new values for each.
+
+    Those of one would be written over those of the other. Tensors with gaps between their elements are not looked at.
+
+    Args:
+        model: whose.
+        keys: of the parameters that an optimizer updates.
+
+    Raises:
+        ConfigurationError: names both.
+    """
+    spans = []
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if _lies_in_one_piece(tensor):
+            first = tensor.data_ptr()
+            spans.append((first, first + tensor.nbytes, name, tensor in keys))
+    end, known, is_trained = 0, "", False
+    for low, high, name, trained in sorted(spans):
+        if low < end and (trained or is_trained):
+            raise ConfigurationError(
+                f"{name} and {known} share memory and are two tensors of the model, so that new values of one would be "
+                "written over those of the other: tie parameters as one (decoder.weight = encoder.weight, without "
+                ".data), or give each its own memory"
+            )
+        if high > end:
+            end, known, is_trained = high, name, trained
+
+
+def _lies_in_one_piece(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has elements, in memory that no other's lie between."""
+    is_plain = tensor.layout is torch.strided and not torch.nn.parameter.is_lazy(tensor)
+    return is_plain and not tensor.is_meta and bool(tensor.numel()) and tensor.is_contiguous()
+
+
 def members_of(optimizer: torch.optim.Optimizer) -> list[set[int]]:
     """Return the ids of the parameters that each group of an optimizer has."""
     return [set(map(id, group["params"])) for group in optimizer.param_groups]

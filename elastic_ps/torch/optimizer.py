@@ -21,6 +21,7 @@ from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import (
     GROUPS_FIRST,
     check_groups,
+    check_memory,
     check_parameters,
     check_shapes,
     key_of,
@@ -298,6 +299,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _translate(self) -> OptimizerSpec:
         """Return what the job is told of the optimizer."""
+        check_memory(self._model, self._keys)
         return rules.translate(self.wrapped, self._keys)
 
     def _check_rule(self) -> None:

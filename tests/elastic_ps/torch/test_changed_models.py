@@ -94,3 +94,40 @@ def test_a_parameter_in_another_group(change: Change) -> None:
         change(optimizer)
         with pytest.raises(ConfigurationError, match="in another of the optimizer's groups than when"):
             step(model, optimizer, batch)
+
+
+def shared_whole(model: Any) -> None:
+    model[1].weight.data = model[0].weight.data
+
+
+def shared_in_part(model: Any) -> None:
+    model[1].bias.data = model[0].weight.data[2]
+
+
+def shared_with_a_buffer(model: Any) -> None:
+    model.register_buffer("bias", model[1].bias.detach())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (shared_whole, "1.weight and 0.weight share memory"),
+        (shared_in_part, "1.bias and 0.weight share memory"),
+        (shared_with_a_buffer, "bias and .*bias share memory"),
+    ],
+)
+def test_a_parameter_whose_memory_another_tensor_has(change: Change, words: str) -> None:
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    change(model)
+    with pytest.raises(ConfigurationError, match=words):
+        elastic.Optimizer(model, sgd(model))
+
+
+def test_tensors_side_by_side_in_one_piece_of_memory_or_frozen_in_it() -> None:
+    model, memory = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6)), torch.randn(84)
+    parts = torch.split(memory, [36, 6, 36, 6])
+    for parameter, part in zip(model.parameters(), parts, strict=True):
+        parameter.data = part.view(parameter.shape)
+    model.register_buffer("one", torch.ones(4))
+    model.register_buffer("other", model.one[:2])
+    elastic.Optimizer(model, sgd(model))
