@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,18 +67,19 @@ class ElasticDataLoader:
         count = whole_number("num_workers", num_workers, 0)
         check_function("batchify_fn", batchify_fn)
         self._dataset = dataset
-        self._batchify = default_batchify_fn if batchify_fn is None else batchify_fn
+        # None of what it hands on refers to itself: threads end with it, and not when Python comes to look for cycles.
+        load = partial(_load, dataset, default_batchify_fn if batchify_fn is None else batchify_fn)
         most = 2 * count if prefetch is None else whole_number("prefetch", prefetch, 0)
         self._threads: ThreadPoolExecutor | None = None
         self._prefetch: Prefetch | None = None
         if count and most:
             threads = self._threads = ThreadPoolExecutor(count, thread_name_prefix="elastic-data")
             weakref.finalize(self, threads.shutdown, wait=False, cancel_futures=True)
-            self._prefetch = Prefetch(lambda indices: threads.submit(self._load, indices), self._load, most)
+            self._prefetch = Prefetch(lambda indices: threads.submit(load, indices), load, most)
         self._sampler = Sampler(
             len(dataset),
             global_batch,
-            self._prefetch.take if self._prefetch else self._load,
+            self._prefetch.take if self._prefetch else load,
             self._prefetch.look_ahead if self._prefetch else None,
             last=last,
             loss=loss,
@@ -102,7 +104,8 @@ class ElasticDataLoader:
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
         refuse_other_length(self._dataset, self._sampler.spec)
-        return iter(self._sampler)
+        yield from self._sampler  # who iterates over it keeps it
 
-    def _load(self, indices: NDArray[np.int64]) -> Any:
-        return self._batchify([self._dataset[int(index)] for index in indices])
+
+def _load(dataset: Any, batchify: Callable[[list[Any]], Any], indices: NDArray[np.int64]) -> Any:
+    return batchify([dataset[int(index)] for index in indices])

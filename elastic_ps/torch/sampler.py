@@ -1,5 +1,6 @@
 """A `Sampler` yields the indices of this worker's part of the data, in the elastic order."""
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -65,7 +66,7 @@ class Sampler:
         self.dataset = dataset
         lookahead = self._ahead.look_ahead if self._ahead is not None else None
         last = "drop" if yes_or_no("drop_last", drop_last) else "short"
-        load = self._defining(self._take)
+        load = _defining(self._take)
         self._order = ElasticOrder(len(dataset), global_batch, load, lookahead, last=last, loss=loss, shuffle=shuffle)
 
     def __len__(self) -> int:
@@ -104,16 +105,24 @@ class Sampler:
         """Return what is yielded for a step."""
         return indices.tolist()
 
-    def _defining(self, take: Callable[[Indices], Any]) -> Callable[[Indices], Any]:
-        """Return `take`, which in the rehearsal has the optimizers tell the job of their models first."""
 
-        def taken(indices: Indices) -> Any:
-            if script_job().staging.rehearsing:
-                for optimizer in optimizers():
-                    optimizer.define()
-            return take(indices)
+def _defining(take: Callable[[Indices], Any]) -> Callable[[Indices], Any]:
+    """Return what calls a method, and in the rehearsal has the optimizers tell the job of their models first.
 
-        return taken
+    It keeps the method's object no longer than others do: processes that load for one that is gone end at once, and
+    not when Python comes to look for cycles. Who iterates over it keeps it.
+    """
+    kept = weakref.WeakMethod(take)
+
+    def taken(indices: Indices) -> Any:
+        if script_job().staging.rehearsing:
+            for optimizer in optimizers():
+                optimizer.define()
+        method = kept()
+        assert method is not None
+        return method(indices)
+
+    return taken
 
 
 def _steps() -> int:

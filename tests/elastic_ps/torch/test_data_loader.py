@@ -1,10 +1,12 @@
 """Batches of the elastic order, by this process and by others."""
 
+import gc
 import os
 import random
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -176,6 +178,22 @@ def test_each_epoch_has_an_order_of_its_own_by_the_jobs_seed() -> None:
         assert all(sorted(order) == list(range(10)) for order in orders[-1])
     assert orders[0] == orders[1] != orders[2]
     assert orders[0][0] != orders[0][1]
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_loader_that_the_script_has_let_go_is_gone(processes: int) -> None:
+    """Its processes end then, of which a script that makes a loader in each epoch would have more and more."""
+    gc.disable()
+    try:
+        with lone_job():
+            loader = elastic.DataLoader(Numbers(), 4, num_workers=processes)
+            if not processes:
+                assert len(next(epochs(loader))) == 3
+            gone = weakref.ref(loader)
+            del loader
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_data_set_that_grows_is_refused() -> None:
