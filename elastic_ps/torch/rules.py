@@ -183,6 +183,8 @@ def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec, first: Sequence
                 numbers["lr"] = first[index]["lr"]
             if first and spec.name == "torch.NAdam":
                 _check_momenta(index, numbers, first[index])
+            if first and spec.name == "torch.SGD":
+                _check_dampening(index, numbers, first[index])
         for name, value in numbers.items():
             if not isfinite(value):
                 raise ConfigurationError(f"parameter group {index}: {name} is {value}; give a finite number")
@@ -205,6 +207,22 @@ def _check_momenta(index: int, now: Numbers, first: Numbers) -> None:
                 "began, and servers do not know which product its momenta have had: leave it as it is (give a "
                 "OneCycleLR or CyclicLR cycle_momentum=False), or train with --mode all-reduce"
             )
+
+
+def _check_dampening(index: int, now: Numbers, first: Numbers) -> None:
+    """Refuse a momentum of SGD that begins later and is dampened: the first velocity is not, and servers count updates.
+
+    Args:
+        index: of the parameter group.
+        now: its numbers.
+        first: its numbers in the rehearsal.
+    """
+    if now["momentum"] and now["dampening"] and not first["momentum"]:
+        raise ConfigurationError(
+            f"parameter group {index} of SGD has momentum={now['momentum']} now, and had none when the job began: with "
+            f"dampening={now['dampening']} PyTorch begins its velocity with the whole gradient, and servers do not "
+            "know that this is its first: begin with a momentum, leave dampening out, or train with --mode all-reduce"
+        )
 
 
 def numbers_of(group: Group) -> dict[str, float]:

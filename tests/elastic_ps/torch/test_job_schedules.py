@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
-from torch.optim.lr_scheduler import ExponentialLR, LinearLR, OneCycleLR  # noqa: E402
+from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, LinearLR, OneCycleLR  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
@@ -57,6 +57,23 @@ def test_momenta_that_nadam_has_not_had_from_the_start() -> None:
     both(linear, nadam, cycled(False), each_step=True)
     with pytest.raises(ConfigurationError, match=r"group 0 of NAdam has betas\[0\]=.* now, and had 0.95 when the job"):
         both(linear, nadam, cycled(True), each_step=True)
+
+
+@pytest.mark.parametrize("dampening", [0.0, 0.5])
+def test_a_momentum_that_begins_later(dampening: float) -> None:
+    def made(model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=dampening)
+
+    def late(own: Any) -> LambdaLR:
+        own.param_groups[0]["momentum"] = 0.0
+        return LambdaLR(own, lambda epoch: own.param_groups[0].update(momentum=0.9 * (epoch > 0)) or 0.5)
+
+    if not dampening:
+        expected, model, _ = both(linear, made, late)
+        check_same(expected, model)
+    else:
+        with pytest.raises(ConfigurationError, match=r"group 0 of SGD has momentum=0\.9 now, and had none when the"):
+            both(linear, made, late)
 
 
 @pytest.mark.parametrize(("schedule", "each_step"), SCHEDULES)
