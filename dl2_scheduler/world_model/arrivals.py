@@ -1,7 +1,9 @@
 """This module draws days of jobs like those that came to a cluster."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -11,17 +13,20 @@ from dl2_scheduler.world_model.known_jobs import KnownJob
 _REMEMBERED = 200  # jobs; what a cluster did long ago says little of tomorrow
 
 
-def jobs_that_came(known: Iterable[KnownJob], most_jobs: int = _REMEMBERED) -> list[Job]:
+def jobs_that_came(known: Iterable[KnownJob], longest_gap: float = math.inf) -> list[Job]:
     """Return the last jobs that came, by arrival, the first of them at time 0, as far as a scheduler may know of them.
 
     Of their epochs nobody knows more than what their owners said; but jobs that have ended may have needed more.
 
     Args:
         known: what a history has told of jobs.
-        most_jobs: how many, at most.
+        longest_gap: seconds between two of them, at most: what passed beyond that is left out, as nothing happens in
+            it. A holiday may be as long, or a clock that was years ahead when a job came.
     """
-    jobs = sorted((_as_known(each) for each in known), key=lambda job: job.arrival)[-most_jobs:]
-    return [replace(job, arrival=job.arrival - jobs[0].arrival) for job in jobs]
+    jobs = sorted((_as_known(each) for each in known), key=lambda job: job.arrival)[-_REMEMBERED:]
+    gaps = [min(later.arrival - job.arrival, longest_gap) for job, later in pairwise(jobs)]
+    times = [0.0, *accumulate(gaps)]
+    return [replace(job, arrival=times[number]) for number, job in enumerate(jobs)]
 
 
 def _as_known(known: KnownJob) -> Job:
@@ -36,6 +41,8 @@ def drawn_day(
 ) -> list[Job]:
     """Draw jobs that come as jobs came from some moment of the past on, which goes round; any job comes each time.
 
+    Of a time in which none came as much counts as the day is long: else most days might be empty.
+
     Args:
         known: what a history has told of jobs; there is one.
         until: when the past ends, in seconds since the cluster began; after the last of them came.
@@ -44,8 +51,8 @@ def drawn_day(
         random: source of what is drawn.
     """
     jobs = list(known)
-    came = jobs_that_came(jobs)
-    whole = until - max(each.job.arrival for each in jobs) + came[-1].arrival
+    came = jobs_that_came(jobs, seconds)
+    whole = min(until - max(each.job.arrival for each in jobs), seconds) + came[-1].arrival
     moment = random.uniform(0, whole)
     once = np.sort((np.array([job.arrival for job in came]) - moment) % whole)
     times = [float(at + whole * round_) for round_ in range(-(-most_jobs // len(came))) for at in once]

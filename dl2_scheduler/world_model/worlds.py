@@ -93,8 +93,8 @@ class Worlds:
 
         Who plays it ends it after some hundred slots: of jobs that came over months it would see the oldest alone.
         """
-        came = self._came(_DAY_JOBS)
-        first = max(came[-1].arrival - _PAST_SLOTS * self.present.slot_seconds, 0.0)
+        came = self._came()[-_DAY_JOBS:]
+        first = max(came[-1].arrival - _PAST_SLOTS * self.present.slot_seconds, came[0].arrival)
         late = [replace(job, arrival=job.arrival - first) for job in came if job.arrival >= first]
         return DreamScene(self._from_present(late))
 
@@ -106,8 +106,8 @@ class Worlds:
         """Draw a future of the present."""
         return DreamScene((*jobs_at(self.present), *self._from_present(self._drawn())), self.present.jobs)
 
-    def _came(self, *most_jobs: int) -> list[Job]:
-        return jobs_that_came(self._known, *most_jobs)
+    def _came(self) -> list[Job]:
+        return jobs_that_came(self._known, _DAY_SLOTS * self.present.slot_seconds)
 
     def _drawn(self) -> list[Job]:
         seconds = self.present.slot_seconds

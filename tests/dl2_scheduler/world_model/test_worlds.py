@@ -14,6 +14,7 @@ from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
 from dl2_scheduler.world_model.future import PRESENT, which_fit
+from dl2_scheduler.world_model.known_jobs import KnownJob
 from dl2_scheduler.world_model.observed import ObservedCluster
 from dl2_scheduler.world_model.worlds import Worlds, can_be_played, paying_speeds
 
@@ -112,6 +113,17 @@ def test_a_day_has_the_jobs_and_the_gaps_of_the_past(observed):
     assert {each.model for each in day} == {"a", "b", "c"}
     assert set(np.round(np.diff(arrivals), 6)) == {0.0, 50.0, 60.0}, "two came at once; a slot ends the past"
     assert len(drawn_day(observed.jobs.by_key.values(), observed.now + SLOT, 30, 60.0, np.random.default_rng(0))) < 5
+
+
+@pytest.mark.parametrize("ahead", [2 * 86_400.0, 365 * 86_400.0])
+def test_no_day_is_empty_for_a_holiday_or_a_job_that_came_when_the_clock_was_ahead(ahead):
+    known = [KnownJob(job(f"a{number}", 2 * SLOT * number + ahead * (number == 30))) for number in range(60)]
+    until, length = max(each.job.arrival for each in known) + SLOT, 200 * SLOT
+    days = [drawn_day(known, until, 60, length, np.random.default_rng(seed)) for seed in range(20)]
+    assert min(map(len, days)) >= 1
+    assert np.mean([len(day) for day in days]) > 30
+    later = drawn_day(known[:30], until, 60, length, np.random.default_rng(0))
+    assert later, "nor because none has come since for long"
 
 
 def test_a_future_begins_with_the_present_as_far_as_it_is(observed):
