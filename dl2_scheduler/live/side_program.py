@@ -4,12 +4,15 @@ What it does or dies of cannot touch the decisions.
 """
 
 import array
+import ctypes
 import fcntl
 import json
 import logging
 import math
 import os
+import signal
 import subprocess
+import sys
 import termios
 import threading
 import time
@@ -23,6 +26,7 @@ from elastic_ps.system.process.proc_stat import stat_fields
 
 log = logging.getLogger(__name__)
 
+_PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that the kernel sends when the thread that started it ends
 _NICENESS = 10
 _LEAST_NICE = 19  # as Linux has it: the lowest weight
 _CHUNK = 1 << 16
@@ -237,7 +241,10 @@ def answer_slots(
 
 
 def be_nice(only_idle_cores: bool = False) -> None:
-    """Let other processes go first, in such a program.
+    """Let other processes go first, in such a program, and let it die with the loop, however that dies.
+
+    It ends when nobody tells it anything any more; but one that has only idle cores may not come to that for hours on a
+    busy machine, and meanwhile keeps its memory, and a run in which no other one can learn.
 
     Linux weighs the sessions of a machine against each other before it looks at their processes (autogroups, sched(7)),
     and such a program is a session of its own, so that its nice value alone would mean nothing to others.
@@ -245,6 +252,8 @@ def be_nice(only_idle_cores: bool = False) -> None:
     Args:
         only_idle_cores: run where nobody else does.
     """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.nice(_NICENESS)
     if only_idle_cores:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

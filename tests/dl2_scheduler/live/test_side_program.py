@@ -234,6 +234,23 @@ def test_a_program_that_goes_on_is_not_frozen_by_the_clock_alone(frozen):
     assert frozen.process.poll() is None
 
 
+def test_a_program_dies_with_the_loop_though_it_never_comes_to_look_whether_it_is_told_anything():
+    """As one that has only idle cores, on a machine that has none."""
+    program = (
+        "import os, signal; from dl2_scheduler.live.side_program import be_nice; be_nice(); "
+        "print(os.getpid(), flush=True); signal.pause()"
+    )
+    loop = [sys.executable, "-c", f"import subprocess, sys; subprocess.call([sys.executable, '-c', {program!r}])"]
+    with subprocess.Popen(loop, stdout=subprocess.PIPE) as started:
+        beside = int(started.stdout.readline())
+        started.kill()
+        try:
+            assert started.communicate(timeout=SECONDS)[0] == b"", "both have closed it"
+        except subprocess.TimeoutExpired:
+            os.kill(beside, signal.SIGKILL)
+            raise
+
+
 @pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this kernel does not weigh sessions")
 @pytest.mark.parametrize("only_idle_cores", [False, True])
 def test_a_whole_session_is_nice_as_others_do_not_see_the_niceness_within(only_idle_cores):
