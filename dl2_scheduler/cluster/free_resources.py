@@ -1,6 +1,6 @@
 """This module keeps what is free on the nodes while a slot is being filled."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.compiled import compiled
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.jobs import Job, Node, Resources, resource_names
+from dl2_scheduler.cluster.jobs import Job, Node, Resources, check_fits, resource_names
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 
 Amounts = NDArray[np.float64]
@@ -250,3 +250,23 @@ def check_minimum_fits(job: Job, nodes: Sequence[Node]) -> None:
             f"its minimum, {job.min_workers} workers and {job.min_servers} servers, does not fit on the {len(nodes)} "
             "nodes, even if nothing else is there: give less"
         )
+
+
+def which_fit(jobs: Iterable[Job], nodes: Sequence[Node]) -> Iterator[bool]:
+    """Yield of each job whether it `fits`; of those that ask for the same one is tried."""
+    found: dict[Hashable, bool] = {}
+    for job in jobs:
+        asked = least_asked(job)
+        if asked not in found:
+            found[asked] = fits(job, nodes)
+        yield found[asked]
+
+
+def fits(job: Job, nodes: Sequence[Node]) -> bool:
+    """Return whether a job can run with its minimum where nothing else does."""
+    try:
+        check_fits(job, nodes)
+        check_minimum_fits(job, nodes)
+    except BadInput:
+        return False
+    return True

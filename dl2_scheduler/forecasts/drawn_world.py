@@ -6,10 +6,10 @@ from itertools import compress
 
 import numpy as np
 
+from dl2_scheduler.cluster.free_resources import which_fit
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import LEAST_REMAINING, JobState, Snapshot
-from dl2_scheduler.world_model.future import which_fit
 from dl2_scheduler.world_model.known_jobs import KnownJob
 from dl2_scheduler.world_model.observed import ObservedCluster
 

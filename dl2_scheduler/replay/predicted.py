@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from statistics import median
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.free_resources import NodeRule, which_fit
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.live.recorded_slots import RecordedSlot
@@ -50,6 +50,8 @@ def predict(
 ) -> list[Predicted]:
     """Simulate the jobs whose types' speeds are known, by arrival, on the nodes of the last slot.
 
+    Jobs that fit no such nodes are left out: nodes may have gone since, or held jobs have taken them.
+
     Args:
         slots: the slots of the history; at least one.
         speed_fit: its speeds.
@@ -57,11 +59,11 @@ def predict(
         rule: the rule by which tasks find their node.
         cost: the cost of scaling.
     """
-    jobs = [past for past in past_jobs(slots) if speed_fit.knows(past.job)]
+    nodes, known = slots[-1].snapshot.nodes, [past for past in past_jobs(slots) if speed_fit.knows(past.job)]
+    jobs = list(compress(known, which_fit((past.job for past in known), nodes)))
     if not jobs:
         return []
     length = seconds_between(slots)
-    nodes = slots[-1].snapshot.nodes
     cluster = SimulatedCluster([past.job for past in jobs], nodes, speeds_of(speed_fit), length, cost)
     seconds = run(cluster, policy, rule) * length
     return [Predicted(past, float(each)) for past, each in zip(jobs, np.asarray(seconds), strict=True)]

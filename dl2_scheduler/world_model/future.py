@@ -1,16 +1,15 @@
 """This module plays the future of a live cluster under a policy, from its present on, as the live loop would decide."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import itemgetter
 
 import numpy as np
 
-from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import NodeRule, check_minimum_fits, least_asked
+from dl2_scheduler.cluster.free_resources import NodeRule, which_fit
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
-from dl2_scheduler.cluster.jobs import Job, Node, check_fits
+from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.cluster.speeds import Grid, Speeds
@@ -165,23 +164,3 @@ def only_fitting(snapshot: Snapshot) -> Snapshot:
     """Leave out jobs that fit no node: they wait until there are others, and nobody knows when."""
     fitting = which_fit((state.job for state in snapshot.jobs), snapshot.nodes)
     return replace(snapshot, jobs=tuple(compress(snapshot.jobs, fitting)))
-
-
-def which_fit(jobs: Iterable[Job], nodes: Sequence[Node]) -> Iterator[bool]:
-    """Yield of each job whether it `fits`; of those that ask for the same one is tried."""
-    found: dict[Hashable, bool] = {}
-    for job in jobs:
-        asked = least_asked(job)
-        if asked not in found:
-            found[asked] = fits(job, nodes)
-        yield found[asked]
-
-
-def fits(job: Job, nodes: Sequence[Node]) -> bool:
-    """Return whether a job can run with its minimum where nothing else does."""
-    try:
-        check_fits(job, nodes)
-        check_minimum_fits(job, nodes)
-    except BadInput:
-        return False
-    return True

@@ -8,13 +8,14 @@ from itertools import compress
 
 import numpy as np
 
+from dl2_scheduler.cluster.free_resources import fits, which_fit
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Grid, Speeds
 from dl2_scheduler.policies.rules.speed_fit import EXPLORING
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
-from dl2_scheduler.world_model.future import fits, from_present, jobs_at, largest, only_fitting, together, which_fit
+from dl2_scheduler.world_model.future import from_present, jobs_at, largest, only_fitting, together
 from dl2_scheduler.world_model.observed import ObservedCluster, with_guess
 
 _DAY_JOBS, _DAY_SLOTS = 60, 200  # of a day that is drawn, at most

@@ -119,6 +119,20 @@ def test_jobs_that_may_have_one_task_of_each_role_or_a_hundred_can_be_simulated(
     assert found.seconds == pytest.approx(10.0 * 100.0 / 10.0)
 
 
+def test_jobs_that_do_not_fit_the_last_nodes_keep_no_others_from_being_simulated():
+    """Nodes may have gone since, and held jobs take some of what is told of them."""
+    measured = slot([report("a", 10.0)])
+    large = Job("large", 0.0, "m", 9.0, 100.0, TASK, TASK, 8, 8, 8, 8)
+    seen = replace(measured.snapshot, jobs=(*measured.snapshot.jobs, JobState(large)))
+    before = replace(measured, snapshot=seen, allocation=Allocation({"a": Grant(1, 1), "large": Grant(0, 0)}))
+    after = replace(measured, snapshot=replace(measured.snapshot, slot=4, nodes=NODES[:1]))
+    lived, found = [before, after], {}
+    for slots in (lived[:1], lived):
+        past = predict(slots, fit_speeds(slots), make_live_policy("drf"), NodeRule.SPREAD, NO_COST)
+        found[len(slots)] = [each.past.job.id for each in past]
+    assert found == {1: ["a", "large"], 2: ["a"]}
+
+
 def test_what_was_measured_is_in_a_table_that_leaves_out_counts():
     speeds = {(3, 97): 50.0, (99, 1): 7.0}
     states = [JobState(Job(f"a{at}", 0.0, "m", 10.0, 100.0, TASK, TASK, 100, 100), 1.0, 1, *at[::-1]) for at in speeds]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dl2_scheduler.cluster.free_resources import which_fit
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot, SpeedReport
@@ -13,7 +14,7 @@ from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.arrivals import drawn_day, jobs_that_came
-from dl2_scheduler.world_model.future import PRESENT, which_fit
+from dl2_scheduler.world_model.future import PRESENT
 from dl2_scheduler.world_model.known_jobs import KnownJob
 from dl2_scheduler.world_model.observed import ObservedCluster
 from dl2_scheduler.world_model.worlds import Worlds, can_be_played, paying_speeds
@@ -171,7 +172,7 @@ def test_whether_jobs_fit_is_tried_once_for_all_that_ask_for_the_same(monkeypatc
     """A queue may have thousands, and each trial goes through all nodes."""
     tried = []
     monkeypatch.setattr(
-        "dl2_scheduler.world_model.future.fits", lambda job, nodes: tried.append(job.id) or job.id < "b"
+        "dl2_scheduler.cluster.free_resources.fits", lambda job, nodes: tried.append(job.id) or job.id < "b"
     )
     alike = [job(name) for name in ("a0", "b0", "c0")]
     jobs = [*alike, replace(alike[1], worker={"slots": 2.0}), replace(alike[2], min_workers=2)]
