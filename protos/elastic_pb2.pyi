@@ -580,7 +580,7 @@ class Slice(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., low: _Optional[int] = ..., high: _Optional[int] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished", "exchanging", "transports", "waits", "ledger_of", "place", "copied")
+    __slots__ = ("caller", "version", "step_seconds", "rtt_seconds", "rate", "metrics", "steps", "ledger", "ledger_sequence", "bytes", "finished", "exchanging", "transports", "waits", "ledger_of", "place", "copied", "group", "attempt")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -612,6 +612,8 @@ class ReportRequest(_message.Message):
     LEDGER_OF_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     COPIED_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     version: int
     step_seconds: float
@@ -629,7 +631,9 @@ class ReportRequest(_message.Message):
     ledger_of: str
     place: int
     copied: int
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ..., exchanging: _Optional[bool] = ..., transports: _Optional[_Mapping[str, str]] = ..., waits: _Optional[_Iterable[_Union[Wait, _Mapping]]] = ..., ledger_of: _Optional[str] = ..., place: _Optional[int] = ..., copied: _Optional[int] = ...) -> None: ...
+    group: ConfigId
+    attempt: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., version: _Optional[int] = ..., step_seconds: _Optional[float] = ..., rtt_seconds: _Optional[float] = ..., rate: _Optional[float] = ..., metrics: _Optional[_Mapping[str, float]] = ..., steps: _Optional[_Iterable[_Union[StepTime, _Mapping]]] = ..., ledger: _Optional[_Iterable[_Union[LedgerEntry, _Mapping]]] = ..., ledger_sequence: _Optional[int] = ..., bytes: _Optional[int] = ..., finished: _Optional[bool] = ..., exchanging: _Optional[bool] = ..., transports: _Optional[_Mapping[str, str]] = ..., waits: _Optional[_Iterable[_Union[Wait, _Mapping]]] = ..., ledger_of: _Optional[str] = ..., place: _Optional[int] = ..., copied: _Optional[int] = ..., group: _Optional[_Union[ConfigId, _Mapping]] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Wait(_message.Message):
     __slots__ = ("peer", "what", "seconds", "unreachable")
@@ -644,12 +648,16 @@ class Wait(_message.Message):
     def __init__(self, peer: _Optional[str] = ..., what: _Optional[str] = ..., seconds: _Optional[float] = ..., unreachable: _Optional[bool] = ...) -> None: ...
 
 class ReportReply(_message.Message):
-    __slots__ = ("term", "ledger_kept")
+    __slots__ = ("term", "ledger_kept", "group", "attempt")
     TERM_FIELD_NUMBER: _ClassVar[int]
     LEDGER_KEPT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     term: int
     ledger_kept: int
-    def __init__(self, term: _Optional[int] = ..., ledger_kept: _Optional[int] = ...) -> None: ...
+    group: ConfigId
+    attempt: int
+    def __init__(self, term: _Optional[int] = ..., ledger_kept: _Optional[int] = ..., group: _Optional[_Union[ConfigId, _Mapping]] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class DrawRequest(_message.Message):
     __slots__ = ("caller", "number", "epoch", "any_epoch")

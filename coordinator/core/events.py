@@ -123,6 +123,7 @@ class Reported(JobEvent):
     waits: tuple[ReportedWait, ...] = ()
     copied: int = 0
     place: int = 0
+    group: tuple[ConfigId, int] = (NO_CONFIGURATION, 0)
 
 
 @dataclass(frozen=True)

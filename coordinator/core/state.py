@@ -21,7 +21,7 @@ from coordinator.core.callers import (
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.plan import MigrationMode, Plan
 from coordinator.core.plans.promotion import Holdings
-from elastic_ps.core.configuration import MOST_REPLICAS, NodeId, Role
+from elastic_ps.core.configuration import MOST_REPLICAS, NO_CONFIGURATION, ConfigId, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 
 
@@ -92,7 +92,7 @@ class Vitals:
 
     `back`: since when it was not silent between; `grew`: when `bytes` or `copied` last changed; `rate`: in the
     configuration in force, 0 where that is not known yet; `place`: the last step that a worker has begun, see
-    `Barrier`.
+    `Barrier`; `group`: the configuration whose members it waits for, as their group has failed, and how often it has.
     """
 
     heard: float
@@ -109,6 +109,7 @@ class Vitals:
     transports: Mapping[NodeId, str] = field(default_factory=dict)
     waits: tuple[ReportedWait, ...] = ()
     place: int = 0
+    group: tuple[ConfigId, int] = (NO_CONFIGURATION, 0)
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,12 @@ class State:
     rebuilding: Rebuilding | None = None
     rebuilt: bool = False
     protect_after: float = 0.0
+
+    @property
+    def failed_group(self) -> tuple[ConfigId, int]:
+        """The group of a job without servers whose members have to meet again; of (NO_CONFIGURATION, 0) nobody."""
+        told = self.vitals.values() if self.job.all_reduces else ()
+        return max((vitals.group for vitals in told), default=(NO_CONFIGURATION, 0))
 
     @property
     def version(self) -> int:

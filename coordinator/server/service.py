@@ -23,7 +23,7 @@ from coordinator.server.wire import (
     waits_from_pb,
     wanted_to_pb,
 )
-from elastic_ps.control.codec import data_from_pb, module_from_pb, tensor_from_pb
+from elastic_ps.control.codec import config_id_from_pb, config_id_to_pb, data_from_pb, module_from_pb, tensor_from_pb
 from elastic_ps.core.configuration import MOST_NODES, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
 from protos import elastic_pb2 as pb
@@ -253,9 +253,11 @@ class CoordinatorService(rpc.CoordinatorServicer):
                 waits_from_pb(request, now),
                 request.copied,
                 request.place,
+                (config_id_from_pb(request.group), request.attempt),
             ),
         )
-        return pb.ReportReply(term=self._term, ledger_kept=kept)
+        group, attempt = self._runtime.state.failed_group
+        return pb.ReportReply(term=self._term, ledger_kept=kept, group=config_id_to_pb(group), attempt=attempt)
 
     async def Command(self, request: "pb.CommandRequest", context: Context) -> "pb.CommandReply":  # noqa: D102, N802
         now = await self._admit(request, context)

@@ -181,6 +181,7 @@ def on_reported(context: StepContext, event: Reported) -> None:
         transports=event.transports,
         waits=event.waits,
         place=max(before.place, event.place),  # a report may come late
+        group=event.group,
     )
     context.live(vitals={**context.state.vitals, event.node: vitals})
     if event.finished and event.node not in context.job.finished and is_member(context.job, event.node):

@@ -116,18 +116,28 @@ class WorkerGroup:
         self._backend = backend
         self._changed = changed
         self._queue: queue.SimpleQueue[Collective | None] = queue.SimpleQueue()
+        self._closing, self._closed = threading.Lock(), False
         self._thread = threading.Thread(target=self._run, name=f"group-{number}", daemon=True)
         self._thread.start()
 
     def submit(self, body: Callable[[], Any]) -> Collective:
-        """Run `body`, which calls this group's operations, when those before it have ended."""
+        """Run `body`, which calls this group's operations, when those before it have ended.
+
+        Of a group that is closed, as it has failed at another member, it fails at once.
+        """
         collective = Collective(body)
-        self._queue.put(collective)
+        with self._closing:
+            if self._closed:
+                collective.done, collective.error = True, RuntimeError("the group has failed at another member")
+            else:
+                self._queue.put(collective)
         return collective
 
     def close(self) -> None:
         """Let the group go once what runs has ended; its connections close then."""
-        self._queue.put(None)
+        with self._closing:
+            self._closed = True
+            self._queue.put(None)
 
     @property
     def is_open(self) -> bool:

@@ -80,6 +80,7 @@ class GroupState(MemberState):
         following: whom this worker follows, while it joins; None: nobody has said so yet.
         proven: the version held is one that members have agreed on, and no more than followed.
         copied: bytes that have come of a checkpoint, or of whom this worker follows: a plan waits while they grow.
+        failed_group: the configuration whose members are to meet again, and how often their group has failed.
     """
 
     def __init__(self, session: Session, rendezvous: Rendezvous):
@@ -87,6 +88,7 @@ class GroupState(MemberState):
         self.rendezvous = rendezvous
         self.held = BEGINS
         self.fresh = False
+        self.failed_group = NO_CONFIGURATION, 0
         self.ledger = WorkersLedger()
         self.model = Model()
         self.awaits_blocks = False
@@ -192,8 +194,9 @@ class GroupState(MemberState):
         """Connect to the members of the configuration in force once more, as its group has failed.
 
         A connection of two was reset, say, and nobody is gone. A group whose member leaves it fails at the others, too,
-        so that all come to meet again. Where one is gone, another configuration will come. It is done on a thread of
-        its own. The members agree on a version before their next step, as after a switch.
+        so that all come to meet again; those that are in no collective hear of it by the coordinator. Where one is
+        gone, another configuration will come. It is done on a thread of its own. The members agree on a version before
+        their next step, as after a switch.
 
         Args:
             failed: the group.
@@ -203,6 +206,8 @@ class GroupState(MemberState):
             if self._groups.get(configuration.id) is not failed or configuration.id in self._building:
                 return
             self._building.add(configuration.id)
+            self.failed_group = configuration.id, failed.attempt + 1
+        self.session.report_soon()
         failed.close()
         name = f"regroup-{configuration.id}-{failed.attempt + 1}"
         threading.Thread(target=self._regroup, args=(configuration, failed), name=name, daemon=True).start()
@@ -215,6 +220,7 @@ class GroupState(MemberState):
             why = why_failed(error)
         with self.changed:
             self._building.discard(configuration.id)
+            self.failed_group = NO_CONFIGURATION, 0
             is_wanted = self._groups.get(configuration.id) is failed and self.standing.config_id == configuration.id
             if group is not None and is_wanted and self.ended is None:
                 log.info("the workers of configuration %s have met again: their group had failed", configuration.id)
@@ -226,6 +232,18 @@ class GroupState(MemberState):
             else:
                 log.info("the workers of configuration %s have not met again: %s", configuration.id, why)
             self.changed.notify_all()
+
+    def hear_of_failed(self, number: ConfigId, attempt: int) -> None:
+        """Meet the members again that wait for this one, if its own group is one that has failed at them.
+
+        Args:
+            number: of the configuration.
+            attempt: how often their group has failed.
+        """
+        with self.changed:
+            group = self._groups.get(number) if number == self.standing.config_id and self._ended is None else None
+        if group is not None and group.attempt < attempt:
+            self.regroup(group)
 
     def meet_shadows(self, configuration: Configuration) -> None:
         """Connect this worker to whom it follows, or to who follows it, by a plan of `configuration`; once."""

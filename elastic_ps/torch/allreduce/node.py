@@ -143,6 +143,8 @@ class GroupNode(GroupState):
         with self.changed:
             is_chief = self.standing.current is not None and self.is_chief
             report.copied = self.copied
+            number, report.attempt = self.failed_group
+        report.group.CopyFrom(codec.config_id_to_pb(number))
         self.ledger.report(report, is_chief)
         if _is_full(report):  # there may be more, and the job may be over when all have finished
             report.finished = False
@@ -153,6 +155,8 @@ class GroupNode(GroupState):
         self.ledger.kept(reply.ledger_kept)
         self.saver.stored(reply.ledger_kept)
         self.progress.reported(request)
+        if reply.attempt:
+            self.hear_of_failed(codec.config_id_from_pb(reply.group), reply.attempt)
         if _is_full(request) and reply.ledger_kept > request.ledger_sequence:
             self.session.report_soon()
 

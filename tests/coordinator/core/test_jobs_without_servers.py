@@ -5,7 +5,7 @@ import pytest
 from coordinator.core import events as ev
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase, PlanKind
-from elastic_ps.core.configuration import Role
+from elastic_ps.core.configuration import NO_CONFIGURATION, Role
 from tests.coordinator.played_job import World, text
 
 
@@ -29,6 +29,18 @@ def test_its_workers_scale_and_servers_are_refused():
     world.ask(ev.ScaleAsked, 1)
     world.settle()
     assert len(world.state.job.configuration.workers) == 1
+
+
+def test_members_are_told_of_the_latest_group_that_has_failed():
+    world = World(3, 0)
+    number = world.state.job.configuration.id
+    told = []
+    for name, group in (("w0", (number, 1)), ("w1", (number, 2)), ("w1", (NO_CONFIGURATION, 0))):
+        world.post(ev.Reported(world.now, name, 0, group=group))
+        told.append(world.state.failed_group)
+    assert told == [(number, 1), (number, 2), (number, 1)]
+    world.post(ev.Exited(world.now, world.node("w0").nonce, "w0", 1))
+    assert world.state.failed_group == (NO_CONFIGURATION, 0)
 
 
 @pytest.mark.parametrize(("workers", "joining", "leaving"), [(3, 1, ()), (1, 0, ("w1",))])

@@ -74,13 +74,13 @@ class Served:
 class RegisteredNode(threading.Thread):
     """A scripted node: answers every directive at once, as an honest one would."""
 
-    def __init__(self, port, kind, nonce):
+    def __init__(self, port, kind, nonce, is_reached=False):
         super().__init__(name=nonce, daemon=True)
         self.channel = showing(grpc.insecure_channel(f"127.0.0.1:{port}"), TOKEN)
         self.stub = rpc.CoordinatorStub(self.channel)
-        server = kind == pb.INC_SERVER
+        is_reached |= kind == pb.INC_SERVER
         self.reply = self.stub.Register(
-            pb.RegisterRequest(caller=self.caller, kind=kind, host="127.0.0.1", port=9 if server else 0, nonce=nonce),
+            pb.RegisterRequest(caller=self.caller, kind=kind, host="127.0.0.1", port=9 * is_reached, nonce=nonce),
             timeout=10,
         )
         self.id = self.reply.node
@@ -296,6 +296,19 @@ def test_the_ledger_is_acknowledged_and_read(served, operator):
     entries = [pb.LedgerEntry(term=1, number=1, version=v, runs=[0, 8]) for v in range(3)]
     assert server.report(ledger=entries, ledger_sequence=0).ledger_kept == 3
     assert [e.version for e in operator.Ledger(pb.LedgerRequest())] == [0, 1, 2]
+
+
+def test_who_reports_is_told_of_a_group_of_workers_that_has_failed(tmp_path):
+    coordinator = Served(tmp_path, workers=2, servers=0)
+    try:
+        nodes = [RegisteredNode(coordinator.port, pb.INC_WORKER, f"n{number}", True) for number in range(2)]
+        assert not nodes[1].report().attempt
+        group = pb.ConfigId(term=1, number=1)
+        nodes[0].report(group=group, attempt=2)
+        reply = nodes[1].report()
+        assert (reply.group, reply.attempt) == (group, 2)
+    finally:
+        coordinator.close()
 
 
 def test_a_node_reports_no_ledger_but_its_own(served, operator):

@@ -191,9 +191,12 @@ class DirectSession:
                     finished=request.finished,
                     exchanging=request.exchanging,
                     place=request.place,
+                    group=(codec.config_id_from_pb(request.group), request.attempt),
                 )
             )
-        self.handler.reported(pb.ReportReply(ledger_kept=kept), request)
+            group, attempt = self.coordinator.state.failed_group
+        reply = pb.ReportReply(ledger_kept=kept, group=codec.config_id_to_pb(group), attempt=attempt)
+        self.handler.reported(reply, request)
 
     def abandon(self):
         pass

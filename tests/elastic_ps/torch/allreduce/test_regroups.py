@@ -14,6 +14,7 @@ from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role 
 from elastic_ps.core.errors import JobEnded  # noqa: E402
 from elastic_ps.node.standing import Standing  # noqa: E402
 from elastic_ps.torch.allreduce import group_state  # noqa: E402
+from elastic_ps.torch.allreduce.group import WorkerGroup  # noqa: E402
 from elastic_ps.torch.allreduce.group_collectives import GroupCollectives  # noqa: E402
 from elastic_ps.torch.allreduce.group_state import GroupState  # noqa: E402
 from elastic_ps.torch.allreduce.node import GroupNode  # noqa: E402
@@ -61,6 +62,14 @@ def test_a_group_is_made_anew_three_times_and_again_after_a_step(monkeypatch):
     node.generation = 2
     collectives.wait_for_news(1, "another configuration is in force")
     assert node.regrouped == 4
+
+
+def test_a_group_that_was_closed_for_another_members_sake_fails_and_keeps_nobody_waiting():
+    group = WorkerGroup(ConfigId(1, 1), 0, 1, None, threading.Condition())
+    group.close()
+    collective = group.submit(lambda: None)
+    assert collective.done
+    assert "has failed at another member" in str(collective.error)
 
 
 @pytest.fixture
