@@ -99,6 +99,14 @@ def test_the_next_one_reads_its_journal_and_says_so():
     assert lost().status.reason == "its coordinator is started again, and asks its nodes"
 
 
+@pytest.mark.parametrize("volume", [VOLUME, {}])
+def test_what_was_not_seen_to_train_and_has_no_nodes_begins_if_its_journal_says_so(volume):
+    """It may have trained, or finished, while no operator was there: it began from nothing, beside its checkpoints."""
+    seen = ObservedJob(ElasticJobStatus(phase=STARTING, term=1, workers=1, servers=1))
+    done = decide(seen, job(coordinator=volume))
+    assert kinds(done, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), begins=not volume)]
+
+
 @pytest.mark.parametrize(
     ("rebuilt", "reason", "words"),
     [
@@ -126,12 +134,6 @@ def test_a_job_that_begins_has_lost_nothing():
     done = decide(seen, job())
     assert done.status.conditions["Coordinated"].reason == "Started"
     assert not [action for action in kinds(done, WriteEvent) if action.reason == "CoordinatorBack"]
-
-
-def test_what_was_not_trained_and_has_no_nodes_begins():
-    seen = ObservedJob(ElasticJobStatus(phase=STARTING, term=1, workers=1, servers=1))
-    done = decide(seen, job(coordinator=VOLUME))
-    assert kinds(done, StartCoordinator) == [StartCoordinator(2, Counts(2, 1), begins=True)]
 
 
 # ---- a claim that is not bound ---------------------------------------------------------------------------------------

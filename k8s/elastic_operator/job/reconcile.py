@@ -163,7 +163,9 @@ def _revive(draft: JobDecisionDraft) -> None:
         lost = f"its pod is gone: another one takes over in term {draft.status.term}, and {asks}"
         draft.set_condition("Coordinated", False, LOST, lost)
         draft.write_event("CoordinatorLost", lost, warning=True)
-        draft.act(Ensure(), StartCoordinator(draft.status.term, counts, begins=not nodes))
+        # Whether it has trained while no operator was there, a journal on a volume knows; without one nodes are asked.
+        begins = not nodes and not draft.desired.claim
+        draft.act(Ensure(), StartCoordinator(draft.status.term, counts, begins=begins))
     elif is_stopping(draft):  # workers that have ended well were stopped: they have not done all
         draft.note(phase=SUSPENDED if wanted else SUSPENDING, reason="its pods end")
     elif _all_ended_well(draft.nodes(Role.WORKER)):
