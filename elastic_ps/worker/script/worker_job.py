@@ -225,7 +225,7 @@ class WorkerJob(ScriptJob):
             local_update=local,
         )
         with exits():
-            return declare(self.node, request, first, gives=self.rehearsed and not self.is_sync)
+            return declare(self.node, request, first, gives=not (self.begins or self.is_sync))
 
     def parts(self, store: int, keys: Iterable[str]) -> dict[str, list[NDArray[Any]]]:
         """See `StoreJob.parts`."""

@@ -6,59 +6,18 @@ import pytest
 from elastic_ps.control import codec
 from elastic_ps.core.data_order import DataSpec, permutation
 from elastic_ps.core.errors import ConfigurationError, Refused
-from elastic_ps.core.model import Model, Tensor, runs
-from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.data.sampler import Sampler
+from elastic_ps.core.model import Tensor, runs
+from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.wire.parameters import enter
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.worker.job_play import KEYS, JobPlay, filled, slices
-from tests.elastic_ps.worker.played_server import ALL, BLOCK_BYTES, S0, S1, SPLIT, TENSORS
+from tests.elastic_ps.worker.job_play import KEYS, filled, slices
+from tests.elastic_ps.worker.played_server import S0, S1, SPLIT, TENSORS
+from tests.elastic_ps.worker.script.drawn_play import OVER, DrawnPlay, given
 from tests.elastic_ps.worker.worker_harness import ONE, THREE, TWO, Aside
 
 ORDER = permutation(0, 0, 16).tolist()
-OVER = pb.DrawReply(epoch=1, over=True)
-
-
-def given(step, origin="w0", batch=0, epoch=0):
-    return pb.DrawReply(epoch=epoch, step=step, origin=origin, batch=batch)
-
-
-class DrawnPlay(JobPlay):
-    """Steps of 4 out of 16 samples; the optimizer's learning rate is the number of the update."""
-
-    def __init__(self, monkeypatch, **more):
-        super().__init__(monkeypatch, **more)
-        self.hyper = lambda number: Hyper(lr=float(number))
-
-    def sampler(self):
-        return Sampler(self.samples, batch=4, consistency="ssp", staleness=2)
-
-    def running(self, *draws, workers=("w1", "w0")):
-        """The script in its first step; this worker is not the chief."""
-        self.draw(pb.DrawReply(epoch=0), *draws)
-        return self.run(workers=workers)
-
-    def draw(self, *replies):
-        for reply in replies:
-            self.session.draws.put(reply)
-
-    def refresh(self, version, number=ONE, held=ALL):
-        """The end of an epoch: every worker takes the values of the moment, of the blocks that have any."""
-        for server, blocks in self.owned():
-            server.wait(lambda server=server: version in [item.frame.version for item in server.of(Kind.PULL, number)])
-            server.answer(version, [block for block in blocks if block in held], number)
-
-    def join(self, listed=TENSORS):
-        """Up to the rehearsal: w0 joins a job in which w1 trains, and that has these tensors."""
-        data = DataSpec(True, 16, 4, exchanges=1, consistency="ssp", staleness=2)
-        tensors = [codec.tensor_to_pb(tensor) for tensor in listed]
-        split = SPLIT[: len(Model(listed, BLOCK_BYTES).blocks)]
-        configuration = codec.configuration_to_pb(self.configuration(1, split, workers=("w1",)))
-        self.direct(welcome=pb.Welcome(configuration=configuration, tensors=tensors, data=codec.data_to_pb(data)))
-        self.joined = self.configuration(2, split, workers=("w1", "w0"))
-        self.prepare(self.joined)
 
 
 @pytest.fixture
@@ -193,67 +152,6 @@ def test_a_joiner_waits_for_no_value_that_nobody_has_given(play):
     running.result()
     assert play.holds(2)
     assert not play.node.inbox.holds(len(TENSORS))
-
-
-def test_a_key_of_mid_job_begins_with_the_value_of_whose_batch_defines_it(play):
-    """The chief may have no batch any more: it waits for this worker's, which waited for the chief's value."""
-
-    def script():
-        store = play.job.open_store()
-        store.set_optimizer(OptimizerSpec("sgd"), play.hyper)
-        defined = []
-        for _ in play.sampler():
-            keys, defined = (KEYS[:2] if not defined else KEYS[2:]), KEYS
-            ones = [NumpyArray(np.ones(TENSORS[0].shape, np.float32)) for _ in keys]
-            store.init(keys, ones)
-            store.push(keys, [[one] for one in ones])
-
-    def declared(request):
-        tensors.extend(tensor for tensor in request.tensors)
-        return pb.DeclareReply(tensors=tensors, assignment=SPLIT[: 2 * len(tensors)])
-
-    tensors, play.script, play.session.declared = [], script, declared
-    play.draw(pb.DrawReply(epoch=0), given(0), OVER)
-    play.begin(workers=("w1", "w0"))
-    running = Aside(play.script)
-    play.refresh(0, held=range(4))
-    for server, blocks in play.owned():
-        new = [block for block in blocks if block >= 4]
-        assert [list(item.frame.runs) for item in server.await_frames(Kind.INIT)] == [list(runs(new))]
-        server.answer(0, new, ONE)
-    for server, blocks in play.owned():
-        server.await_push([block for block in blocks if block >= 4], ONE)
-        server.answer(1, blocks, ONE)
-    play.refresh(2)
-    running.result()
-    assert play.holds(2)
-
-
-def test_a_joiner_gives_the_value_of_a_key_that_it_is_the_first_to_define(play):
-    """It ended with a KeyError, as it had dropped its own value and nobody had given another."""
-    play.join(TENSORS[:2])
-    entering = Aside(enter, play.node)
-    for server, blocks in play.owned():
-        server.await_frames(Kind.PULL)
-        server.answer(0, [block for block in blocks if block < 4], ONE)
-    entering.result()
-    play.draw(pb.DrawReply(epoch=4), pb.DrawReply(epoch=5, over=True))
-    play.epochs = 5
-    running = Aside(play.script)
-    play.session.await_answer(pb.SYNCED, TWO)
-    grown = play.configuration(3, SPLIT, workers=("w1", "w0"))
-    play.prepare(grown)
-    play.session.await_answer(pb.SYNCED, THREE)
-    play.adopt(grown)
-    play.refresh(1, THREE, range(4))
-    for server, blocks in play.owned():
-        new = [block for block in blocks if block >= 4]
-        first = server.await_frames(Kind.INIT, number=THREE)
-        assert [list(item.frame.runs) for item in first] == [list(runs(new))]
-        server.answer(1, new, THREE)
-    play.refresh(2, THREE)
-    running.result()
-    assert play.holds(2)
 
 
 def test_who_waits_for_a_batch_ends_with_what_ends_the_job(play):
