@@ -27,7 +27,7 @@ from elastic_ps.server.copying import follow_source, shadows
 from elastic_ps.server.migration import follow_sources
 from elastic_ps.server.state import acknowledged, server_state, unreported_entries
 from elastic_ps.server.updates import sync_updates
-from elastic_ps.worker.script import barriers, optimizer_states
+from elastic_ps.worker.script import barriers, optimizer_states, store_optimizer
 from elastic_ps.worker.wire import worker_node
 
 Make = Callable[[Any], Any]
@@ -328,6 +328,12 @@ MUTATIONS = {
     ),
     "updates_uncounted": Mutation(
         "the next chief counts updates anew for its rate", optimizer_states.States, "counts", _always({})
+    ),
+    "states_loaded_again": Mutation(
+        "a job that goes back to its checkpoint loads its scripts' states again",
+        store_optimizer.StoreOptimizer,
+        "load",
+        lambda real: lambda self, states, begins: real(self, states, False),
     ),
     "skips_untold": Mutation(
         "followers are not told that a step is skipped", follow_source.FollowSource, "send_record", _skips_untold

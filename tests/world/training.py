@@ -11,13 +11,16 @@ from elastic_ps.worker.script.api import KeyStore
 from elastic_ps.worker.script.numpy_array import NumpyArray
 from elastic_ps.worker.script.worker_job import WorkerJob
 from tests.world import gradients
-from tests.world.faults.job_draw import APART, BY_UPDATES, COMBINED, OVERLAPPED, JobDraw
+from tests.world.faults.job_draw import APART, BY_UPDATES, COMBINED, OVERLAPPED, PRELOADED, JobDraw
 from tests.world.kernel import threads
 from tests.world.kernel.scheduler import Process
 from tests.world.oracles.expected import EPSILON
 
 Named = dict[str, NumpyArray]
 """Where the values of tensors go, by key."""
+
+SQUARES = "history"
+"""Name of the optimizer's state, where it has one: the sum of squares."""
 
 STATISTIC = "s:statistic"
 """Key of a running statistic."""
@@ -176,6 +179,14 @@ class Script:
             _define(store, tensors)
         if self._draw.statistic:
             _define(self._stores[0][0], {STATISTIC: NumpyArray(self._statistic)})
+        if self._draw.preloads:
+            for store, tensors in self._stores:
+                store.load_optimizer_states({key: self._preloaded(out.values) for key, out in tensors.items()})
+
+    def _preloaded(self, like: Any) -> dict[str, Any]:
+        """Return the optimizer's state of a tensor that a job before has saved."""
+        updates, squares = PRELOADED
+        return {"count": updates, **({SQUARES: np.full_like(like, squares)} if self._draw.adaptive else {})}
 
     def _opened(self) -> KeyStore:
         store: KeyStore = self._job.open_store()

@@ -224,6 +224,7 @@ def _coursing(draw: JobDraw, random: Random) -> JobDraw:
         spare_epochs=random.choice((0, 0, 1, 5)),
         evaluates=random.random() < 0.3,
         lingers=random.choice((0.0, 0.0, 1.0, 6.0, 12.0)),
+        preloads=draw.mode == "sync" and not draw.serverless and random.random() < 0.3,
     )
 
 

@@ -18,6 +18,9 @@ SHORT, DROPPED, WRAPPED = "short", "drop", "wrap"
 BY_UPDATES, BY_STEP = "updates", "step"
 """How a script says the optimizer's rate: as a function of the number of updates, or anew in each step."""
 
+PRELOADED = 3, 2.0
+"""Updates of each tensor, and sums of squares, of a job before."""
+
 _BYTES = {"float16": 2, "float32": 4, "float64": 8}
 
 _RATES = 1.0, 2.0
@@ -85,6 +88,7 @@ class JobDraw:
         mean: gradients are averaged over samples, not summed.
         freezes: for how many steps tensors are left out, and for as many pushed again; 0: they never are.
         schedule: by what the optimizer's rate goes, one of `BY_UPDATES` and `BY_STEP`; "": it stays as it is.
+        preloads: scripts load the optimizer's states as a job before has saved them, `PRELOADED`, in their first step.
         kinds: of tensors, in turn: the elements of each sample's entry (0: it is no axis), and their type.
         devices: on which each worker has a part of its gradients.
         spare_epochs: that the script's loop has more than `epochs`, behind which it stops.
@@ -135,6 +139,7 @@ class JobDraw:
     mean: bool = False
     freezes: int = 0
     schedule: str = ""
+    preloads: bool = False
     kinds: tuple[tuple[int, str], ...] = ((0, "float32"),)
     devices: int = 1
     spare_epochs: int = 0
@@ -181,6 +186,10 @@ class JobDraw:
         """The bytes of all tensors."""
         kinds = [self.kind_of(tensor) for tensor in range(self.tensors)]
         return sum(prod(shape) * _BYTES[dtype] for shape, dtype in kinds)
+
+    def is_preloaded(self, tensor: int) -> bool:
+        """Return whether scripts load the optimizer's state of a tensor: that of a new one comes too late."""
+        return self.preloads and tensor < self.tensors
 
     def leaves_out(self, tensor: int, step: int) -> bool:
         """Return whether scripts push no gradient of a tensor in a step; the first one has always some."""

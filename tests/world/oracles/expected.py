@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.data_order import permutation
-from tests.world.faults.job_draw import BY_UPDATES, SHORT, JobDraw
+from tests.world.faults.job_draw import BY_UPDATES, PRELOADED, SHORT, JobDraw
 
 EPSILON = 1e-7
 """Beside the sum of squares, of the optimizer that has a state."""
@@ -65,11 +65,12 @@ class Expected:
         draw = self._draw
         pushed = np.array([self._is_pushed(tensor, step) for step in range(draw.steps)])
         gradients = np.where((pushed & ~self._skipped())[:, None], self._gradients(), 0.0)
-        squares = np.cumsum(gradients**2, axis=0)
-        scale = np.sqrt(squares + EPSILON) if draw.adaptive else 1.0
+        before = PRELOADED[1] if draw.is_preloaded(tensor) else 0.0
+        squares = _from_zero(np.cumsum(gradients**2, axis=0)) + before
+        scale = np.sqrt(squares[1:] + EPSILON) if draw.adaptive else 1.0
         rates = np.array([self._rate(tensor, step) for step in range(draw.steps)])
         values = np.cumsum(rates[:, None] * gradients / scale, axis=0)
-        return Course(_from_zero(values), _from_zero(squares), _from_zero(self._counts(tensor)), pushed)
+        return Course(_from_zero(values), squares, self._counts(tensor), pushed)
 
     def _is_pushed(self, tensor: int, step: int) -> bool:
         draw = self._draw
@@ -79,9 +80,10 @@ class Expected:
         return np.array([self._draw.has_overflow(step) for step in range(self._draw.steps)])
 
     def _counts(self, tensor: int) -> NDArray[np.int64]:
-        """Return how often a tensor has been updated, after each step."""
+        """Return how often a tensor has been updated, by the number of steps."""
         made = [self._is_pushed(tensor, step) for step in range(self._draw.steps)] & ~self._skipped()
-        return np.cumsum(made)
+        before = PRELOADED[0] if self._draw.is_preloaded(tensor) else 0
+        return _from_zero(np.cumsum(made)) + before
 
     def _rate(self, tensor: int, step: int) -> float:
         """Return the rate of a step, which the chief takes from the most updated tensor of the store, or the step."""
@@ -93,7 +95,7 @@ class Expected:
         """Return the number of updates of a store before each step, which is that of its most updated tensor."""
         draw = self._draw
         tensors = [tensor for tensor in range(draw.tensors + bool(draw.grows)) if draw.store_of(tensor) == store]
-        counts = np.array([_from_zero(self._counts(tensor)) for tensor in tensors])
+        counts = np.array([self._counts(tensor) for tensor in tensors])
         pushed = np.array([[self._is_pushed(tensor, step) for step in range(draw.steps)] for tensor in tensors])
         coming = np.where(pushed, counts[:, :-1] + 1, counts[:, :-1]).max(axis=0)
         number: NDArray[np.int64] = np.maximum(coming - 1, 0)

@@ -10,8 +10,7 @@ import numpy as np
 from tests.world.faults.job_draw import JobDraw
 from tests.world.kernel.scheduler import RUNS, Process
 from tests.world.oracles.expected import NEAR, near
-
-_SQUARES = "history"
+from tests.world.training import SQUARES
 
 
 class Keeping:
@@ -48,7 +47,7 @@ class Keeping:
             state: what was collected; None: nothing is kept of it, as it has had no update.
         """
         draw, kept = self._draw, state or {"count": 0}
-        squares, course = kept.get(_SQUARES, np.zeros_like(array)), self._watch.expected.course(tensor)
+        squares, course = kept.get(SQUARES, np.zeros_like(array)), self._watch.expected.course(tensor)
         if (squares < 0).any() or (course.squares[-1] + NEAR < squares.reshape(len(array), -1).T).any():
             self._watch.wrong(f"{process}: no sample can make the state {state} of tensor {tensor}")
         if draw.mode != "sync":

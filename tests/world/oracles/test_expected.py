@@ -43,6 +43,13 @@ def test_a_rate_goes_by_the_step_or_by_the_updates_of_the_most_updated_tensor():
     assert by_updates.course(1).values[-1] == 7 * 1 + 1 * 2
 
 
+def test_states_of_a_job_before_count():
+    course = expected(samples=2, epochs=2, adaptive=True, preloads=True).course(0)
+    assert course.squares.tolist() == [[2, 2], [3, 3], [4, 4]]
+    assert course.updates.tolist() == [3, 4, 5]
+    assert np.allclose(course.values[-1], 3**-0.5 + 0.5)
+
+
 def test_a_step_whose_gradients_overflow_updates_nothing():
     course = expected(samples=4, epochs=2, overflows=frozenset([0]), norm=True).course(0)
     assert course.updates.tolist() == [0, 0, 0, 1, 2]
