@@ -10,7 +10,7 @@ from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.frames import Frame
 from elastic_ps.worker.script.worker_job import WorkerJob
-from tests.world import serverless, training
+from tests.world import serverless, static, training
 from tests.world.faults.job_draw import JobDraw
 from tests.world.kernel.scheduler import Process
 
@@ -35,7 +35,8 @@ def run_worker(process: Process, draw: JobDraw, watch: "Watch", pace: Callable[[
     settings = NodeSettings.from_environment(process.environment)
     process.make_job = lambda: serverless.make_job(settings) if draw.serverless else WorkerJob(settings)  # type: ignore[attr-defined]
     try:
-        (serverless if draw.serverless else training).train(process, draw, watch, pace)
+        script = serverless if draw.serverless else static if draw.static else training
+        script.train(process, draw, watch, pace)
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
@@ -61,6 +62,9 @@ class Watch:
 
     def pulled(self, process: Process, job: WorkerJob, arrays: list[np.ndarray]) -> None:
         """Take note that a worker has pulled these parameters between two steps."""
+
+    def counted(self, process: Process, own: int, before: list[np.ndarray], arrays: list[np.ndarray]) -> None:
+        """Take note of the parameters before and after a step of a script that draws its own batches."""
 
     def started(self, process: Process) -> None:
         """Take note that a worker's script begins."""

@@ -87,6 +87,13 @@ def test_a_tensor_is_new_in_an_epoch_in_which_not_every_worker_has_a_batch(mode)
         assert result.failures == ()
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_calm_job_that_draws_its_own_batches_counts_every_push(mode):
+    result = results.play(JobDraw(1, mode=mode, static=True, workers=2, servers=2, epochs=3))
+    assert result.failures == ()
+    assert result.steps == 30
+
+
 @pytest.mark.parametrize("kind", gradients.KINDS)
 def test_followers_of_every_kind_of_gradient(kind):
     """A server is killed, each time when all blocks have followers again: nothing is restored."""

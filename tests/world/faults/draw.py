@@ -26,6 +26,7 @@ from tests.world.faults.cells import (
 )
 from tests.world.faults.job_draw import (
     APART,
+    ASYNC,
     AT_ONCE,
     BY_STEP,
     BY_UPDATES,
@@ -138,6 +139,7 @@ def drawn(seed: int, faults: int = 10) -> JobDraw:
         draw = _keeping(draw, Random(f"keeping {seed}"))
     if seed >= _COURSE_SEEDS:
         draw = _shaped(_coursing(draw, Random(f"course {seed}")), Random(f"shapes {seed}"))
+        draw = _static(draw) if Random(f"static {seed}").random() < 0.1 else draw
     if seed >= _DEEP_SEEDS:
         draw = _deep(draw, Random(f"depths {seed}"))
     return _sharing(draw, Random(f"hosts {seed}")) if seed >= _SHARING_SEEDS else draw
@@ -226,6 +228,16 @@ def _coursing(draw: JobDraw, random: Random) -> JobDraw:
         lingers=random.choice((0.0, 0.0, 1.0, 6.0, 12.0)),
         preloads=draw.mode == "sync" and not draw.serverless and random.random() < 0.3,
     )
+
+
+def _static(draw: JobDraw) -> JobDraw:
+    """Return a job whose script draws its own batches, and whose operator asks for servers alone."""
+    mode = ASYNC if draw.mode == ASYNC else "sync"
+    faults = tuple(replace(fault, workers=draw.workers) for fault in draw.faults)
+    plain = JobDraw(draw.seed, mode=mode, static=True, workers=draw.workers, epochs=10, faults=faults)
+    kept = "servers", "tensors", "block_bytes", "migration", "lease", "checkpoint_interval", "latency", "pace", "room"
+    more = "switches", "slow", "replicas", "apart"
+    return replace(plain, **{name: getattr(draw, name) for name in (*kept, *more)})
 
 
 def _shaped(draw: JobDraw, random: Random) -> JobDraw:

@@ -12,6 +12,9 @@ FOR_EVER = 1e6
 AT_ONCE, APART, COMBINED, OVERLAPPED = "pushpull", "push, pull", "combined", "overlapped"
 """Ways in which scripts make an exchange."""
 
+ASYNC = "async"
+"""The mode of a job whose workers share no steps."""
+
 SHORT, DROPPED, WRAPPED = "short", "drop", "wrap"
 """What becomes of the samples at an epoch's end that make no whole batch."""
 
@@ -71,6 +74,7 @@ class JobDraw:
         norm: servers, or members, wait for the factor that the norm of all gradients decides: 1, or 0.
         overflows: epochs in whose steps a gradient overflows, so that all skip them.
         serverless: it has no servers: its workers all-reduce.
+        static: its script draws its own batches, so that workers that are gone stay so.
         follows: workers that join one without servers follow a member, as its optimizer counts as one of torch.optim.
         saves: it has checkpoints, as all jobs with servers have.
         meets: its script has barriers: at the end of each epoch, and in a sync job in every second step.
@@ -122,6 +126,7 @@ class JobDraw:
     norm: bool = False
     overflows: frozenset[int] = frozenset()
     serverless: bool = False
+    static: bool = False
     follows: bool = False
     saves: bool = True
     meets: bool = False

@@ -96,6 +96,16 @@ class Oracle(Watch):
             if not (right and self.expected.may_be(array, tensor)):
                 self.wrong(f"{process} has pulled tensor {tensor} of version {version} as {array.tolist()}")
 
+    def counted(self, process: Any, own: int, before: list[Any], arrays: list[Any]) -> None:
+        """See `Watch`: a worker's push counts once; in a sync job so do those of others that are there."""
+        self.steps += 1
+        self._progress = self.world.scheduler.now
+        most = 1 if self._draw.mode == "sync" else np.inf
+        for number, (old, new) in enumerate(zip(before, arrays, strict=True)):
+            more = new - old
+            if more[own] != 1 or (more < 0).any() or (more > most).any() or new[self._draw.workers :].any():
+                self.wrong(f"{process}: a push counts so in tensor {number}: {old.tolist()}, {new.tolist()}")
+
     def _check_sync(self, process: Any, version: int, arrays: list[Any]) -> None:
         if version < self._versions.get(process, 0):
             self.wrong(f"{process} went back from version {self._versions[process]} to {version}")
@@ -111,7 +121,7 @@ class Oracle(Watch):
         """See `Watch`."""
         self.scripts_ended += 1
         self._progress = self.world.scheduler.now
-        for number, array in enumerate(arrays):
+        for number, array in enumerate([] if self._draw.static else arrays):  # else all was said in its steps
             if not self.expected.is_last(array, number):
                 self.wrong(f"{process}: tensor {number} is no such at the end: {array.tolist()}")
 
@@ -125,7 +135,9 @@ class Oracle(Watch):
         if not self.scripts_ended:
             self.wrong("the job has ended, and no script came to its end")
         injector = self.world.injector
-        partial = injector.late or injector.journal_lost  # a server died with entries, or the ledger begins anew
+        partial = (
+            self._draw.static or injector.late or injector.journal_lost
+        )  # a server died with entries, or the ledger begins anew
         if self.scripts_ended and not partial:
             self._audit()
 
