@@ -73,7 +73,9 @@ class World:
         self.draw, self.watch = draw, watch
         self.scheduler = Scheduler(draw.seed, draw.switches, draw.slow)
         self.scheduler.uncaught = self._uncaught
-        self.network = Network(self.scheduler, Random(f"network {draw.seed}"), draw.latency, draw.hosts)
+        self.network = Network(
+            self.scheduler, Random(f"network {draw.seed}"), draw.latency, draw.hosts, draw.retransmits
+        )
         self.disk = Disk(folder, Random(f"disk {draw.seed}"))
         self.story = Story(str(folder))
         self.processes: list[Process] = []

@@ -226,6 +226,7 @@ def _coursing(draw: JobDraw, random: Random) -> JobDraw:
         spare_epochs=random.choice((0, 0, 1, 5)),
         evaluates=random.random() < 0.3,
         lingers=random.choice((0.0, 0.0, 1.0, 6.0, 12.0)),
+        retransmits=True,
         preloads=draw.mode == "sync" and not draw.serverless and random.random() < 0.3,
     )
 
@@ -236,7 +237,7 @@ def _static(draw: JobDraw) -> JobDraw:
     faults = tuple(replace(fault, workers=draw.workers) for fault in draw.faults)
     plain = JobDraw(draw.seed, mode=mode, static=True, workers=draw.workers, epochs=10, faults=faults)
     kept = "servers", "tensors", "block_bytes", "migration", "lease", "checkpoint_interval", "latency", "pace", "room"
-    more = "switches", "slow", "replicas", "apart"
+    more = "switches", "slow", "replicas", "apart", "retransmits"
     return replace(plain, **{name: getattr(draw, name) for name in (*kept, *more)})
 
 

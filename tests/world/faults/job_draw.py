@@ -92,6 +92,7 @@ class JobDraw:
         mean: gradients are averaged over samples, not summed.
         freezes: for how many steps tensors are left out, and for as many pushed again; 0: they never are.
         schedule: by what the optimizer's rate goes, one of `BY_UPDATES` and `BY_STEP`; "": it stays as it is.
+        retransmits: see `Network`.
         preloads: scripts load the optimizer's states as a job before has saved them, `PRELOADED`, in their first step.
         kinds: of tensors, in turn: the elements of each sample's entry (0: it is no axis), and their type.
         devices: on which each worker has a part of its gradients.
@@ -144,6 +145,7 @@ class JobDraw:
     mean: bool = False
     freezes: int = 0
     schedule: str = ""
+    retransmits: bool = False
     preloads: bool = False
     kinds: tuple[tuple[int, str], ...] = ((0, "float32"),)
     devices: int = 1

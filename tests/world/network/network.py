@@ -106,10 +106,18 @@ class Network:
         random: draws delays.
         latency: seconds that a message takes, at least and at most.
         hosts: on which processes run that share memory; 0: none share any.
+        retransmits: who has closed a connection while there was no way tells the other end when there is one again.
     """
 
-    def __init__(self, scheduler: Scheduler, random: Random, latency: tuple[float, float], hosts: int = 0):
-        self.scheduler, self.random = scheduler, random
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        random: Random,
+        latency: tuple[float, float],
+        hosts: int = 0,
+        retransmits: bool = False,
+    ):
+        self.scheduler, self.random, self._retransmits = scheduler, random, retransmits
         self._latency, self._hosts = latency, hosts
         self._listening: dict[int, tuple[Process, Callable[[End], None]]] = {}
         self._blocked: dict[tuple[Process, Process], float] = {}  # from, to: since when
@@ -225,6 +233,9 @@ class Network:
         if self._blocked.pop((source, target), None) is not None:
             for end in self.ends_between(source, target):
                 end.flush()
+            for end in self.ends_between(target, source) if self._retransmits else ():
+                if not end.other.open:  # its kernel says so again and again
+                    self.scheduler.call_at(self.scheduler.now + _SENT_AGAIN_SECONDS, partial(end.snap, RESET))
 
     def slow(self, source: Process, target: Process, seconds: float) -> None:
         """Let each message take so much longer; 0: not any more."""
