@@ -200,6 +200,19 @@ class ParameterInbox:
         held = self._installed.where != _MISSING
         return min((version for version, new in self._later.items() if new.has(held)), default=None)
 
+    def is_torn(self) -> bool:
+        """Return whether a member's next version can never be whole: of what it lacks the one after that is here.
+
+        So it is with a joiner to which an owner that has died had no way. Its heir holds the version after, which was
+        made without the joiner; others wait with theirs for what this worker would make of the next.
+        """
+        next_one, after = (self._later.get((self.version or 0) + ahead) for ahead in (1, 2))
+        if next_one is None or after is None:
+            return False
+        held = self._installed.where != _MISSING
+        lacking = held & (next_one.where == _MISSING)
+        return has_any(lacking) and after.has(lacking) and not after.has(held)
+
     def next_version(self) -> int | None:
         """Return the first later version whose blocks are all here; None while something lacks."""
         return min((version for version, arrivals in self._later.items() if arrivals.complete), default=None)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.configuration import NO_CONFIGURATION, Configuration, NodeId
 from elastic_ps.core.data_order import Slice
-from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, JobEnded
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.core.sparse_rows import Rows, rows_of
@@ -156,15 +156,27 @@ class Exchange:
             self._node.session.report_soon()
 
     def _gather(self, generation: int) -> bool:
-        """Wait for the version under way; False where the configuration changed meanwhile."""
+        """Wait for the version under way; False where the configuration changed meanwhile.
+
+        Raises:
+            JobEnded: it can never be whole here.
+        """
         node = self._node
+
+        def torn() -> bool:
+            return node.is_sync and node.inbox.is_torn()
+
         node.progress.exchanging = True
         node.wait(
-            lambda: node.inbox.next_after() is not None or node.generation != generation,
+            lambda: node.inbox.next_after() is not None or node.generation != generation or torn(),
             lambda: node.values_of(node.version + 1),
         )
         node.progress.exchanging = False
         with node.changed:
+            if node.generation == generation and torn():
+                why = f"of version {node.version + 1} blocks are lacking whose server has died, and nobody has them"
+                node.end(JobEnded(f"{why}: this worker joins anew", EXIT_RESTART))
+                node.check()
             return node.install(node.inbox.next_after())
 
     def _frames(

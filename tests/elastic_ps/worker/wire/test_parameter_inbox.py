@@ -33,6 +33,22 @@ def test_a_member_installs_a_version_when_its_last_block_has_come(inbox):
     assert inbox.tensor(2) == np.float32(1.5)
 
 
+def test_a_next_version_is_torn_when_what_it_lacks_has_come_later_and_the_rest_has_not(inbox):
+    inbox.begin(4)
+    for block in range(3):
+        receive(inbox, 5, block, 5)
+    inbox.install(5)
+    receive(inbox, 7, 0, 7)
+    assert not inbox.is_torn()
+    receive(inbox, 6, 1, 6)
+    assert not inbox.is_torn(), "the last block may come in either version"
+    receive(inbox, 6, 2, 6)
+    assert inbox.is_torn()
+    receive(inbox, 7, 1, 7)
+    receive(inbox, 7, 2, 7)
+    assert (inbox.is_torn(), inbox.next_after()) == (False, 7), "it goes on with the one after"
+
+
 def test_old_and_repeated_blocks_are_not_wanted(inbox):
     inbox.begin(4)
     receive(inbox, 5, 0, 1.0)

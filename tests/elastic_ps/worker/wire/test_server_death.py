@@ -1,6 +1,9 @@
 """A server dies and its followers go on: what a worker tells, forgets and pushes again."""
 
+import pytest
+
 from elastic_ps.control import codec
+from elastic_ps.core.errors import EXIT_RESTART, JobEnded
 from elastic_ps.core.model import members
 from elastic_ps.transport.frame_kinds import Kind
 from protos import elastic_pb2 as pb
@@ -80,3 +83,21 @@ def test_an_answer_is_waited_for_by_nobody_who_cannot_be_reached(play):
     die(play, "s0")
     die(play, "s1")
     assert bury(play).answer == pb.PREPARED
+
+
+@pytest.mark.parametrize("first", ["next", "one after"])
+def test_a_joiner_that_an_owner_has_not_told_all_before_it_died_joins_anew(play, first):
+    """Its heir holds what was made without the joiner; the other one waits for what the joiner would make of the next.
+
+    Both waited for ever: the next version lacked the heir's blocks, the one after it the other's.
+    """
+    play.start(SPLIT)
+    s0, s1 = play.servers.values()
+    running = play.exchange()
+    answers = [lambda: s0.answer(1, S0, ONE), lambda: s1.answer(2, S1, ONE)]
+    for answer in answers if first == "next" else answers[::-1]:
+        assert not running.ended
+        answer()
+    with pytest.raises(JobEnded, match="of version 1 blocks are lacking whose server has died") as ended:
+        running.result()
+    assert ended.value.status == EXIT_RESTART, "it has failed at nothing"
