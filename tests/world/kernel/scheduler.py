@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
-from math import log
+from math import inf, log, nextafter
 from random import Random
 from typing import Any
 
@@ -128,7 +128,7 @@ class Scheduler:
         task.serial += 1
         task.parked, task.woken = True, False
         if timeout is not None:
-            until = self.now + timeout if timeout > 0 else self.now
+            until = max(self.now + timeout, nextafter(self.now, inf)) if timeout > 0 else self.now
             heappush(self._timers, (until, next(self._numbers), task, task.serial))
         if task.loop is not None:
             self._switch(task)

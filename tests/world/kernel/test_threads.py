@@ -35,6 +35,19 @@ def test_time_goes_on_only_where_all_wait(scheduler):
     assert seen == [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]
 
 
+def test_time_goes_on_by_however_little_somebody_waits(scheduler):
+    """Who waits for what a sum of floats leaves of a bound would else look again for ever."""
+    seen = []
+
+    def sleeper():
+        time.sleep(64.0)
+        time.sleep(7e-15)
+        seen.append(time.monotonic() > 64.0)
+
+    run(scheduler, sleeper)
+    assert seen == [True]
+
+
 def test_a_lock_is_held_by_one(scheduler):
     lock, inside = Lock(), []
 
