@@ -83,7 +83,7 @@ class FollowSource:
     Attributes:
         bytes_moved: payload of the plan under way that is sent, or waiting to be; not what is followed anyway.
         fell_back: the follower could not keep up: the plan's blocks go at the switch.
-        guards: workers wait for the plan's copies, until it ends.
+        guards: workers wait for some of the plan's copies, as nobody else follows those blocks.
         records: memory of those that are on their way.
         ledger_kept: entries of this server's ledger below this number are with the coordinator.
     """

@@ -157,15 +157,19 @@ class FollowSources:
         """
         if self._plan is not None and self._plan.followers:
             self._guarding[target] = self._planned[target]
-            self._state.sources[target].guards = True
             self._require()
 
     def _require(self) -> None:
         new = len(self._state.store.status) - len(self._named)
         followers = [*self._named, *[None] * new]
         for target, planned in self._guarding.items():
-            for block in np.flatnonzero(planned).tolist():
-                followers[block] = followers[block] or target
+            source = self._state.sources.get(target)
+            falls_behind = source is not None and source.fell_back
+            alone = [block for block in np.flatnonzero(planned).tolist() if not (followers[block] or falls_behind)]
+            for block in alone:
+                followers[block] = target
+            if source is not None:
+                source.guards = bool(alone)
         self._state.acknowledged.require(followers)
 
     def close_unused(self) -> None:

@@ -166,6 +166,25 @@ def test_a_stream_that_workers_wait_for_does_not_fall_back(jobs: Jobs, monkeypat
     job.check_copies(new)
 
 
+def test_a_stream_falls_back_where_every_block_has_a_follower_that_is_waited_for(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the plan's copies, so that a follower which does nothing would be sent more and more."""
+    job = three(jobs)
+    job.check_step(0)
+    job.prepare_plan(OWNERS, [2] * BLOCKS)
+    monkeypatch.setattr(follow_source, "_RECORDS_BYTES", -1)
+    job.check_step(1)
+    server = job.servers["s0"]
+    state, sources = server.state, server.plan_steps.sources
+    assert state.sources["s2"].fell_back
+    assert not state.sources["s2"].guards
+    with state.changed:  # the followers of the configuration die: what the stream brought is no copy
+        sources._named = [None] * BLOCKS
+        sources._require()
+        assert state.acknowledged.told.min() > 1
+
+
 def test_what_came_of_a_stream_that_has_fallen_back_is_no_copy(jobs: Jobs) -> None:
     job = jobs.begin(FollowedJob(TENSORS, ADAM, transport=TcpTransport(TOKEN)), servers=2, assignment=OWNERS)
     job.check_step(0)
