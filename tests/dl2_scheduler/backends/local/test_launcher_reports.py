@@ -30,6 +30,12 @@ from tests.dl2_scheduler.played_cluster import document
 SECONDS = 20.0
 
 
+@pytest.fixture
+def runtime(tmp_path):
+    """A real one, in the place of that which other tests of the cluster play."""
+    return elasticrun_runtime(tmp_path)
+
+
 def test_what_a_launcher_left_behind(runtime, tmp_path):
     process, log = LauncherProcess(7, "b"), runtime.log("digits", 3, 1)
     log.parent.mkdir()

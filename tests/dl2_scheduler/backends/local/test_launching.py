@@ -21,6 +21,12 @@ from tests.dl2_scheduler.backends.local.launches import elasticrun_runtime, orde
 SECONDS = 20.0
 
 
+@pytest.fixture
+def runtime(tmp_path):
+    """A real one, in the place of that which other tests of the cluster play."""
+    return elasticrun_runtime(tmp_path)
+
+
 def test_commands_that_cannot_be_run_here(runtime, tmp_path):
     with pytest.raises(Declined, match=r"cannot be started in .*none: No such file"):
         runtime.start(order(tmp_path, folder=tmp_path / "none"), lambda process: None)

@@ -16,6 +16,7 @@ from dl2_scheduler.backends.local.launchers import processes
 from dl2_scheduler.backends.local.runtime import (
     LauncherProcess,
 )
+from tests.dl2_scheduler.backends.local.launches import elasticrun_runtime
 
 SECONDS = 20.0
 WAITS = "import signal, sys; print('up', flush=True); signal.pause()"
@@ -74,7 +75,8 @@ def test_a_launcher_that_is_stopped_ends_when_it_is_told_to(frozen):
     assert frozen.over.wait(SECONDS)
 
 
-def test_a_launcher_that_is_stopped_goes_on_to_see_the_end_of_its_job(frozen, runtime, monkeypatch):
+def test_a_launcher_that_is_stopped_goes_on_to_see_the_end_of_its_job(frozen, tmp_path, monkeypatch):
+    runtime = elasticrun_runtime(tmp_path)
     answers = nullcontext(SimpleNamespace(stop=lambda: None))
     monkeypatch.setattr(runtime, "_client", lambda name: answers)
     runtime.stop("digits", frozen.process)
