@@ -202,7 +202,8 @@ class Oracle(Watch):
                     self.wrong(f"{owner} and {process} both give block {block} in configuration {frame.configuration}")
         if self._draw.mode == "sync" and frame.payload_bytes:
             checksum = zlib.crc32(b"".join(payload))
-            key = frame.version, tuple(frame.runs), frame.meta.rows
+            term = frame.configuration.term if self._draw.static else 0  # shares of those who died are trained no more
+            key = frame.version, tuple(frame.runs), frame.meta.rows, term
             if self._values.setdefault(key, checksum) != checksum:
                 self.wrong(f"{process}: blocks {key[1]} of version {frame.version} differ from what was given before")
 
