@@ -155,6 +155,9 @@ class Curves:
         folder: of the run.
         name: of the file.
         kept: the last step that stays, where the run goes on.
+
+    Raises:
+        BadInput: there is a file of that name that is something else.
     """
 
     def __init__(self, folder: RunFolder, name: str, kept: int = 0):
@@ -183,5 +186,11 @@ class Curves:
 def _rows(file: Path) -> list[dict[str, str]]:
     if not file.exists():
         return []
-    with file.open(newline="") as opened:
-        return list(csv.DictReader(opened))
+    try:
+        with file.open(newline="") as opened:
+            rows = list(csv.DictReader(opened, strict=True))
+        if any(None in row or not row["step"].isdigit() for row in rows):
+            raise ValueError("a row has no step, or more than the columns")
+    except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
+        raise BadInput(f"{file} is no curve of a run ({error!r}): move it away, or name another folder") from error
+    return rows
