@@ -1,6 +1,6 @@
 """A worker comes to hold the job's parameters by declaring them, by pulling them, or by following as a shadow."""
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 
 from elastic_ps.control import codec
@@ -64,13 +64,21 @@ def follow(node: WorkerNode) -> None:
 
 
 def refresh(node: WorkerNode) -> None:
-    """Take the values of the moment, which is one more version of this worker's: where there is no common version."""
+    """Take the values of the moment, which is one more version of this worker's: where there is no common version.
+
+    What others have defined and given no value yet is nobody's: they may have died of it, or wait for this worker to
+    give one. A server answers for what is asked of it together when it has all of that.
+    """
     version = node.version + 1
 
-    def ready() -> bool:  # what others have defined and given no value yet is nobody's; they may have died of it
+    def ready() -> bool:
         return node.install(node.inbox.next_after()) or node.version == version
 
-    _obtain(node, ready, lambda: _pull(node, version), version)
+    def request() -> None:
+        inbox = node.inbox
+        _pull(node, version, {index for index in range(len(inbox.model.tensors)) if inbox.holds(index)})
+
+    _obtain(node, ready, request, version)
 
 
 @dataclass(frozen=True)
@@ -195,7 +203,7 @@ def _initialize(node: WorkerNode, new: Sequence[int], first: FirstValues) -> Non
                 node.peers.send(server, frame, [whole[span.start - base : span.stop - base]])
 
 
-def _pull(node: WorkerNode, version: int, tensors: Sequence[int] | None = None) -> None:
+def _pull(node: WorkerNode, version: int, tensors: Collection[int] | None = None) -> None:
     """Ask for what is missing, of all tensors or of some."""
     missing = list(members(node.inbox.missing(version)))
     if tensors is not None:

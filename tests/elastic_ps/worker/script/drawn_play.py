@@ -2,7 +2,7 @@
 
 from elastic_ps.control import codec
 from elastic_ps.core.data_order import DataSpec
-from elastic_ps.core.model import Model
+from elastic_ps.core.model import Model, members
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.data.sampler import Sampler
 from elastic_ps.transport.frame_kinds import Kind
@@ -41,6 +41,9 @@ class DrawnPlay(JobPlay):
         """The end of an epoch: every worker takes the values of the moment, of the blocks that have any."""
         for server, blocks in self.owned():
             server.wait(lambda server=server: version in [item.frame.version for item in server.of(Kind.PULL, number)])
+            asked = [item for item in server.of(Kind.PULL, number) if item.frame.version == version]
+            wanted = {block for item in asked for block in members(item.frame.runs)}
+            assert wanted == set(blocks) & set(held), "what is asked for together is answered together"
             server.answer(version, [block for block in blocks if block in held], number)
 
     def join(self, listed=TENSORS):
