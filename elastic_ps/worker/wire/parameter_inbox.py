@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.core.model import Model, Run, runs
+from elastic_ps.core.model import Model, Run, members, runs
 from elastic_ps.core.segments import has_any
 from elastic_ps.core.sparse_rows import Rows, rows_of
 from elastic_ps.native.bulk import Addresses
@@ -197,7 +197,7 @@ class ParameterInbox:
 
         Others may have defined tensors that this worker's script comes to later: it asks for their values then.
         """
-        held = self._installed.where != _MISSING
+        held = self._held
         return min((version for version, new in self._later.items() if new.has(held)), default=None)
 
     def is_torn(self) -> bool:
@@ -209,7 +209,7 @@ class ParameterInbox:
         next_one, after = (self._later.get((self.version or 0) + ahead) for ahead in (1, 2))
         if next_one is None or after is None:
             return False
-        held = self._installed.where != _MISSING
+        held = self._held
         lacking = held & (next_one.where == _MISSING)
         return has_any(lacking) and after.has(lacking) and not after.has(held)
 
@@ -260,10 +260,21 @@ class ParameterInbox:
         """Start at `version` with nothing installed: a job whose model is still empty."""
         self.version = version
 
+    @property
+    def _held(self) -> NDArray[np.bool_]:
+        """By block, whether the installed version has it."""
+        held: NDArray[np.bool_] = self._installed.where != _MISSING
+        return held
+
     def missing(self, version: int) -> list[Run]:
         """Return the runs of blocks of `version` that have not come."""
         arrivals = self._for(version)
         return list(runs((arrivals.where == _MISSING).nonzero()[0].tolist())) if arrivals is not None else []
+
+    def behind(self, version: int) -> list[Run]:
+        """Return those of `missing` that the installed version has: `next_after` waits for them."""
+        held = self._held
+        return list(runs(block for block in members(self.missing(version)) if held[block]))
 
     def latest(self) -> NDArray[np.int64]:
         """Return the latest version of each block that has come, installed or not; -1: none."""

@@ -1,6 +1,6 @@
 """A worker comes to hold the job's parameters by declaring them, by pulling them, or by following as a shadow."""
 
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from elastic_ps.control import codec
@@ -25,7 +25,7 @@ def enter(node: WorkerNode) -> None:
         return node.install_next() or node.inbox.version is not None
 
     if node.is_member or not node.is_sync:  # the servers hold a checkpoint's values, or those of no common version
-        _obtain(node, ready, lambda: _pull(node, node.version), node.version)
+        _obtain(node, ready, lambda: _pull(node, node.version, members(node.inbox.missing(node.version))), node.version)
     else:
         node.wait(ready)
 
@@ -74,11 +74,7 @@ def refresh(node: WorkerNode) -> None:
     def ready() -> bool:
         return node.install(node.inbox.next_after()) or node.version == version
 
-    def request() -> None:
-        inbox = node.inbox
-        _pull(node, version, {index for index in range(len(inbox.model.tensors)) if inbox.holds(index)})
-
-    _obtain(node, ready, request, version)
+    _obtain(node, ready, lambda: _pull(node, version, members(node.inbox.behind(version))), version)
 
 
 @dataclass(frozen=True)
@@ -144,9 +140,11 @@ def obtain(node: WorkerNode, store: int, first: FirstValues, gives: bool) -> Non
         return [index for index in own if not node.inbox.holds(index)]
 
     def request_values() -> None:
+        new, inbox = lacking(), node.inbox
         if gives or node.is_chief:
-            _initialize(node, lacking(), first)
-        _pull(node, node.version, lacking())
+            _initialize(node, new, first)
+        missing = members(inbox.missing(node.version))
+        _pull(node, node.version, [block for block in missing if inbox.model.blocks[block].tensor in new])
 
     _obtain(node, lambda: not lacking(), request_values, node.version)
 
@@ -203,17 +201,14 @@ def _initialize(node: WorkerNode, new: Sequence[int], first: FirstValues) -> Non
                 node.peers.send(server, frame, [whole[span.start - base : span.stop - base]])
 
 
-def _pull(node: WorkerNode, version: int, tensors: Collection[int] | None = None) -> None:
-    """Ask for what is missing, of all tensors or of some."""
-    missing = list(members(node.inbox.missing(version)))
-    if tensors is not None:
-        missing = [block for block in missing if node.inbox.model.blocks[block].tensor in tensors]
-    for server, blocks in _by_server(node, missing).items():
+def _pull(node: WorkerNode, version: int, wanted: Iterable[int]) -> None:
+    """Ask for blocks of a version, those of a server and a key store together."""
+    for server, blocks in _by_server(node, wanted).items():
         for of_store in node.inbox.model.by_store(blocks).values():
             node.peers.send(server, node.frame(PullMeta(runs=tuple(runs(of_store))), version))
 
 
-def _by_server(node: WorkerNode, blocks: Sequence[int]) -> dict[NodeId, list[int]]:
+def _by_server(node: WorkerNode, blocks: Iterable[int]) -> dict[NodeId, list[int]]:
     grouped: dict[NodeId, list[int]] = {}
     for block in blocks:
         grouped.setdefault(node.configuration.primary(block), []).append(block)

@@ -49,6 +49,16 @@ def test_a_next_version_is_torn_when_what_it_lacks_has_come_later_and_the_rest_h
     assert (inbox.is_torn(), inbox.next_after()) == (False, 7), "it goes on with the one after"
 
 
+def test_who_goes_on_waits_for_the_blocks_that_it_has_be_it_a_part_of_a_tensor():
+    """Who gave a new tensor's first values may have died when one server had them: nobody may ever give the rest."""
+    halves = ParameterInbox(Model((Tensor(0, "i:0", (64,), "float32"),), block_bytes=128))
+    halves.begin(4)
+    receive(halves, 4, 0, 1.0)
+    assert (halves.missing(5), halves.behind(5), halves.next_after()) == ([(0, 2)], [(0, 1)], None)
+    receive(halves, 5, 0, 2.0)
+    assert (halves.missing(5), halves.behind(5), halves.next_after()) == ([(1, 1)], [], 5)
+
+
 def test_old_and_repeated_blocks_are_not_wanted(inbox):
     inbox.begin(4)
     receive(inbox, 5, 0, 1.0)
