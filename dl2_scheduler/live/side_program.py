@@ -4,15 +4,12 @@ What it does or dies of cannot touch the decisions.
 """
 
 import array
-import ctypes
 import fcntl
 import json
 import logging
 import math
 import os
-import signal
 import subprocess
-import sys
 import termios
 import threading
 import time
@@ -22,11 +19,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from elastic_ps.launch.processes.guard import die_with_the_starter
 from elastic_ps.system.process.proc_stat import stat_fields
 
 log = logging.getLogger(__name__)
 
-_PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that the kernel sends when the thread that started it ends
 _NICENESS = 10
 _LEAST_NICE = 19  # as Linux has it: the lowest weight
 _CHUNK = 1 << 16
@@ -252,8 +249,7 @@ def be_nice(only_idle_cores: bool = False) -> None:
     Args:
         only_idle_cores: run where nobody else does.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_the_starter()
     os.nice(_NICENESS)
     if only_idle_cores:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

@@ -127,8 +127,8 @@ class JobAgent:
                 self._on_coordinator_exit(status)
             case ProcessExited(nonce, status):
                 self._on_exit(nonce, status)
-            case ExitTold(nonce, known) if (ended := self._untold.pop(nonce, None)) is not None:
-                self._say(f"{nonce} has ended with status 0") if known else self._on_death(*ended)
+            case ExitTold(nonce, known):
+                self._on_told(nonce, known)
             case LauncherSignalled(number):
                 self._on_signal(number)
             case LauncherRefused(reason):
@@ -175,6 +175,11 @@ class JobAgent:
     def _is_there(self, which: int) -> bool:
         """Return whether the coordinator that did not answer is the one that listens now."""
         return self._link is not None and self._coordinator.listens and which == self._link.coordinators
+
+    def _on_told(self, nonce: str, known: bool) -> None:
+        ended = self._untold.pop(nonce, None)
+        if ended is not None:
+            self._say(f"{nonce} has ended with status 0") if known else self._on_death(*ended)
 
     def _on_exit(self, nonce: str, status: int) -> None:
         local, log = self._children.remove(nonce)

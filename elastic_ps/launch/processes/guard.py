@@ -16,11 +16,16 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def die_with_the_starter() -> None:
+    """Let the kernel kill this process when the thread that started it ends; it may have ended before."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def main(arguments: list[str]) -> None:
     """Make this process die with the launcher, then become the command."""
     launcher, command = int(arguments[0]), arguments[1:]
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_the_starter()
     if os.getppid() != launcher:  # it died before the kernel was told
         os._exit(128 + signal.SIGKILL)
     try:

@@ -220,7 +220,8 @@ class GroupState(MemberState):
             why = why_failed(error)
         with self.changed:
             self._building.discard(configuration.id)
-            self.failed_group = NO_CONFIGURATION, 0
+            if self.failed_group[0] == configuration.id:  # and not a later one's, which is under way
+                self.failed_group = NO_CONFIGURATION, 0
             is_wanted = self._groups.get(configuration.id) is failed and self.standing.config_id == configuration.id
             if group is not None and is_wanted and self.ended is None:
                 log.info("the workers of configuration %s have met again: their group had failed", configuration.id)

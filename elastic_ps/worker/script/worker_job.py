@@ -182,9 +182,7 @@ class WorkerJob(ScriptJob):
         elif self._step.part is not None:
             assert self.spec is not None
             self.buffer.close_exchange()
-            if self._step.lacks(self.spec.exchanges):  # it has changed running statistics, and changes them again
-                self._write_all_parameters()
-            self._put_down()
+            self._put_down(is_left=self._step.lacks(self.spec.exchanges))
 
     def skip_step(self) -> None:
         """Take part in a step's exchanges without pushing: this worker has no samples in it."""
@@ -198,9 +196,13 @@ class WorkerJob(ScriptJob):
         while self._step.lacks(self.spec.exchanges):
             self._step.make_exchange(frozenset(), None, empty)
 
-    def _put_down(self) -> None:
-        """End the step under way; one that must be yielded again begins with the job's values."""
-        if self._step.again:
+    def _put_down(self, is_left: bool = False) -> None:
+        """End the step under way; one that must be yielded again begins with the job's values.
+
+        Args:
+            is_left: it lacks exchanges, and may have changed running statistics; it changes them again.
+        """
+        if is_left or self._step.again:
             self._write_all_parameters()
         self._step.end()
 

@@ -24,6 +24,15 @@ def rehearse(schedules: Schedules, optimizer: Any, scheduler: Any, each_step: bo
     schedules.end_batch()
 
 
+def rehearse_with_the_scheduler_first(schedules: Schedules, optimizer: Any, scheduler: Any) -> None:
+    """Make a rehearsal's batch that calls the scheduler before the optimizer, which has been called elsewhere."""
+    optimizer.step()
+    schedules.begin_rehearsal()
+    scheduler.step()
+    schedules.rehearse()
+    schedules.end_batch()
+
+
 @pytest.mark.parametrize("lr", [0.5, torch.tensor(0.5)])
 def test_a_step_that_is_made_again_has_its_own_rate_also_where_that_is_a_tensor(lr):
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=lr, foreach=False)
@@ -116,11 +125,7 @@ def test_an_optimizer_that_makes_few_steps_has_a_schedule_of_its_own_calls() -> 
 def test_a_schedule_may_be_called_before_the_optimizer() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
-    optimizer.step()
-    schedules.begin_rehearsal()
-    scheduler.step()
-    schedules.rehearse()
-    schedules.end_batch()
+    rehearse_with_the_scheduler_first(schedules, optimizer, scheduler)
     for number in range(3):
         scheduler.step()
         schedules.begin_step(Place(0, number), 10)
@@ -133,11 +138,7 @@ def test_a_batch_that_is_left_takes_its_calls_back(is_late: bool) -> None:
     """Step 3 is left before or behind its first call of the optimizer, which is refused then."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
-    optimizer.step()
-    schedules.begin_rehearsal()
-    scheduler.step()
-    schedules.rehearse()
-    schedules.end_batch()
+    rehearse_with_the_scheduler_first(schedules, optimizer, scheduler)
     for number, is_left in ((0, False), (1, False), (2, False), (3, True), (3, False), (4, False)):
         scheduler.step()
         if is_late or not is_left:
