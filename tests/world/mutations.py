@@ -172,7 +172,7 @@ def _keeps_pushes(real: Any) -> Any:
             if worker in old.workers and old.given.shape[1] == new.given.shape[1]:
                 was = old.workers.index(worker)
                 new.given[rank], new.source[rank] = old.given[was], old.source[was]
-                new.shares[rank] = old.shares[was]
+                new._latest[rank], new._earlier[rank] = old._latest[was], old._earlier[was]
         new._kept, new._next = old._kept, old._next
 
     return renew

@@ -78,6 +78,15 @@ def test_a_calm_job_counts_every_sample(mode, script):
     assert result.steps >= 15
 
 
+@pytest.mark.parametrize("last", ["short", "wrap"])
+def test_a_tensor_is_new_in_a_step_in_which_not_every_worker_has_samples(last):
+    """Whoever had none pushed that before it heard of the tensor, and its servers waited for word of it."""
+    ends = {"samples": 7, "batch": 2, "epochs": 3, "last": last}
+    for seed in range(4):
+        result = results.play(JobDraw(seed, workers=3, servers=2, grows=1, **ends))
+        assert result.failures == ()
+
+
 @pytest.mark.parametrize("mode", ["async", "ssp"])
 def test_a_tensor_is_new_in_an_epoch_in_which_not_every_worker_has_a_batch(mode):
     """The chief came to define it with its next batch, and there was none, as others waited for its value."""

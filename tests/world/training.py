@@ -123,7 +123,7 @@ class Script:
         if draw.grows and len(self.arrays) == draw.tensors:
             self._grow(step // draw.steps_per_epoch if rehearsed else epoch)
         made, self._last = self._last, step
-        if draw.collects and rehearsed and step % 3 == 0 and step == made + 1:
+        if draw.collects and rehearsed and step % 3 == 0 and step == made + 1 and self._is_at_boundary():
             self._collect()  # servers may have made a step that is made again, and a joiner's first
         self._statistic += 1.0
         self._rate = draw.rate(step)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -19,15 +20,19 @@ from elastic_ps.server.phases import Given, weights
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A `Share` is a worker's part of the step under way.
+    """A `Share` is a worker's part of a step.
 
     Attributes:
         samples: how many the worker has in the step.
         slice: what its push is about; None for static data.
+        version: which it pushes; -1: none. Not told of a batch that is the worker's own.
+        empty: it has no samples in the step.
     """
 
-    samples: int
-    slice: Slice | None
+    samples: int = 0
+    slice: Slice | None = None
+    version: int = -1
+    empty: bool = False
 
 
 @dataclass(slots=True)
@@ -47,14 +52,14 @@ class Gathering:
     Attributes:
         given: int8 of shape (workers, blocks): `Given` by rank and block.
         source: int64 of shape (workers, blocks): number of the contribution that holds the gradient; -1: none does.
-        shares: the shares of the latest pushes, by rank.
     """
 
     def __init__(self, blocks: int, workers: Sequence[NodeId]):
         self.workers = tuple(workers)
         self.given = np.zeros((len(self.workers), blocks), dtype=np.int8)
         self.source = np.full((len(self.workers), blocks), -1, dtype=np.int64)
-        self.shares: list[Share] = [Share(0, None)] * len(self.workers)
+        self._latest = [Share()] * len(self.workers)  # by rank, and the one before
+        self._earlier = [Share()] * len(self.workers)
         self._kept: dict[int, _Kept] = {}
         self._next = 0
 
@@ -81,6 +86,48 @@ class Gathering:
             self.source[rank, window] = self._next
             self._next += 1
 
+    def note(self, rank: int, share: Share) -> bool:
+        """Note which part of a version a worker pushes; return whether it has said nothing of that version before."""
+        known = self._latest[rank]
+        if share.version > known.version:
+            self._earlier[rank] = known
+        if share.version >= known.version:
+            self._latest[rank] = share
+        return share.version > known.version
+
+    def has_come_to(self, rank: int, version: int) -> bool:
+        """Return whether a worker has pushed, or asked for, something of a version or of a later one."""
+        return self._latest[rank].version >= version
+
+    def shares(self, version: int) -> list[Share]:
+        """Return each worker's part of a version, by rank: the latest that it has pushed, or the one before."""
+        return [
+            next((share for share in both if share.version == version), Share())
+            for both in zip(self._latest, self._earlier, strict=True)
+        ]
+
+    def settle(self, run: Run, version: int) -> None:
+        """Take it that workers who are past a version give nothing more to blocks that have it.
+
+        They have not heard of those when they pushed: their keys are new. So it is with a worker without samples.
+
+        Args:
+            run: the blocks, all at that version.
+            version: the version.
+        """
+        for rank, given in enumerate(map(self._left_out, self._latest, self._earlier, repeat(version))):
+            if given is not Given.NOTHING:
+                window = self.given[rank, run[0] : sum(run)]
+                window[window == Given.NOTHING] = given
+
+    @staticmethod
+    def _left_out(latest: Share, earlier: Share, version: int) -> Given:
+        """Return what a worker gives to blocks of a version that its pushes have not named."""
+        if latest.version < version or (latest.version == version and not latest.empty):
+            return Given.NOTHING  # it may name them yet
+        pushed = earlier if latest.version > version else latest
+        return Given.ABSENT if pushed.version == version and not pushed.empty else Given.EMPTY
+
     def withdraw(self, node: NodeId, run_list: Sequence[Run]) -> None:
         """Forget a worker's contribution to these runs: it sends it once more, perhaps otherwise."""
         if node in self.workers:
@@ -103,6 +150,7 @@ class Gathering:
     def drop_worker(self, rank: int) -> None:
         """Forget a dead worker's contributions."""
         self._forget(rank, (0, self.given.shape[1]))
+        self._latest[rank] = self._earlier[rank] = Share()
 
     def _forget(self, rank: int, run: Run) -> None:
         self._free(rank, run)
@@ -135,7 +183,8 @@ class Gathering:
             kept = self._kept[int(self.source[rank, segment[0]])]
             first = kept.run[0]
             found.append(store.part(kept.run, kept.data, segment[0] - first, sum(segment) - first))
-        return aggregated(store, segment, found, [self.shares[rank].samples for rank in ranks], hyper, data)
+        shares = self.shares(int(store.versions[segment[0]]))
+        return aggregated(store, segment, found, [shares[rank].samples for rank in ranks], hyper, data)
 
 
 def aggregated(

@@ -35,6 +35,7 @@ class _Closed:
 
     Attributes:
         version: the version that their blocks had.
+        shares: the workers' parts of it, in rank order.
         updated: blocks that have the next one.
         pushed: the updated runs whose keys were pushed.
         rows: the updated runs of which only some rows have changed, with the rows' numbers.
@@ -42,7 +43,8 @@ class _Closed:
         waiting: complete, but for the factor on their gradients, with each block's sum of squares.
     """
 
-    version: int = 0
+    version: int
+    shares: list[tuple[NodeId, Share]]
     updated: list[Run] = field(default_factory=list)
     pushed: list[Run] = field(default_factory=list)
     rows: list[tuple[Run, NDArray[np.int64]]] = field(default_factory=list)
@@ -75,6 +77,7 @@ class SyncUpdates:
         state = self._state
         state.subscriptions.pop(node, None)  # it is a member, and up to date
         rank = state.gathering.workers.index(node)
+        self._note(rank, frame)
         kept: list[Run] = []
         answer: list[NDArray[np.int64]] = []
         for part, piece in self._intake.parts(node, frame, data, lambda run: self._judge(run, frame.version)):
@@ -85,8 +88,9 @@ class SyncUpdates:
                 answer.append(np.arange(piece.run[0], sum(piece.run)))
         if answer:  # before what may be the clock's last update: it puts another configuration in force
             self._send_values(node, np.concatenate(answer))
-        if kept:
-            self._note(rank, frame)
+        if frame.of(PushMeta).empty:
+            self._complete(self._at(frame.version))  # also blocks that the worker had not heard of, and does not name
+        elif kept:
             self._complete(kept)
 
     def take_factor(self, node: NodeId, frame: Frame) -> None:
@@ -103,10 +107,15 @@ class SyncUpdates:
         if node != state.gathering.workers[0]:
             raise ProtocolError(f"{node} sent a FACTOR, and is not the chief, {state.gathering.workers[0]}")
         state.store.decided.note(frame.version, frame.of(FactorMeta).factor)
-        self._complete([(0, len(state.store.status))])
+        self._complete(self._at(frame.version))
 
-    def answer_pull(self, node: NodeId, _frame: Frame, blocks: NDArray[np.int64]) -> None:
-        """See `PushMode.answer_pull`."""
+    def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
+        """See `PushMode.answer_pull`: who asks for values of a version has pushed the one before."""
+        gathering = self._state.gathering
+        if node in gathering.workers:
+            rank = gathering.workers.index(node)
+            if not gathering.has_come_to(rank, frame.version):
+                self._take_in(rank, Share(version=frame.version))
         self._send_values(node, blocks)
 
     def begin_subscription(self, node: NodeId) -> None:
@@ -124,30 +133,41 @@ class SyncUpdates:
     def _note(self, rank: int, frame: Frame) -> None:
         """Remember what a push says of its step."""
         push = frame.of(PushMeta)
-        self._state.gathering.shares[rank] = Share(frame.samples, push.slice)
+        self._take_in(rank, Share(frame.samples, push.slice, frame.version, push.empty))
         if rank == 0 and push.hyper is not None:
             self._hyper = push.hyper
+
+    def _take_in(self, rank: int, share: Share) -> None:
+        """Note a worker's part of a version, which says that it is past those before."""
+        store = self._state.store
+        if self._state.gathering.note(rank, share):
+            behind = store.versions[having(store.status, BlockStatus.PRIMARY)].min(initial=share.version)
+            for version in range(int(behind), share.version):
+                self._complete(self._at(version))
+
+    def _at(self, version: int) -> list[Run]:
+        """Return the blocks that are this server's, and have a version."""
+        store = self._state.store
+        return runs_of(having(store.status, BlockStatus.PRIMARY) & (store.versions == version))
 
     # ---- updates -----------------------------------------------------------------------------------------------------
 
     def _complete(self, kept: Sequence[Run]) -> None:
-        """Update what every worker has contributed to, and answer."""
-        state = self._state
-        closed = _Closed()
+        """Update what every worker has contributed to, of blocks of one version, and answer."""
+        state, gathering = self._state, self._state.gathering
+        if not kept:
+            return
+        version = int(state.store.versions[kept[0][0]])
+        closed = _Closed(version, list(zip(gathering.workers, gathering.shares(version), strict=True)))
         for run in kept:
-            for ready in state.gathering.complete(run):
-                closed.version = int(state.store.versions[ready[0]])
-                alike: list[Array] = [
-                    state.store.counts,
-                    state.gathering.given,
-                    state.gathering.source,
-                    *state.followed(),
-                ]
+            gathering.settle(run, version)
+            for ready in gathering.complete(run):
+                alike: list[Array] = [state.store.counts, gathering.given, gathering.source, *state.followed()]
                 waiting = len(closed.waiting)
                 for segment in state.store.segments(ready, *alike):
                     self._update(segment, closed)
                 self._drop(ready, [run for run, _ in closed.waiting[waiting:]])
-        state.send_records(self._shares())
+        state.send_records(closed.shares)
         if closed.waiting:
             self._ask_factor(closed)
         if closed.refused:
@@ -176,7 +196,7 @@ class SyncUpdates:
                     return
                 hyper, aggregate = replace(hyper, factor=factor), scaled(aggregate, factor)
             closed.pushed.append(segment)
-        state.apply_update(segment, aggregate, hyper, shares=self._shares())
+        state.apply_update(segment, aggregate, hyper, shares=closed.shares)
         closed.updated.append(segment)
         if isinstance(aggregate, Rows):
             closed.rows.append((segment, aggregate.numbers))
@@ -196,10 +216,6 @@ class SyncUpdates:
         assert self._hyper is not None, "it has said that they wait"
         meta = SquaresMeta(runs=runs, squares=tuple(chain.from_iterable(found)), hyper=self._hyper)
         state.outbox.send(state.gathering.workers[0], state.frame(meta, closed.version))
-
-    def _shares(self) -> list[tuple[NodeId, Share]]:
-        gathering = self._state.gathering
-        return list(zip(gathering.workers, gathering.shares, strict=True))
 
     def _mismatch(self, segment: Run, given: list[int]) -> str:
         workers = self._state.gathering.workers
@@ -224,7 +240,7 @@ class SyncUpdates:
             self._tell(state.gathering.workers, version + 1, [run for run in closed.updated if run not in by_rows])
             self._tell_rows(version + 1, closed.rows)
         if closed.pushed:
-            state.write_down(version, closed.pushed, self._shares())
+            state.write_down(version, closed.pushed, closed.shares)
         state.stepped(version + 1)
         if state.acknowledged.guards:
             self._withhold(closed)

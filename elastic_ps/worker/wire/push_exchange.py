@@ -182,7 +182,10 @@ class Exchange:
     def _frames(
         self, push: Push, version: int, tensors: frozenset[int], whole: bool = True
     ) -> Iterator[tuple[NodeId, Frame, list[Buffer]]]:
-        """Yield the frames that push `tensors`; where `whole`, they name also what is not pushed at all."""
+        """Yield the frames that push `tensors`; where `whole`, they name also what is not pushed at all.
+
+        A worker without samples says so to every server: to them it also answers for keys that it has not heard of.
+        """
         node = self._node
         missing, present, sparse = self._masks(push, version, tensors)
         hyper = push.hyper if push.batch or node.is_chief else None
@@ -192,7 +195,8 @@ class Exchange:
             held = held[missing[held]] if len(held) else held
             pushes = self._pushes(push, common, server, held[present[held]], sparse)
             absent = held[~present[held]].tolist() if whole else []
-            for meta, payload in _with_absent(node.inbox.model, common, pushes, absent):
+            named = _with_absent(node.inbox.model, common, pushes, absent)
+            for meta, payload in named if absent or not push.empty else [(common, [])]:
                 yield server, node.frame(meta, version, push.samples), payload
 
     def _pushes(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from elastic_ps.core.configuration import Member, NodeId, Role
-from elastic_ps.core.errors import ConfigurationError, JobEnded, ProtocolError
+from elastic_ps.core.errors import ConfigurationError, JobEnded, PeerLost, ProtocolError
 from elastic_ps.core.model import Model
 from elastic_ps.core.sparse_rows import payload_bytes, received
 from elastic_ps.node.peer_watch import Awaited, PeerView
@@ -146,6 +146,8 @@ class WorkerNode(WorkerState):
             if frame.kind is not Kind.VALUE or not alive or not self.inbox.wants(frame.version, frame.runs):
                 self.receiving.pop(server, None)
                 return [memoryview(bytearray(frame.payload_bytes))]
+            if max(map(sum, frame.runs)) > len(self.inbox.model.blocks):
+                raise PeerLost(server, f"it has sent blocks {frame.runs}, of which this worker will hear in a moment")
             if (rows := frame.of(ValueMeta).rows) is not None:
                 return self._rows_buffers(server, frame, rows)
             spans = [self.inbox.model.span(run) for run in frame.runs]

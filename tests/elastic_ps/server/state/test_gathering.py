@@ -13,7 +13,7 @@ from elastic_ps.server.state.gathering import Gathering, Share
 def gather(contributions: list[np.ndarray], samples: list[int], data: DataSpec) -> np.ndarray:
     gathering = Gathering(1, [f"w{rank}" for rank in range(len(contributions))])
     for rank, (array, count) in enumerate(zip(contributions, samples, strict=True)):
-        gathering.shares[rank] = Share(count, None)
+        gathering.note(rank, Share(count, version=0))
         gathering.keep(rank, (0, 1), Given.GRADIENT, array.view(np.uint8))
     assert list(gathering.complete((0, 1))) == [(0, 1)]
     before = [array.copy() for array in contributions]
