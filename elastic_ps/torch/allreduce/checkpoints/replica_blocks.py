@@ -186,8 +186,9 @@ class ReplicaBlocks:
 
     def _own_state(self, key: str) -> dict[str, Any] | None:
         """Return a copy of a parameter's state, of an optimizer that servers have no rule for; None: it has none."""
-        parameter = self._parameters.get(key)
-        state = self._replica.optimizer.state.get(parameter) if self._rule is None and parameter is not None else None
+        if self._rule is not None or key not in self._parameters:
+            return None
+        state = self._replica.state_of(self._replica.parameter_numbers[key])
         if not state:
             return None
         for name, value in state.items():

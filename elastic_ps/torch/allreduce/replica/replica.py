@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers
+from elastic_ps.torch.allreduce.replica.own_numbers import OwnNumbers
 from elastic_ps.torch.allreduce.replica.record import StepRecord
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums, TensorSlot
 from elastic_ps.torch.arrays import ModelArray, bytes_of_each, copies_made, is_number, laid_out_as, overwrite
@@ -68,6 +70,7 @@ class Replica:
         wire: torch.dtype | None = None,
     ):
         self.optimizer = optimizer
+        self._own_numbers = OwnNumbers(optimizer)
         self.parameters = parameters
         self.arrays = arrays
         keys = [key for key in arrays if key in statistics]
@@ -142,7 +145,8 @@ class Replica:
         wait = copies_made(self._devices)
         before = [whole._version for whole in record.sums.values()]
         if any(record.present):
-            self.optimizer.step()
+            with nullcontext() if self._is_of_torch else self._own_numbers.watching():
+                self.optimizer.step()
         wait()  # the record's memory may be filled anew
         for parameter, gradient in zip(self.parameters, own, strict=True):
             parameter.grad = gradient
@@ -250,13 +254,14 @@ class Replica:
 
     def state_of(self, number: int) -> dict[str, Any]:
         """Return the optimizer's state of a parameter; {}: it has none yet."""
-        found: dict[str, Any] = self.optimizer.state.get(self.parameters[number], {})
-        return found
+        parameter = self.parameters[number]
+        return {**self.optimizer.state.get(parameter, {}), **self._own_numbers.beside(parameter)}
 
     def set_state(self, number: int, state: Mapping[str, Any]) -> None:
         """Give the optimizer its state of a parameter, {}: none, on the devices where PyTorch keeps it."""
         parameter = self.parameters[number]
         self.optimizer.state.pop(parameter, None)
+        state = self._own_numbers.taken_out(parameter, state)
         if not state:
             return
         groups = self.optimizer.param_groups
@@ -283,8 +288,11 @@ class Replica:
     def _updates_parts(self) -> bool:
         """Return whether the optimizer is known to use each gradient for its own parameter alone."""
         optimizer = self.optimizer
-        hooks = [*optimizer._optimizer_step_pre_hooks, *optimizer._optimizer_step_post_hooks]
-        return type(optimizer).__module__.startswith("torch.optim.") and not hooks
+        return self._is_of_torch and not (optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks)
+
+    @property
+    def _is_of_torch(self) -> bool:
+        return type(self.optimizer).__module__.startswith("torch.optim.")
 
     @property
     def total_bytes(self) -> int:
