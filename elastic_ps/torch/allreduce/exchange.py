@@ -20,6 +20,7 @@ from elastic_ps.core.optimizer import Hyper
 from elastic_ps.torch.allreduce.agreement import BEGINS, HeldVersion, agree, checked
 from elastic_ps.torch.allreduce.following.shadow_feed import ShadowFeed
 from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower
+from elastic_ps.torch.allreduce.frozen_apart import frozen_apart, refusal_of
 from elastic_ps.torch.allreduce.group import Collective, WorkerGroup
 from elastic_ps.torch.allreduce.group_collectives import GroupChanged, GroupCollectives
 from elastic_ps.torch.allreduce.group_state import Following
@@ -278,7 +279,8 @@ class GroupExchange:
         node, replica = self._node, self._replica
         group, gives = self._collectives.group(generation), gives or self._step is not None
         present = tuple(replica.present(gives and len(part.positions) > 0))
-        own = StepTold(node.held, part.positions, hyper, present, replica.numbers)
+        frozen = tuple(replica.frozen(any(present)))
+        own = StepTold(node.held, part.positions, hyper, present, replica.numbers, frozen)
         step, self._tried = self._step_sum(part, spec, generation, gives), part.roster
         gathered = self._collectives.wait(step.finish(own.told()), generation)
         self._step = None
@@ -287,6 +289,10 @@ class GroupExchange:
             raise ProtocolError(f"members made one step at versions {[each.version for each in told]}")
         if not self._division.is_sound([each.positions for each in told], part, spec, node.held):
             return None
+        if apart := frozen_apart(told):
+            if group.rank in apart:
+                raise refusal_of(replica, apart[group.rank])
+            return None  # those end, and the others make the step without them
         chief = told[0]
         # A worker on a GPU may have a GradScaler where the chief, on a CPU, has none: its overflows are everybody's.
         decides = replace(chief.hyper, skip_overflow=any(each.hyper.skip_overflow for each in told))

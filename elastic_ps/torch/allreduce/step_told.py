@@ -21,6 +21,7 @@ class StepTold:
         hyper: what the norm of all gradients is for; the chief's bound counts, and anybody's overflows.
         present: by parameter, whether this member has a gradient.
         numbers: of the optimizer's groups; the chief's count.
+        frozen: by parameter, whether this member has none because its script has frozen it.
     """
 
     version: int
@@ -28,12 +29,14 @@ class StepTold:
     hyper: Hyper
     present: tuple[bool, ...]
     numbers: tuple[float, ...]
+    frozen: tuple[bool, ...]
 
     def told(self) -> list[float]:
         """Return it as numbers, equally many of all members."""
         positions, hyper = self.positions, self.hyper
         fixed = self.version, positions.start, positions.stop, hyper.max_norm or 0, hyper.skip_overflow
-        return [*map(float, fixed), *map(float, self.present), *self.numbers]
+        flags = (has + 2 * is_frozen for has, is_frozen in zip(self.present, self.frozen, strict=True))
+        return [*map(float, fixed), *map(float, flags), *self.numbers]
 
     @staticmethod
     def of(told: Sequence[float], parameters: int) -> "StepTold":
@@ -41,8 +44,11 @@ class StepTold:
         version, low, high, max_norm, skips = told[:_FIXED]
         hyper = Hyper(max_norm=max_norm or None, skip_overflow=bool(skips))
         ends = _FIXED + parameters
-        present = tuple(map(bool, told[_FIXED:ends]))
-        return StepTold(int(version), range(int(low), int(high)), hyper, present, tuple(told[ends:]))
+        flags = [divmod(int(flag), 2) for flag in told[_FIXED:ends]]
+        frozen, present = ([bool(each[part]) for each in flags] for part in (0, 1))
+        return StepTold(
+            int(version), range(int(low), int(high)), hyper, tuple(present), tuple(told[ends:]), tuple(frozen)
+        )
 
 
 def ledger_entry(number: ConfigId, part: StepPart, told: Sequence[StepTold], blocks: int) -> pb.LedgerEntry:

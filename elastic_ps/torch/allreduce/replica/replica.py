@@ -97,6 +97,10 @@ class Replica:
         """Return by parameter whether this worker has a gradient of it; none where it `gives` none."""
         return [gives and parameter.grad is not None for parameter in self.parameters]
 
+    def frozen(self, gives: bool) -> list[bool]:
+        """Return by parameter whether the script has frozen it and it has no gradient; none where it `gives` none."""
+        return [gives and not each.requires_grad and each.grad is None for each in self.parameters]
+
     def spare_gradients(self) -> list[torch.Tensor]:
         """Return memory as that of the next step's gradients, which these take when it is free: it has its pages."""
         trained = [parameter for parameter in self.parameters if parameter.requires_grad and not parameter.is_cuda]

@@ -3,6 +3,7 @@
 import gc
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from coordinator.core import events as ev  # noqa: E402
 from coordinator.core.plans.plan import Phase  # noqa: E402
-from elastic_ps.core.errors import ProtocolError  # noqa: E402
+from elastic_ps.core.errors import ConfigurationError, ProtocolError  # noqa: E402
 from elastic_ps.core.optimizer import Hyper  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
 from elastic_ps.torch.allreduce.group import Rendezvous, Transfer, WorkerGroup  # noqa: E402
@@ -25,6 +26,7 @@ from tests.elastic_ps.torch.allreduce.group_job import (  # noqa: E402
     Killed,
     Worker,
     finished,
+    network,
     started,
     trained_alone,
 )
@@ -220,6 +222,42 @@ def test_a_worker_whose_optimizer_has_failed_ends_and_the_others_go_on():
     finished(coordinator, workers[:1], 2)
     assert workers[1].status == 1
     assert failed
+
+
+def test_a_worker_that_has_frozen_what_others_train_ends_and_they_make_the_step_without_it():
+    told = []
+
+    def at(worker, where):
+        if worker is not workers[1] or worker.node.held < 4:
+            return
+        if where == "begun":
+            worker.model[0].weight.requires_grad_(False)
+        if where == "computed":
+            with suppress(ConfigurationError):  # whose frames hold the group's connections: they go before it dies
+                try:
+                    worker.store.pushpull([], [], [])
+                except ConfigurationError as error:
+                    told.append(str(error))
+                    raise
+            raise Killed
+
+    coordinator, workers = started(2, 2, at=at)
+    workers[1].wait()
+    finished(coordinator, workers[:1], 2)
+    assert told[0].startswith("parameter 0.weight is frozen by this worker, and trained by the chief. A worker that")
+
+
+def test_a_parameter_that_some_workers_samples_do_not_use_has_the_others_gradients():
+    def at(worker, where):
+        if worker is workers[1] and where == "computed":
+            worker.model[0].weight.grad = None
+
+    coordinator, workers = started(2, 1, at=at)
+    for worker in workers:
+        worker.wait()
+    coordinator.close()
+    assert torch.equal(workers[0].model[0].weight, workers[1].model[0].weight)
+    assert not torch.equal(workers[0].model[0].weight, network()[0].weight)
 
 
 def test_a_job_repeats_itself_to_the_bit():
