@@ -34,7 +34,8 @@ def parameter_keys(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> 
             if parameter not in keys:
                 raise ConfigurationError(
                     f"a parameter of shape {tuple(parameter.shape)} in group {number} of the optimizer is none of the "
-                    "model's: give elastic.Optimizer the model whose parameters the optimizer was made with"
+                    "model's: give elastic.Optimizer the model whose parameters the optimizer was made with; of "
+                    "several modules (a criterion with weights, say) make one, torch.nn.ModuleList([encoder, decoder])"
                 )
     for parameter, key in keys.items():
         check_tensor(key[2:], parameter, "parameter")
