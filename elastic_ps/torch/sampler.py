@@ -67,11 +67,17 @@ class Sampler:
         lookahead = self._ahead.look_ahead if self._ahead is not None else None
         last = "drop" if yes_or_no("drop_last", drop_last) else "short"
         load = _defining(self._take)
+        self._step = 0
         self._order = ElasticOrder(len(dataset), global_batch, load, lookahead, last=last, loss=loss, shuffle=shuffle)
 
     def __len__(self) -> int:
         """Return the steps of an epoch, of all workers together."""
         return self._order.spec.steps_per_epoch
+
+    @property
+    def step(self) -> int:
+        """The number of the job's step whose batch was yielded last, from 0 over all epochs; 0 in the rehearsal."""
+        return self._step
 
     @property
     def global_batch(self) -> int:
@@ -86,7 +92,8 @@ class Sampler:
                 "joins would not know in which epoch the job is"
             )
         refuse_other_length(self.dataset, self._order.spec)
-        for _step, _indices, batch in self._order:
+        for number, _indices, batch in self._order:
+            self._step = number
             before = _steps()
             try:
                 yield batch

@@ -130,6 +130,22 @@ def halves(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD([{"params": first, "lr": 0.01}, {"params": last, "weight_decay": 0.1}], lr=0.2, momentum=0.5)
 
 
+def test_a_loader_tells_the_number_of_the_jobs_step() -> None:
+    """A script that counts batches counts the rehearsal, and those that come again."""
+    seen, told = [], []
+    with lone_job(SEED):
+        model = network()
+        optimizer = elastic.Optimizer(model, sgd(model))
+        loader = elastic.DataLoader(data(), BATCH)
+        for _epoch in elastic.epochs(2):
+            with suppress(KeyError):
+                for batch in loader:
+                    seen.append(batch)
+                    told.append(loader.step)
+                    left_once(model, optimizer, batch, len(seen) - 1)
+    assert told == [0, 0, 1, 2, 3, 3, *range(STEPS, 2 * STEPS)]
+
+
 def test_parameter_groups_travel_in_one_exchange() -> None:
     expected, model, servers = both(optimizer=halves, schedule=lambda own: StepLR(own, 1, 0.5))
     check_same(expected, model)
