@@ -1,5 +1,6 @@
 """This module shows records of jobs as policies, the loop and operators see them. It is pure."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from dl2_scheduler.backends.local import decide, holding
 from dl2_scheduler.backends.local.job_records import JobRecord
 from dl2_scheduler.backends.local.places.placing import TaskDemand, place
-from dl2_scheduler.backends.local.runtime import JobReport
+from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
 from dl2_scheduler.backends.slot_samples import PlacedJob
 from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.document.template import SLOTS
@@ -89,11 +90,11 @@ def outcome_of(before: JobRecord, now: JobRecord, grant: Grant, note: str, began
 
 
 def _never_trained(before: JobRecord, now: JobRecord) -> bool:
-    """Return whether a job has failed before anybody heard that it trained.
+    """Return whether a job has failed, or was stopped, before anybody heard that it trained.
 
     What it was granted is then not what it had.
     """
-    return now.phase is LiveJobPhase.FAILED and not before.has_all_roles
+    return now.phase in (LiveJobPhase.FAILED, LiveJobPhase.STOPPED) and not before.has_all_roles
 
 
 def _news(before: JobRecord, now: JobRecord) -> str:
@@ -142,6 +143,7 @@ def status_of(record: JobRecord, report: JobReport | None, log: Path, waits: str
     """
     if report is not None and not record.phase.ended:
         record = replace(record, **decide.reported(record, report))
+        waits = waits or _who_is_late(record, report)
     spec = record.document.spec
     return JobStatus(
         name=record.name,
@@ -162,3 +164,13 @@ def status_of(record: JobRecord, report: JobReport | None, log: Path, waits: str
         ended=record.ended,
         log=log if record.runs else None,
     )
+
+
+def _who_is_late(record: JobRecord, report: JobReport) -> str:
+    """Return for which tasks a job waits that is being started; "": for none, or its coordinator says what for."""
+    if record.phase is not LiveJobPhase.STARTING or report.reason:
+        return ""
+    joined = Counter(task.role for task in report.tasks)
+    wanted = {WORKER: report.wanted_workers, SERVER: report.wanted_servers}
+    late = [f"{count - joined[role]} of {count} {role}s" for role, count in wanted.items() if joined[role] < count]
+    return f"waits for {' and '.join(late)} to join: dl2 logs {record.name}" if late else ""

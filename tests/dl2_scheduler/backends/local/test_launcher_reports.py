@@ -12,7 +12,7 @@ import pytest
 
 from dl2_scheduler.backends.clock import SystemClock
 from dl2_scheduler.backends.local.decide import reported
-from dl2_scheduler.backends.local.job_records import JobRecords
+from dl2_scheduler.backends.local.job_records import JobRecord, JobRecords
 from dl2_scheduler.backends.local.launchers import processes
 from dl2_scheduler.backends.local.launchers.elasticrun import report_of, since_of, why_back_of
 from dl2_scheduler.backends.local.runtime import (
@@ -21,7 +21,8 @@ from dl2_scheduler.backends.local.runtime import (
     Over,
     Unreachable,
 )
-from dl2_scheduler.backends.local.views import state_of
+from dl2_scheduler.backends.local.views import state_of, status_of
+from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document.job_document import read_document
 from protos import elastic_pb2 as pb
 from tests.dl2_scheduler.backends.local.launches import elasticrun_runtime, order, write_job_json
@@ -163,6 +164,16 @@ def test_a_coordinators_words():
     assert (report.trains, report.workers, report.servers, report.wanted_workers) == (True, 2, 1, 3)
     assert (report.epochs, report.samples_per_epoch, report.samples_per_second) == (2.5, 100, 50)
     assert report_of(pb.StatusReply(phase="starting")).epochs == 0.0
+
+
+def test_a_job_that_is_being_started_says_which_of_its_tasks_have_not_joined(tmp_path):
+    server = pb.NodeStatus(member=pb.Member(role=pb.SERVER, id="s0"), state="joining", pid=7)
+    status = pb.StatusReply(phase="starting", nodes=[server], wanted_workers=3, wanted_servers=1)
+    record = JobRecord(1, read_document(document()), tmp_path, 0.0, LiveJobPhase.STARTING)
+    shown = status_of(record, report_of(status), tmp_path / "log", "")
+    assert shown.reason == "waits for 3 of 3 workers to join: dl2 logs digits"
+    status.wanted_workers = 0
+    assert status_of(record, report_of(status), tmp_path / "log", "").reason == ""
 
 
 @pytest.mark.parametrize("rate", [math.nan, math.inf, 1e308, 1e-308, -1.0])

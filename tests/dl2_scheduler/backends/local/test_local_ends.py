@@ -30,6 +30,15 @@ def test_a_job_that_fails_before_it_was_heard_to_train_had_nothing(serve, runtim
     assert found.note == "failed before it told of any training: worker w0 exited with status 3"
 
 
+def test_a_job_that_is_stopped_before_it_was_heard_to_train_had_nothing(serve, clock):
+    cluster = serve()
+    cluster.desk.submit(document(), HERE)
+    clock.at(1005.0, lambda: cluster.desk.stop("digits"))
+    found = only(slot(cluster, digits=(2, 1)))
+    assert (found.workers, found.servers) == (0, 0)
+    assert found.note == "stopped before it told of any training: as asked"
+
+
 @pytest.mark.parametrize(("reason", "said"), [("finished", "digits: finished"), ("why", "digits: finished: why")])
 def test_the_log_says_once_how_a_job_has_ended(serve, runtime, clock, caplog, reason, said):
     caplog.set_level("INFO")
