@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import signal
 import subprocess
 import termios
 import threading
@@ -133,7 +134,7 @@ class SideProgram:
 
     def _running(self) -> "subprocess.Popen[str] | None":
         if self._process is not None and (status := self._process.poll()) is not None:
-            self.trouble = self._frozen or f"it ended with status {status}; {self._output} says why"
+            self.trouble = self._frozen or _ending(status, self._output)
             self._frozen = ""
             self._deaths = 0 if self._told >= _LONG and self._spoke else self._deaths + 1
             self._rest = 2 ** min(max(self._deaths - 1, 0), _MOST_DOUBLINGS) - 1
@@ -270,3 +271,10 @@ def session_niceness(file: Path) -> int:
     """
     found = file.read_text().split()
     return int(found[-1]) if found else 0
+
+
+def _ending(status: int, output: Path) -> str:
+    """Return how a program has ended, for people; of one that was killed its output says nothing."""
+    if status < 0:
+        return f"it was killed by signal {-status} ({signal.strsignal(-status)})"
+    return f"it ended with status {status}; {output} says why"

@@ -326,7 +326,7 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         heard, updates = listen(learner._side), learner.updates
         while not cluster.done:
             loop.slot()
-        assert "ended with status -9" in learner._side.trouble
+        assert "killed by signal 9" in learner._side.trouble
         heard.wait(2)
         learner.before(0)
         assert learner.updates > updates

@@ -57,6 +57,17 @@ def test_a_program_is_started_again_after_it_died(tmp_path):
     side.close()
 
 
+def test_a_program_that_was_killed_is_not_said_to_have_said_why(tmp_path):
+    side = SideProgram("echo", [sys.executable, "-c", ECHO], tmp_path / "logs" / "echo.log")
+    side.tell("one")
+    process = side._process
+    process.kill()
+    process.wait(SECONDS)
+    side.tell("two")
+    assert side.trouble == "it was killed by signal 9 (Killed)"
+    side.close()
+
+
 def test_a_program_that_always_dies_is_started_ever_less_often(tmp_path):
     side = SideProgram("dies", [sys.executable, "-c", "print('up', flush=True)"], tmp_path / "log")
     starts = []
