@@ -270,15 +270,16 @@ def serverless(context: typer.Context, nodes: NodesOptions, role: Role | None) -
 
 
 def emptied(context: typer.Context, job: JobOptions) -> str | None:
-    """Return which URL was given and is empty, as that of a shell's variable which is not set; None: none is.
+    """Return which URL or name was given and is empty, as a shell's variable that is not set; None: none is.
 
-    Without the option a job begins anew, and nothing would say so.
+    Without the option a job begins anew, or under another name, and nothing would say so.
     """
-    urls = {"checkpoint": job.checkpoint, "restore": job.restore}
-    empty = sorted(name for name in _given(context, urls) if not urls[name].strip())
+    said = {"checkpoint": job.checkpoint, "restore": job.restore, "name": job.name, "identity": job.identity}
+    empty = sorted(name for name in _given(context, said) if not said[name].strip())
     if not empty:
         return None
-    return f"--{empty[0]}: an empty URL: give one, or leave the option out (a variable of the shell may not be set)"
+    what = "URL" if empty[0] in ("checkpoint", "restore") else "text"
+    return f"--{empty[0]}: an empty {what}: give one, or leave the option out (a variable of the shell may not be set)"
 
 
 def misplaced(context: typer.Context, role: Role | None) -> str | None:

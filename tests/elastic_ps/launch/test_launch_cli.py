@@ -208,6 +208,8 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
         ),
         ("--restore= train.py", "--restore: an empty URL: give one, or leave the option out (a variable of the"),
         ("--checkpoint= train.py", "--checkpoint: an empty URL: give one"),
+        ("--name= train.py", "--name: an empty text: give one, or leave the option out"),
+        ("--identity= train.py", "--identity: an empty text: give one"),
         ("--restore /nowhere train.py", "--restore /nowhere: no checkpoint there"),
         ("--identity a/b train.py", "--identity 'a/b': give up to 100 letters, digits"),
         ("--restore empty train.py", "--restore empty: no checkpoint there"),
