@@ -110,9 +110,9 @@ class SyncUpdates:
         self._complete(self._at(frame.version))
 
     def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
-        """See `PushMode.answer_pull`: who asks for values of a version has pushed the one before."""
-        gathering = self._state.gathering
-        if node in gathering.workers:
+        """See `PushMode.answer_pull`: who asks for the next version of blocks has pushed this one."""
+        gathering, versions = self._state.gathering, self._state.store.versions
+        if node in gathering.workers and (versions[blocks] == frame.version - 1).any():
             rank = gathering.workers.index(node)
             if not gathering.has_come_to(rank, frame.version):
                 self._take_in(rank, Share(version=frame.version))
@@ -141,8 +141,8 @@ class SyncUpdates:
         """Note a worker's part of a version, which says that it is past those before."""
         store = self._state.store
         if self._state.gathering.note(rank, share):
-            behind = store.versions[having(store.status, BlockStatus.PRIMARY)].min(initial=share.version)
-            for version in range(int(behind), share.version):
+            versions = np.unique(store.versions[having(store.status, BlockStatus.PRIMARY)])
+            for version in versions[versions < share.version].tolist():  # never more than there are blocks
                 self._complete(self._at(version))
 
     def _at(self, version: int) -> list[Run]:

@@ -133,3 +133,14 @@ def test_a_key_whose_definer_has_died_stays_as_it_is_and_keeps_up() -> None:
     assert desk.versions(desk.new) == {1}, "nobody has said that it is past the next"
     assert desk.value(desk.new) == desk.first[desk.model.span(desk.new)].tobytes()
     assert len(desk.state.store.held(BlockStatus.PRIMARY)) == len(desk.model.blocks)
+
+
+def test_a_version_that_no_worker_can_have_come_to_costs_a_server_no_time() -> None:
+    desk = Growing()
+    desk.init(desk.new)
+    desk.state.new_gathering()
+    for meta in (PullMeta(runs=(desk.known,)), PushMeta(empty=True)):
+        assert desk.versions(desk.known) == desk.versions(desk.new) == {0}, "to ask for it says nothing"
+        for worker in WORKERS:
+            desk.arrives(worker, Frame(meta, FIRST, 1 << 60))
+    assert desk.versions(desk.known) | desk.versions(desk.new) <= {0, 1}
