@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 import numpy as np
 
@@ -115,18 +114,10 @@ class Gathering:
             run: the blocks, all at that version.
             version: the version.
         """
-        for rank, given in enumerate(map(self._left_out, self._latest, self._earlier, repeat(version))):
-            if given is not Given.NOTHING:
+        for rank, both in enumerate(zip(self._latest, self._earlier, strict=True)):
+            if (given := _left_out(*both, version)) is not Given.NOTHING:
                 window = self.given[rank, run[0] : sum(run)]
                 window[window == Given.NOTHING] = given
-
-    @staticmethod
-    def _left_out(latest: Share, earlier: Share, version: int) -> Given:
-        """Return what a worker gives to blocks of a version that its pushes have not named."""
-        if latest.version < version or (latest.version == version and not latest.empty):
-            return Given.NOTHING  # it may name them yet
-        pushed = earlier if latest.version > version else latest
-        return Given.ABSENT if pushed.version == version and not pushed.empty else Given.EMPTY
 
     def withdraw(self, node: NodeId, run_list: Sequence[Run]) -> None:
         """Forget a worker's contribution to these runs: it sends it once more, perhaps otherwise."""
@@ -167,11 +158,19 @@ class Gathering:
                 del self._kept[number]
         sources[...] = -1
 
-    def combine(self, segment: Run, store: ServerBlockStore, hyper: Hyper | None, data: DataSpec) -> GradientSum | Rows:
+    def combine(
+        self,
+        segment: Run,
+        samples: Sequence[int],
+        store: ServerBlockStore,
+        hyper: Hyper | None,
+        data: DataSpec,
+    ) -> GradientSum | Rows:
         """Return the aggregate of a segment that every worker has contributed to, alike over the whole segment.
 
         Args:
             segment: alike in `given` and `source`.
+            samples: of each worker in the step, by rank.
             store: the store that holds the blocks.
             hyper: the optimizer's values in the step.
             data: batch and loss, for the normalisation.
@@ -183,8 +182,15 @@ class Gathering:
             kept = self._kept[int(self.source[rank, segment[0]])]
             first = kept.run[0]
             found.append(store.part(kept.run, kept.data, segment[0] - first, sum(segment) - first))
-        shares = self.shares(int(store.versions[segment[0]]))
-        return aggregated(store, segment, found, [shares[rank].samples for rank in ranks], hyper, data)
+        return aggregated(store, segment, found, [samples[rank] for rank in ranks], hyper, data)
+
+
+def _left_out(latest: Share, earlier: Share, version: int) -> Given:
+    """Return what a worker gives to blocks of a version that its pushes have not named."""
+    if latest.version < version or (latest.version == version and not latest.empty):
+        return Given.NOTHING  # it may name them yet
+    pushed = earlier if latest.version > version else latest
+    return Given.ABSENT if pushed.version == version and not pushed.empty else Given.EMPTY
 
 
 def aggregated(

@@ -188,7 +188,8 @@ class SyncUpdates:
             if refusal := state.store.refusal(segment[0], hyper):
                 closed.refused.append(refusal)
                 return
-            aggregate = state.gathering.combine(segment, state.store, hyper, state.data)
+            samples = [share.samples for _, share in closed.shares]
+            aggregate = state.gathering.combine(segment, samples, state.store, hyper, state.data)
             if hyper is not None and hyper.needs_norm and state.store.treatment(segment[0]).rule is not None:
                 factor = state.store.decided.of(int(state.store.versions[segment[0]]))
                 if factor is None:

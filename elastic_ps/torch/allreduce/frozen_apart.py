@@ -16,6 +16,8 @@ def frozen_apart(told: Sequence[StepTold]) -> dict[int, int]:
         told: by rank.
     """
     having = {rank: each for rank, each in enumerate(told) if any(each.present)}
+    if len({each.frozen for each in having.values()}) <= 1:  # as in nearly every step
+        return {}
     found: dict[int, int] = {}
     for number in range(len(told[0].present)):
         frozen = {rank: each.frozen[number] for rank, each in having.items()}

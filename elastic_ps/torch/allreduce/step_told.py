@@ -10,6 +10,9 @@ from protos import elastic_pb2 as pb
 
 _FIXED = 5  # numbers before those of parameters
 
+_PRESENT, _FROZEN = 1, 2
+"""What is told of a parameter; 0: neither."""
+
 
 @dataclass(frozen=True)
 class StepTold:
@@ -35,7 +38,7 @@ class StepTold:
         """Return it as numbers, equally many of all members."""
         positions, hyper = self.positions, self.hyper
         fixed = self.version, positions.start, positions.stop, hyper.max_norm or 0, hyper.skip_overflow
-        flags = (has + 2 * is_frozen for has, is_frozen in zip(self.present, self.frozen, strict=True))
+        flags = (has * _PRESENT + out * _FROZEN for has, out in zip(self.present, self.frozen, strict=True))
         return [*map(float, fixed), *map(float, flags), *self.numbers]
 
     @staticmethod
@@ -44,11 +47,8 @@ class StepTold:
         version, low, high, max_norm, skips = told[:_FIXED]
         hyper = Hyper(max_norm=max_norm or None, skip_overflow=bool(skips))
         ends = _FIXED + parameters
-        flags = [divmod(int(flag), 2) for flag in told[_FIXED:ends]]
-        frozen, present = ([bool(each[part]) for each in flags] for part in (0, 1))
-        return StepTold(
-            int(version), range(int(low), int(high)), hyper, tuple(present), tuple(told[ends:]), tuple(frozen)
-        )
+        present, frozen = (tuple(flag == wanted for flag in told[_FIXED:ends]) for wanted in (_PRESENT, _FROZEN))
+        return StepTold(int(version), range(int(low), int(high)), hyper, present, tuple(told[ends:]), frozen)
 
 
 def ledger_entry(number: ConfigId, part: StepPart, told: Sequence[StepTold], blocks: int) -> pb.LedgerEntry:

@@ -36,12 +36,16 @@ def set_group_numbers(optimizer: torch.optim.Optimizer, numbers: Sequence[float]
                 group[name] = type(old)(number) if number.is_integer() else number
 
 
+def is_one_number(value: Any) -> bool:
+    """Return whether a value in a group is a number, perhaps as a tensor."""
+    return isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+
+
 def _places(optimizer: torch.optim.Optimizer) -> Iterator[_Place]:
     """Yield the optimizer's own numbers: what schedulers note in groups is not there at each worker."""
     for group in optimizer.param_groups:
         for name in sorted((optimizer.defaults.keys() & group.keys()) - _HOW):
             value = group[name]
-            single = isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
             several = isinstance(value, tuple | list) and all(isinstance(item, int | float) for item in value)
-            if single or several:
+            if several or is_one_number(value):
                 yield group, name

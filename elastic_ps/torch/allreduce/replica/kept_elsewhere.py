@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.torch.allreduce.replica.group_numbers import is_one_number
 
 _KNOWN = frozenset({"param_groups", "state", "defaults", "_opt_called", "_step_count"})
 """Attributes that other workers are given, or that PyTorch's schedulers write."""
@@ -53,11 +54,6 @@ def check_kept(optimizer: torch.optim.Optimizer, before: Mapping[str, int]) -> N
                 'param_groups: keep it there (self.state[parameter]["momentum"], group["step"]), or take an optimizer '
                 "of torch.optim"
             )
-
-
-def is_one_number(value: Any) -> bool:
-    """Return whether a value in a group is a number, perhaps as a tensor."""
-    return isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
 
 
 def _mark(value: Any, given: set[int]) -> int:

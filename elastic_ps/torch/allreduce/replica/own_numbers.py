@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from elastic_ps.torch.allreduce.replica.kept_elsewhere import check_kept, is_one_number, kept_elsewhere
+from elastic_ps.torch.allreduce.replica.group_numbers import is_one_number
+from elastic_ps.torch.allreduce.replica.kept_elsewhere import check_kept, kept_elsewhere
 
 PREFIX = "param_groups."
 """Of the names of such numbers, in the state of a parameter."""

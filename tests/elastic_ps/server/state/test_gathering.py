@@ -7,13 +7,12 @@ from elastic_ps.core.model import Model, Tensor
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.phases import BlockStatus, Given
-from elastic_ps.server.state.gathering import Gathering, Share
+from elastic_ps.server.state.gathering import Gathering
 
 
 def gather(contributions: list[np.ndarray], samples: list[int], data: DataSpec) -> np.ndarray:
     gathering = Gathering(1, [f"w{rank}" for rank in range(len(contributions))])
-    for rank, (array, count) in enumerate(zip(contributions, samples, strict=True)):
-        gathering.note(rank, Share(count, version=0))
+    for rank, array in enumerate(contributions):
         gathering.keep(rank, (0, 1), Given.GRADIENT, array.view(np.uint8))
     assert list(gathering.complete((0, 1))) == [(0, 1)]
     before = [array.copy() for array in contributions]
@@ -21,7 +20,7 @@ def gather(contributions: list[np.ndarray], samples: list[int], data: DataSpec) 
     store = ServerBlockStore(Model())
     store.grow(Model((tensor,)), [""])
     store.allocate([0], BlockStatus.PRIMARY)
-    combined = gathering.combine((0, 1), store, None, data)
+    combined = gathering.combine((0, 1), samples, store, None, data)
     assert isinstance(combined, GradientSum)
     whole = combined.whole()
     assert whole.tobytes() == combined.part(0, len(combined)).tobytes()
