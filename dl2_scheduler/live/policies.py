@@ -101,7 +101,8 @@ class Policies:
         if asked is not None:
             self._policy = make(asked)
             if asked != self._choice.policy:
-                self._choice = replace(self._choice, policy=asked, fallen="", stands_in="")
+                shadow = "" if asked == self._choice.shadow else self._choice.shadow
+                self._choice = replace(self._choice, policy=asked, shadow=shadow, fallen="", stands_in="")
         self._load()
         self._write(self._choice)
 

@@ -151,7 +151,8 @@ def _parse_amounts(given: str, whole: str) -> Resources:
 
 def _read_nodes(path: Path) -> tuple[Node, ...]:
     if not os.path.isfile(path):  # False also where the text can be no path
-        raise BadInput(f"{path}: no such file: give {_NOTATION}, or a file of JSON lines with name and capacity")
+        what = "a folder" if os.path.isdir(path) else "no such file"
+        raise BadInput(f"{path}: {what}: give {_NOTATION}, or a file of JSON lines with name and capacity")
     nodes: dict[str, Node] = {}
     for where, fields in read_objects(path, _NODE_FIELDS, frozenset()):
         node = Node(**fields)

@@ -19,6 +19,9 @@ from protos import cluster_pb2 as pb
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its name.", callback=named)]
 
+_LONGEST_TYPE = 40
+"""Characters of a job's type that a row of the table shows; `dl2 status` and `--json` show all."""
+
 
 @grouped
 def jobs(*, where: Where, as_json: Json = False) -> None:
@@ -35,8 +38,12 @@ def jobs(*, where: Where, as_json: Json = False) -> None:
         epoch, speed = f"{job.epochs_done:.1f}{_of('/', job)}", _speed(job)
         counts = (str(job.workers), str(job.servers) if job.max_servers else "-")
         expected = [clock_interval(of(job.forecast), now) for of in (start_of, end_of)]
-        table.add_row(job.name, job.model, _phase(job), *counts, epoch, speed, _age(job), *expected, job.reason)
+        table.add_row(job.name, _short(job.model), _phase(job), *counts, epoch, speed, _age(job), *expected, job.reason)
     show(table)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TYPE else f"{text[: _LONGEST_TYPE - 3]}..."
 
 
 @grouped

@@ -64,6 +64,14 @@ def test_by_hand(loop, runtime):
     assert dl2("release", "a")[0] == 1
 
 
+def test_a_type_of_any_length_leaves_a_job_its_row(loop):
+    long = yaml.safe_load(document("long"))
+    long["spec"]["modelType"] = "x" * 100_000
+    loop._cluster.desk.submit(yaml.safe_dump(long), Path())
+    assert len(dl2("jobs")[1]) < 10_000
+    assert "x" * 100_000 in dl2("status", "long")[1]
+
+
 def test_a_job_that_waits_says_why(loop):
     assert "the next slot decides about it" in dl2("status", "b")[1]
     dl2("hold", "a")

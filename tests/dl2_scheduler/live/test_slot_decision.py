@@ -215,6 +215,11 @@ def test_a_choice_survives_a_restart_unless_another_is_asked_for(tmp_path):
     again = Policies(make, "drf", tmp_path)
     assert (again.deciding, again.choice.policy, again.choice.shadow) == ("drf", "one", "drf")
     assert Policies(make, "drf", tmp_path, "one").trouble == "it was bad"  # asked for the same: still not trusted
+    asked = tmp_path / "asked"
+    asked.mkdir()
+    Policies(make, "drf", asked, "drf").use_shadow("one")
+    own = Policies(make, "drf", asked, "one")
+    assert (own.choice.policy, own.choice.shadow) == ("one", "")  # nothing decides beside itself
     again.use("one")
     assert Policies(make, "drf", tmp_path).deciding == "one"
     assert Policies(make, "drf", tmp_path, "breaks").choice.policy == "breaks"

@@ -166,7 +166,7 @@ def test_nodes_in_a_file(path: Path) -> None:
 @pytest.mark.parametrize(
     ("given_text", "reason"),
     [
-        ("", "no such file: give nodes as in 96x8cpu,8gpu or 10x8cpu,8gpu"),
+        ("", "a folder: give nodes as in 96x8cpu,8gpu or 10x8cpu,8gpu"),
         ("nowhere\0", "no such file"),
         ("x" * 5000, "no such file"),
         ("0x8cpu", "no nodes"),
