@@ -36,10 +36,16 @@ def script_problem(script: str, module: bool, role: Role | None) -> str | None:
     if not script:
         return "name the training script: elasticrun [OPTIONS] train.py [ARGUMENTS]"
     if module:
-        return None if find(script) is not None else f"no module {script!r} can be found from here"
+        return None if find(script) is not None else f"no module {script!r} can be found from here{_a_file(script)}"
+    if os.path.isdir(script):
+        return f"{script!r} is a folder; name a script in it"
     if not os.path.isfile(script):  # a name may be too long for a file's
         return f"no script {script!r} here" + ("" if script.endswith(".py") else " (a module is run with -m)")
     return None
+
+
+def _a_file(module: str) -> str:
+    return "; a file is run without -m" if module.endswith(".py") or os.sep in module else ""
 
 
 def modules_problem(modules: Iterable[str]) -> str | None:

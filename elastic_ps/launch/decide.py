@@ -6,6 +6,7 @@ processes when they are no longer wanted, and never ends a registered node: that
 coordinator. Only a process whose node the coordinator has given up, which may be frozen and not hear of it, is killed.
 """
 
+import re
 import signal
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -253,6 +254,17 @@ def describe_death(process: LocalProcess, status: int, log: str, said: str = "")
     by_signal = signal_of(status)
     how = f"was killed by {_signal_name(by_signal)}" if by_signal else f"exited with status {status}{told}"
     return f"{process.role} {process.name} {how} (log: {log})"
+
+
+def with_death(reason: str, name: str, death: str) -> str:
+    """Return why a job has failed, with how a node died that this names: the cause may be in its script.
+
+    Args:
+        reason: the coordinator's, which has read no log.
+        name: the node's.
+        death: as of `describe_death`.
+    """
+    return f"{reason}; {death}" if name in re.findall(r"[\w-]+", reason) else reason
 
 
 def _signal_name(number: int) -> str:

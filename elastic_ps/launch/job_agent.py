@@ -74,6 +74,7 @@ class JobAgent:
         self._budget = RestartBudget(settings.job.max_restarts)
         self._failed_starts = FailedStarts()
         self._untold: dict[str, tuple[LocalProcess, str] | None] = {}  # ended: had they registered? Else deaths
+        self._last_death = "", ""  # the node's name, and what people are told
         self._outcome: LauncherOutcome | None = None
         self._signals = 0
         self._starts = 0
@@ -94,7 +95,8 @@ class JobAgent:
                 self._take(self._next())
                 self._decide()
                 self._enforce()
-            counts = self._wanted.counts if self._wanted is not None else {}
+            failed = self._outcome.word == "failed"  # what it wanted is not what it had then
+            counts = self._wanted.counts if self._wanted is not None and not failed else {}
             line = self._outcome.summary(self._folder.name, time.time() - started, self._last_status(), counts)
             self._say(f"{line}; logs: {self._folder.logs}")
             return self._outcome
@@ -204,6 +206,7 @@ class JobAgent:
             self._fail_late(f"its workers had finished, but {death}")
 
     def _on_death(self, local: LocalProcess, death: str) -> None:
+        self._last_death = local.name, death
         seconds = self._failed_starts.ended(local, time.monotonic())
         if seconds is None:
             self._spend(death)
@@ -271,6 +274,7 @@ class JobAgent:
                     self._say(f"{nonce} is no longer wanted")
                     self._children.end(nonce, patience=0.0, grace=self._settings.nodes.grace)
                 case decide.Finish(failed, reason):
+                    reason = decide.with_death(reason, *self._last_death) if failed else reason
                     self._say(f"the job is over: {reason}")
                     self._finish(
                         LauncherOutcome(1, "failed", reason) if failed else LauncherOutcome(0, "finished", reason)

@@ -33,7 +33,9 @@ class LauncherOutcome:
         reason = f" ({self.reason})" if self.reason and self.reason != self.word else ""
         line = f"job {job} {self.word}{reason} after {seconds:.1f} s"
         if status is not None:
-            line += f", {_many(status.version // max(status.data.exchanges, 1), 'step')}"
+            steps = status.version // max(status.data.exchanges, 1)
+            nothing = " (its script has trained nothing)" if not steps and self.word == "finished" else ""
+            line += f", {_many(steps, 'step')}{nothing}"
         if counts:
             servers = f" and {_many(counts[Role.SERVER], 'server')}" if counts[Role.SERVER] else ""
             line += f"; at the end {_many(counts[Role.WORKER], 'worker')}{servers}"

@@ -90,7 +90,7 @@ def on_found(context: StepContext, event: CheckpointFound) -> None:
         restore(context, event.url, event.manifest)
         begin_again(context, why, f"restored from {event.url}")
     elif context.job.model.blocks or context.state.settings.restore:
-        end(context, JobPhase.FAILED, f"{why}, and there is no checkpoint to go back to: {event.error}")
+        end(context, JobPhase.FAILED, f"{why}, and the job cannot go back: {event.error}")
     else:
         begin_again(context, why, "nothing has been trained yet")
 

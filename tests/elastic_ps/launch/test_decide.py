@@ -24,6 +24,7 @@ from elastic_ps.launch.decide import (
     outdated,
     pause,
     plan,
+    with_death,
 )
 from elastic_ps.launch.restart_budget import RestartBudget
 from protos import elastic_pb2 as pb
@@ -243,3 +244,9 @@ def test_whom_a_coordinator_that_began_anew_never_knew_fails_no_job_that_has_fin
 def test_who_came_too_late_fails_no_job_that_has_finished_without_it() -> None:
     """Found by the simulated world: a worker that was to join was told twice to go, and the job called failed."""
     assert not is_failure(LocalProcess("w", Role.WORKER, "w3"), 143, None)
+
+
+@pytest.mark.parametrize(("name", "found"), [("w1", True), ("w10", True), ("w0", False), ("", False), ("s1", False)])
+def test_a_failed_job_tells_of_the_death_that_its_reason_names(name: str, found: bool) -> None:
+    reason = "the last worker died (w1, w10)"
+    assert with_death(reason, name, "it fell") == (f"{reason}; it fell" if found else reason)

@@ -4,7 +4,10 @@ import json
 import os
 import signal
 
+import pytest
+
 from elastic_ps.launch.outcome import LauncherOutcome
+from protos import elastic_pb2 as pb
 from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, gone, over, running, wait_gone
 
 
@@ -56,6 +59,24 @@ def test_a_failed_job_fails_the_launcher_with_its_reason(start_job: StartJob) ->
     job.transcript.wait_for("the job is over: lost s0")
     worker.tell("exit 1")
     assert job.end() == LauncherOutcome(1, "failed", "lost s0 and there is no checkpoint")
+    assert "at the end" not in job.transcript.getvalue().splitlines()[-1]  # what it wanted is not what it had
+
+
+def test_a_failed_job_tells_how_the_node_died_that_its_reason_names(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job)
+    worker.tell("exit 1")
+    job.transcript.wait_for("w0 exited with status 1")
+    reason = "the last worker died (w0), and the job cannot go back"
+    job.fake.want(ended=True, failed=True, reason=reason)
+    outcome = job.end()
+    assert outcome.reason.startswith(f"{reason}; worker w0 exited with status 1")
+    assert outcome.reason in job.transcript.getvalue().splitlines()[-1]
+
+
+@pytest.mark.parametrize(("version", "says"), [(0, "0 steps (its script has trained nothing)"), (1, "1 step")])
+def test_a_job_that_finished_without_a_step_says_so(version: int, says: str) -> None:
+    status = pb.StatusReply(version=version)
+    assert LauncherOutcome(0, "finished").summary("toy", 1.0, status, {}) == f"job toy finished after 1.0 s, {says}"
 
 
 def test_a_worker_that_exits_with_a_status_when_the_job_has_finished_fails_it(start_job: StartJob) -> None:

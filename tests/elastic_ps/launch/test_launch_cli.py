@@ -174,6 +174,8 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
         ("", "name the training script"),
         ("nope.py", "no script 'nope.py' here"),
         ("pkg.train", "a module is run with -m"),
+        (".", "'.' is a folder; name a script in it"),
+        ("-m train.py", "no module 'train.py' can be found from here; a file is run without -m"),
         (f"{'x' * 300}.py", "xxx.py' here"),
         ("--workers 0 train.py", "--workers"),
         ("--servers 0 train.py", "--servers"),

@@ -173,7 +173,7 @@ def test_where_no_checkpoint_can_be_loaded_the_job_fails_with_the_reason():
     world.post(ev.CheckpointFound(world.now, error="/ck/version-1 is damaged"))
     assert world.state.job.phase is JobPhase.FAILED
     assert "block 0 in s0.bin is damaged" in world.state.job.reason
-    assert "there is no checkpoint to go back to" in world.state.job.reason
+    assert "the job cannot go back: " in world.state.job.reason
 
 
 def test_a_job_that_has_saved_nothing_goes_back_to_what_it_began_from():

@@ -114,7 +114,7 @@ def test_a_checkpoint_that_was_asked_for_is_not_silently_done_without():
     world.tick(world.state.settings.lease + ALONE_SECONDS)
     world.post(ev.CheckpointFound(world.now, error="gone"))
     assert world.state.job.phase is JobPhase.FAILED
-    assert "no checkpoint to go back to: gone" in world.state.job.reason
+    assert "the job cannot go back: gone" in world.state.job.reason
 
 
 def test_a_first_start_asks_nobody():
