@@ -862,12 +862,16 @@ class CancelRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class CancelReply(_message.Message):
-    __slots__ = ("plan", "queued")
+    __slots__ = ("plan", "queued", "workers", "servers")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
     plan: int
     queued: str
-    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[str] = ...) -> None: ...
+    workers: int
+    servers: int
+    def __init__(self, plan: _Optional[int] = ..., queued: _Optional[str] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ...) -> None: ...
 
 class CheckpointRequest(_message.Message):
     __slots__ = ("url",)

@@ -14,7 +14,7 @@ from coordinator.core.plans.cancelling import cancel, dismiss_waiting, keep_pres
 from coordinator.core.plans.granting import grant, withdraw
 from coordinator.core.plans.lifecycle import form
 from coordinator.core.plans.next_configuration import change, refusal, sizes, target
-from coordinator.core.plans.plan import Phase, PlanKind
+from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest, uncontradicted
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
@@ -243,13 +243,18 @@ def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:
         context.refuse(event.to, f"plan {plan.id} is armed: nodes may have switched. Scale back when it is committed")
     elif plan.background:
         protection.give_up(context, "cancelled by the operator")
-        context.reply(event.to, replies.CancelReply(plan.id, "; ".join(map(str, context.job.queued))))
+        context.reply(event.to, _cancelled(context, plan))
     else:
         told = wanted(context.job)
         cancel(context, "cancelled by the operator", dismiss=True)
         keep_present_counts(context)
         unstart(context, told.starting_workers, told.starting_servers)
-        context.reply(event.to, replies.CancelReply(plan.id, "; ".join(map(str, context.job.queued))))
+        context.reply(event.to, _cancelled(context, plan))
+
+
+def _cancelled(context: StepContext, plan: Plan) -> replies.CancelReply:
+    goal, queued = context.job.goal, "; ".join(map(str, context.job.queued))
+    return replies.CancelReply(plan.id, queued, goal.workers, goal.servers)
 
 
 def on_stop_asked(context: StepContext, event: StopAsked) -> None:

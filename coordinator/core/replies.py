@@ -112,10 +112,12 @@ class EvictReply:
 
 @dataclass(frozen=True)
 class CancelReply:
-    """An operator who cancels learns which plan is cancelled, and what waited behind it and is taken up now."""
+    """An operator who cancels learns which plan is cancelled, what waited behind it, and how many nodes are wanted."""
 
     plan: int
     queued: str
+    workers: int
+    servers: int
 
 
 @dataclass(frozen=True)

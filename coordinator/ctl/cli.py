@@ -194,8 +194,7 @@ def cancel(
     """Cancel the plan under way, possible until it is armed; what is queued behind it is next."""
     with asked(job, coordinator, token_file) as client:
         reply = client.cancel()
-    goes_on = f"what was queued is next: {reply.queued}" if reply.queued else "the job goes on as it was"
-    result(as_json, to_dict(reply), f"plan {reply.plan} cancelled; {goes_on}")
+    result(as_json, to_dict(reply), render.cancelled(reply))
 
 
 @app.command()
@@ -243,7 +242,10 @@ def export(
     """Write a job's weights under its model's parameter names as safetensors: of now, or of its last checkpoint."""
     if source and (job is not None or coordinator is not None):
         raise typer.BadParameter("--from names a checkpoint; leave the job out")
-    check_output(output)
+    try:
+        check_output(output)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from error
     ended = ended_job(jobs_folder(), job) if job is not None and coordinator is None else None
     if source or ended is not None:
         url = newest_checkpoint(source) if ended is None else last_checkpoint(ended)

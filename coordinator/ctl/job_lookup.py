@@ -14,6 +14,7 @@ import typer
 from coordinator.client import AccessDenied, CoordinatorClient, CoordinatorUnreachable
 from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, find_job, read_job
 from elastic_ps.control.token import read_token
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.http_pages import MOST_PORT
 from elastic_ps.system.option_checks import named
 from elastic_ps.system.state_folder import jobs_folder
@@ -47,8 +48,8 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
 
     Raises:
         typer.BadParameter: arguments that do not go together.
-        UnknownJob: no such job.
-        ConfigurationError: its token cannot be read.
+        JobNotFound: no such job.
+        ConfigurationError: the token of a named job cannot be read.
     """
     if coordinator is None:
         if token_file is not None:
@@ -61,7 +62,11 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
     host, _, port = coordinator.rpartition(":")
     if not host or not re.fullmatch("0*[0-9]{1,5}", port) or not 0 < int(port) <= MOST_PORT:
         raise typer.BadParameter(f"--coordinator is HOST:PORT, PORT from 1 to {MOST_PORT}, not {coordinator!r}")
-    return Target(CoordinatorClient(coordinator, read_token(token_file)))
+    try:
+        token = read_token(token_file)
+    except ConfigurationError as error:
+        raise typer.BadParameter(f"--token-file {token_file}: {error}") from error
+    return Target(CoordinatorClient(coordinator, token))
 
 
 @contextmanager

@@ -89,6 +89,14 @@ def plan_line(plan: pb.Plan) -> Text:
     return line
 
 
+def cancelled(reply: pb.CancelReply) -> str:
+    """Return which plan is cancelled, and how the job goes on."""
+    if reply.queued:
+        return f"plan {reply.plan} cancelled; what was queued is next: {reply.queued}"
+    servers = f" and {counted(reply.servers, 'server')}" if reply.servers else ""
+    return f"plan {reply.plan} cancelled; the job goes on with {counted(reply.workers, 'worker')}{servers}"
+
+
 def plan_table(plans: Sequence[pb.Plan]) -> RenderableType:
     """Return the plans: four steps, bytes, suspension; below them why a plan was cancelled or fell back."""
     if not plans:

@@ -82,7 +82,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.statuses = [running_status()]
         self.histories: list[list[pb.Plan]] = [[]]
         self.scale_reply = pb.ScaleReply(plan=7, request=3)
-        self.cancel_reply = pb.CancelReply(plan=7)
+        self.cancel_reply = pb.CancelReply(plan=7, workers=2, servers=1)
         self.checkpoint_reply = pb.CheckpointReply(
             url="file:///jobs/digits/checkpoints/120", version=120, bytes=2_400_000
         )

@@ -157,11 +157,13 @@ def test_a_checkpoints_relative_folder_is_where_the_operator_is(
 
 
 def test_cancel_checkpoint_stop(ctl: Ctl, fake: Any) -> None:
-    assert ctl("cancel").stdout == "plan 7 cancelled; the job goes on as it was\n"
+    assert ctl("cancel").stdout == "plan 7 cancelled; the job goes on with 2 workers and 1 server\n"
     assert "saved version 120, 2.4 MB, to memory://x" in ctl("checkpoint", "--url", "memory://x").stdout
     assert ctl("stop", "digits", "--now").stdout == "digits is stopping\n"
     assert fake.requests["Stop"][0].now
-    assert json.loads(ctl("cancel", "--json").stdout) == {"plan": 7, "queued": ""}
+    assert json.loads(ctl("cancel", "--json").stdout) == {"plan": 7, "queued": "", "workers": 2, "servers": 1}
+    fake.cancel_reply.servers = 0
+    assert ctl("cancel").stdout == "plan 7 cancelled; the job goes on with 2 workers\n"
     fake.cancel_reply.queued = "scale to 4 workers (operator)"
     assert "plan 7 cancelled; what was queued is next: scale to 4 workers (operator)" in ctl("cancel").stdout
     assert json.loads(ctl("checkpoint", "--json").stdout)["bytes"] == 2_400_000

@@ -15,7 +15,8 @@ def test_an_operator_cancels_before_armed(phase):
     world = World(2, 1)
     world.ask(ev.ScaleAsked, 3, 2)
     world.until(phase)
-    assert world.ask(ev.CancelAsked).plan == 2
+    reply = world.ask(ev.CancelAsked)
+    assert (reply.plan, reply.workers, reply.servers) == (2, 2, 1)
     world.settle()
     assert world.counts == (2, 1)
     assert world.records[-1].reason == "cancelled by the operator"
