@@ -36,6 +36,8 @@ JOBS_OF_A_SERVER = 10
 """Jobs of a sequence for each server of Harmony's testbed, which has six."""
 GRAPH_INTERVAL = 1800.0
 """Seconds of an interval of the graph scheduler."""
+GRAPH_JOBS = 60
+"""Jobs of a sequence, in each partition of the graph scheduler's networks."""
 GRAPH_PARTITION = 100
 """Servers of a partition to which its paper's rates of arrival belong."""
 GRAPH_LENGTHS = (5.0, 15.0)
@@ -108,7 +110,9 @@ class Scenario:
         machines = graph_machines(servers, topology, seed)
         world = Formula.drawn(machines, topology, PUBLISHED, seed)
         share = np.mean(np.bincount(topology.partition_of)) / GRAPH_PARTITION
-        jobs = Workload(PUBLISHED, GRAPH_INTERVAL, 60, mean * float(share), pattern, 4, topology.partitions, lengths)
+        jobs = Workload(
+            PUBLISHED, GRAPH_INTERVAL, GRAPH_JOBS, mean * float(share), pattern, 4, topology.partitions, lengths
+        )
         return cls(machines, topology, PUBLISHED, world, jobs)
 
     @cached_property

@@ -9,13 +9,15 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.commands.simulation.learning import learn_agents
 from dl2_scheduler.policies.learnt.graph.agent_files import AGENTS_FILE, open_agents
+from dl2_scheduler.sim.placed import scenario
 
 SMALL = "--scenario fat-tree --jobs 4 --sequences 1"
 
 
 @pytest.fixture(autouse=True)
-def one_sequence(monkeypatch):
+def one_short_sequence(monkeypatch):
     monkeypatch.setattr(learn_agents, "_COMPARED", range(1))
+    monkeypatch.setattr(scenario, "GRAPH_JOBS", 6)
 
 
 def invoke(line: str) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,11 +32,16 @@ SETTINGS = {
 }
 NO_TORCH = """
 import sys
-from dl2_scheduler.commands.simulation.look_ahead import make_simulated_placement
 from dl2_scheduler.commands.simulation.placed import run_placement
-from dl2_scheduler.sim.placed.scenario import Scenario
-print(run_placement(Scenario.harmony(4.0), sys.argv[1], None, 0).times.mean(), "torch" in sys.modules)
+from tests.dl2_scheduler.commands.test_look_ahead import few_jobs
+print(run_placement(few_jobs(), sys.argv[1], None, 0).times.mean(), "torch" in sys.modules)
 """
+
+
+def few_jobs() -> Scenario:
+    """Return Harmony's cluster with ten jobs."""
+    scenario = Scenario.harmony(4.0)
+    return replace(scenario, workload=replace(scenario.workload, jobs=10))
 
 
 @pytest.fixture
@@ -60,15 +66,13 @@ def test_it_places_otherwise_than_the_policy_alone_and_needs_no_torch(run):
     )
     mean, torch = done.stdout.split()
     assert torch == "False"
-    scenario = Scenario.harmony(4.0)
-    alone = run_placement(scenario, f"learnt:{run}", None, 0).times.mean()
+    alone = run_placement(few_jobs(), f"learnt:{run}", None, 0).times.mean()
     assert abs(float(mean) - alone) > 1e-6
 
 
 def test_in_another_cluster_it_decides_as_the_policy_alone(run):
     told(run, {**SETTINGS, "cluster": "5x16cpu,2gpu"})
-    scenario = Scenario.harmony(4.0)
-    runs = [run_placement(scenario, f"{kind}:{run}", None, 0).times.tolist() for kind in ("learnt", "look-ahead")]
+    runs = [run_placement(few_jobs(), f"{kind}:{run}", None, 0).times.tolist() for kind in ("learnt", "look-ahead")]
     assert runs[0] == runs[1]
 
 

@@ -26,6 +26,7 @@ from dl2_scheduler.learning.placement.graph.rewards import RewardKind
 from dl2_scheduler.learning.placement.graph.run import GraphSettings
 from dl2_scheduler.learning.placement.policy_gradient import GradientSettings
 from dl2_scheduler.sim.metrics import Estimate
+from dl2_scheduler.sim.placed import scenario
 
 BEST_FIT = "best fit", f"best fit{SHORTEST}"
 FEW = GraphSettings(
@@ -33,6 +34,11 @@ FEW = GraphSettings(
 )
 STUDY = StudyScale(jobs=2, sequences=2, paper=PaperAgentsSettings(updates=1, selected=1), rewards=FEW)
 SHORT = GraphScale(1, (GraphCluster(),), GraphSettings(taught=1, led=(), epochs=1, selected=1), study=STUDY)
+
+
+@pytest.fixture(autouse=True)
+def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "GRAPH_JOBS", 6)
 
 
 def rows(number: str, folder: Path, scale: GraphScale = SHORT) -> list[dict[str, str]]:
