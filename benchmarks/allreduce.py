@@ -18,25 +18,22 @@ Models have the shapes of ResNet-50 (102 MB), VGG-16 (553 MB) and an LSTM (79 MB
 """
 
 import argparse
-import os
 import shutil
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.scripts.train_torch import ELASTIC, OVERLAPPING
 from benchmarks.support.beside_ddp import TRAIN_TORCH, overlap, steps_beside_ddp
-from benchmarks.support.killed_workers import KilledWorkers, killed_workers
+from benchmarks.support.killed_workers import killed_workers
 from benchmarks.support.kvstores import Size
 from benchmarks.support.report import FOLDER as RESULTS
-from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish_each
+from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish_each
 from benchmarks.support.worker_scaling import worker_scaling
 
 FOLDER = RESULTS / "allreduce"
 PARTS = ("scaling", "steps", "compressed", "overlap", "kills")
 MODELS = ("resnet50", "vgg16", "lstm")
 SCALED = MODELS[:2]
-KILLS_OF_A_JOB = 12
 MODE = ("--mode", "all-reduce", "--join-timeout", "300")
 
 Result = tuple[dict[str, Any], list[BenchmarkGoal]]
@@ -78,7 +75,7 @@ def _results(arguments: argparse.Namespace) -> Iterator[Result]:
     if "overlap" in arguments.parts:
         yield overlap(FOLDER, arguments.models[0], Size(2, 0), arguments.steps, MODE)
     if "kills" in arguments.parts:
-        yield _kills(arguments.kills)
+        yield killed_workers(FOLDER, arguments.kills, 0, MODE)
 
 
 def _scaling(model: str, plans: int, device: float) -> Result:
@@ -97,39 +94,6 @@ def _compressed(model: str, steps: int, rounds: int) -> Result:
     more = ("--compression", "bfloat16")
     row = steps_beside_ddp(FOLDER, "compressed", model, Size(2, 0), steps, rounds, MODE, OVERLAPPING, more)
     return row | {"ratio": row["elastic ms"] / row["ddp ms"]}, []
-
-
-def _kills(kills: int) -> Result:
-    outcomes: list[KilledWorkers] = []
-    while (left := kills - sum(outcome.kills for outcome in outcomes)) > 0:
-        number = len(outcomes)
-        print(f"kills: {kills - left} of {kills}", file=sys.stderr, flush=True)
-        outcomes.append(killed_workers(FOLDER / f"kills-{number}", min(left, KILLS_OF_A_JOB), f"allreduce-{number}"))
-        if not outcomes[-1].kills:
-            raise SystemExit("a job has ended before anybody could be killed")
-    problems = [problem for outcome in outcomes for problem in outcome.problems]
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    made = sum(outcome.kills for outcome in outcomes)
-    redone = sum(outcome.redone for outcome in outcomes)
-    row = {
-        "part": "kills",
-        "jobs": len(outcomes),
-        "kills": made,
-        "during plans": sum(outcome.during_plans for outcome in outcomes),
-        "survivors": sum(outcome.survivors for outcome in outcomes),
-        "steps computed again, by all workers": redone,
-        "a step again, at most": max(outcome.most for outcome in outcomes) - 1,
-        "problems": len(problems),
-        "load": os.getloadavg()[0],
-    }
-    return row, [
-        at_least("kills: made", kills, made, "kills"),
-        at_most(
-            "kills: computed again by a survivor", 1, redone / sum(outcome.survivors for outcome in outcomes), "steps"
-        ),
-        at_most("kills: samples or weights that are not an undisturbed job's", 0, len(problems), "problems"),
-    ]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Measure jobs of PyTorch on parameter servers: what scaling costs, exchanges beside DistributedDataParallel, overlap.
 
-    python -m benchmarks.torch [--parts scaling exchange overlap] [--models resnet50 vgg16] [--plans 100] [--steps 20]
-        [--rounds 2]
+    python -m benchmarks.torch [--parts scaling exchange overlap kills] [--models resnet50 vgg16] [--plans 100]
+        [--steps 20] [--rounds 2] [--kills 200]
 
     scaling   workers come and go, from 1 to 3, one or two at once; one server. How long a worker's script is suspended
               by a plan, and what its next five steps take longer than later ones
@@ -9,6 +9,8 @@
               computed
     overlap   a device is emulated whose backward pass takes 160 ms; 2 workers, 1 server, tcp. How much of the exchange
               `overlap=True` hides
+    kills     one of three workers is killed at any moment, every third time while a plan is under way; one server,
+              float64. How many steps are made again, and whether samples and weights are those of an undisturbed job
 
 Models have the shapes of ResNet-50 (102 MB) and VGG-16 (553 MB), one compute thread to a process.
 """
@@ -20,13 +22,14 @@ from typing import Any
 
 from benchmarks.scripts.train_torch import ELASTIC
 from benchmarks.support.beside_ddp import TRAIN_TORCH, overlap, steps_beside_ddp
+from benchmarks.support.killed_workers import killed_workers
 from benchmarks.support.kvstores import Size
 from benchmarks.support.models import MODELS
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, finish_each
 from benchmarks.support.worker_scaling import worker_scaling
 
 FOLDER = Path("build/bench/torch")
-PARTS = ("scaling", "exchange", "overlap")
+PARTS = ("scaling", "exchange", "overlap", "kills")
 _PAIR = Size(2, 1)
 
 
@@ -38,17 +41,19 @@ def main() -> int:
     parser.add_argument("--plans", type=int, default=114, help="of the first model (default 114: 200 pairs and more)")
     parser.add_argument("--steps", type=int, default=20, help="of a run, after the warm-up (default 20)")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each system (default 2)")
+    parser.add_argument("--kills", type=int, default=200, help="of workers (default 200)")
     arguments = parser.parse_args()
     shutil.rmtree(FOLDER, ignore_errors=True)
     parts = {
         "scaling": lambda model: _scaling(model, arguments.plans),
         "exchange": lambda model: _exchange(model, arguments.steps, arguments.rounds),
         "overlap": lambda model: _overlap(model, arguments.steps),
+        "kills": lambda _: killed_workers(FOLDER, arguments.kills, servers=1),
     }
     results = (
         parts[part](model)
         for part in arguments.parts
-        for model in (arguments.models[:1] if part == "overlap" else arguments.models)
+        for model in (arguments.models[:1] if part in ("overlap", "kills") else arguments.models)
     )
     return finish_each("torch", results, ("torch",))
 

@@ -1,10 +1,12 @@
-"""This module kills workers of jobs without servers, one after the other, and proves what came of it."""
+"""This module kills workers of PyTorch's jobs, one after the other, and proves what came of it."""
 
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import torch
 
 from benchmarks.scripts import train_replicas
+from benchmarks.support.report import BenchmarkGoal, at_least, at_most
 from coordinator.client import ClientError
 from coordinator.ctl.exactly_once_audit import audit
 from dl2_scheduler.backends.trial import Trial
@@ -26,7 +29,8 @@ _PACE_SECONDS = 0.02
 _LAST = 0.8  # of a job's steps: then nobody is killed any more
 _HURRY = "hurry"
 _PATIENCE = 300.0
-_OPTIONS = ("--mode", "all-reduce", "--seed", str(_SEED), "--max-restarts", "100000", "--join-timeout", "300")
+_OPTIONS = ("--seed", str(_SEED), "--max-restarts", "100000", "--join-timeout", "300")
+_KILLS_OF_A_JOB = 12
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,63 @@ class KilledWorkers:
     problems: tuple[str, ...]
 
 
-def killed_workers(folder: Path, kills: int, seed: str) -> KilledWorkers:
+def killed_workers(
+    folder: Path, kills: int, servers: int, options: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[BenchmarkGoal]]:
+    """Run jobs until so many of their workers have been killed, every third while a plan was under way.
+
+    Args:
+        folder: of the jobs; its name is the seed of moments and victims.
+        kills: in all.
+        servers: of a job.
+        options: of `elasticrun`.
+
+    Returns:
+        The row of all jobs, and the goals.
+
+    Raises:
+        TrialFailed: a job did not come through.
+    """
+    outcomes: list[KilledWorkers] = []
+    while (left := kills - sum(outcome.kills for outcome in outcomes)) > 0:
+        print(f"kills: {kills - left} of {kills}", file=sys.stderr, flush=True)
+        chance = random.Random(f"{folder.name}-{len(outcomes)}")
+        own = folder / f"kills-{len(outcomes)}"
+        outcomes.append(_one_job(own, min(left, _KILLS_OF_A_JOB), chance, servers, (*options, *_OPTIONS)))
+        if not outcomes[-1].kills:
+            raise TrialFailed("a job has ended before anybody could be killed")
+    problems = [problem for outcome in outcomes for problem in outcome.problems]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    made, survivors = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("kills", "survivors"))
+    redone = sum(outcome.redone for outcome in outcomes)
+    row = {
+        "part": "kills",
+        "jobs": len(outcomes),
+        "kills": made,
+        "during plans": sum(outcome.during_plans for outcome in outcomes),
+        "survivors": survivors,
+        "steps computed again, by all workers": redone,
+        "a step again, at most": max(outcome.most for outcome in outcomes) - 1,
+        "problems": len(problems),
+        "load": os.getloadavg()[0],
+    }
+    return row, [
+        at_least("kills: made", kills, made, "kills"),
+        at_most("kills: computed again by a survivor", 1, redone / survivors, "steps"),
+        at_most("kills: samples or weights that are not an undisturbed job's", 0, len(problems), "problems"),
+    ]
+
+
+def _one_job(folder: Path, kills: int, chance: random.Random, servers: int, options: tuple[str, ...]) -> KilledWorkers:
     """Run a job, and kill workers until so many are dead or the job nears its end.
 
     Args:
         folder: of the job.
         kills: at most.
-        seed: of moments and victims.
+        chance: of moments and victims.
+        servers: of the job.
+        options: of `elasticrun`.
 
     Raises:
         TrialFailed: the job did not come through.
@@ -64,9 +118,8 @@ def killed_workers(folder: Path, kills: int, seed: str) -> KilledWorkers:
     results = (folder / "results").resolve()
     results.mkdir(parents=True, exist_ok=True)
     script = [train_replicas.__name__, str(results), "--epochs", str(_EPOCHS), "--pace", str(_PACE_SECONDS)]
-    chance = random.Random(seed)
     kills_made: list[Kill] = []
-    with Trial(folder, "killed", script, WORKERS, 0, _OPTIONS) as job:
+    with Trial(folder, "killed", script, WORKERS, servers, options) as job:
         while len(kills_made) < kills:
             rests = len(kills_made) % 3 != 2
             if not _wait(job, rests):
