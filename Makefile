@@ -114,7 +114,7 @@ docs-site: $(SITE)/.installed  ## the docs as a site, into build/site; a link th
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(SITE)/bin/mkdocs build --strict
 	@echo "written: build/site/index.html"
 
-bench: bench-aggregation bench-allreduce bench-assignment bench-baselines bench-chic bench-cluster bench-compression bench-coordinator_restart bench-dataplane bench-exploration bench-forecasts bench-generality bench-group_checkpoint bench-kills bench-learning bench-live_learning bench-live_sharing bench-live_vs_simulated bench-liveness bench-migration bench-mixed_jobs bench-paper_learning bench-placement bench-placement_graph bench-placement_graph_learning bench-placement_harmony bench-placement_harmony_paper bench-placement_live bench-placement_measured bench-placement_reward bench-replicas bench-scaling_cost bench-scheduler bench-torch  ## every benchmark
+bench: bench-aggregation bench-allreduce bench-assignment bench-baselines bench-chic bench-cluster bench-compression bench-coordinator_restart bench-dataplane bench-exploration bench-forecasts bench-generality bench-group_checkpoint bench-joins bench-kills bench-learning bench-live_learning bench-live_sharing bench-live_vs_simulated bench-liveness bench-migration bench-mixed_jobs bench-paper_learning bench-placement bench-placement_graph bench-placement_graph_learning bench-placement_harmony bench-placement_harmony_paper bench-placement_live bench-placement_measured bench-placement_reward bench-replicas bench-scaling_cost bench-scheduler bench-torch  ## every benchmark
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 

@@ -20,7 +20,7 @@ WARM_UP = 3
 """First steps that are not counted: they touch the memory for the first time."""
 
 _POLL_SECONDS = 0.1
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ def run_mxnet(folder: Path, module: str, model: str, size: Size, steps: int) -> 
     roles = [("scheduler", serve), *[("server", serve)] * size.servers, *[("worker", work)] * size.workers]
     common = {
         **os.environ,
-        **_ONE_THREAD,
+        **ONE_THREAD,
         "DMLC_PS_ROOT_URI": "127.0.0.1",
-        "DMLC_PS_ROOT_PORT": str(_free_port()),
+        "DMLC_PS_ROOT_PORT": str(free_port()),
         "DMLC_NUM_WORKER": str(size.workers),
         "DMLC_NUM_SERVER": str(size.servers),
     }
     with (folder / "mxnet.log").open("wb") as log, ExitStack() as stack:
         processes = [
-            stack.enter_context(_process(arguments, {**common, "DMLC_ROLE": role}, log.fileno()))
+            stack.enter_context(started(arguments, {**common, "DMLC_ROLE": role}, log.fileno()))
             for role, arguments in roles
         ]
         outcome = _outcome(results, size, processes)
@@ -123,11 +123,11 @@ def run_ddp(folder: Path, module: str, model: str, workers: int, steps: int, mor
     """
     results = _results(folder)
     arguments = ["-m", module, "ddp", model, str(results), "--steps", str(WARM_UP + steps), *more]
-    common = {**os.environ, **_ONE_THREAD, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    common = {**os.environ, **ONE_THREAD, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     with (folder / "ddp.log").open("wb") as log, ExitStack() as stack:
         processes = [
             stack.enter_context(
-                _process(arguments, {**common, "RANK": str(rank), "WORLD_SIZE": str(workers)}, log.fileno())
+                started(arguments, {**common, "RANK": str(rank), "WORLD_SIZE": str(workers)}, log.fileno())
             )
             for rank in range(workers)
         ]
@@ -142,13 +142,21 @@ def _results(folder: Path) -> Path:
     return results
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens at now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 @contextmanager
-def _process(arguments: list[str], environment: Mapping[str, str], log: int) -> Iterator[subprocess.Popen[bytes]]:
+def started(arguments: list[str], environment: Mapping[str, str], log: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run Python while the block lasts.
+
+    Args:
+        arguments: of Python.
+        environment: of the process.
+        log: descriptor of the file that takes its output.
+    """
     process = subprocess.Popen([sys.executable, *arguments], env=environment, stdout=log, stderr=subprocess.STDOUT)
     try:
         yield process
