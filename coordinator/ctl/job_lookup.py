@@ -1,7 +1,6 @@
 """This module finds the job that a command of `elasticctl` is about: by name, or by its coordinator's address."""
 
 import os
-import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ import typer
 
 from coordinator.client import AccessDenied, CoordinatorClient, CoordinatorUnreachable
 from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, find_job, read_job
+from elastic_ps.control.channels import is_address
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.system.http_pages import MOST_PORT
 from elastic_ps.system.option_checks import named
 from elastic_ps.system.state_folder import jobs_folder
 
@@ -59,9 +58,8 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
         raise typer.BadParameter(f"name the job ({name}) or give --coordinator, not both")
     if token_file is None:
         raise typer.BadParameter("--coordinator needs --token-file: the file `token` in the job's folder")
-    host, _, port = coordinator.rpartition(":")
-    if not host or not re.fullmatch("0*[0-9]{1,5}", port) or not 0 < int(port) <= MOST_PORT:
-        raise typer.BadParameter(f"--coordinator is HOST:PORT, PORT from 1 to {MOST_PORT}, not {coordinator!r}")
+    if not is_address(coordinator):
+        raise typer.BadParameter(f"--coordinator is HOST:PORT, PORT from 1 to 65535, not {coordinator!r}")
     try:
         token = read_token(token_file)
     except ConfigurationError as error:

@@ -12,6 +12,7 @@ lock              held by the process that learns in it
 import csv
 import json
 import platform
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -35,6 +36,7 @@ from elastic_ps.system.whole_files import write_whole
 
 _OTHER_POLICIES = PLACER_FILE, AGENTS_FILE, CHIC_FILE
 _PACKAGES = ("elastic-ps", "numpy", "numba", "scipy", "torch")
+_STEP = re.compile("[0-9]{1,18}")
 
 
 class RunFolder:
@@ -189,7 +191,7 @@ def _rows(file: Path) -> list[dict[str, str]]:
     try:
         with file.open(newline="") as opened:
             rows = list(csv.DictReader(opened, strict=True))
-        if any(None in row or not row["step"].isdigit() for row in rows):
+        if any(None in row or not _STEP.fullmatch(row["step"]) for row in rows):
             raise ValueError("a row has no step, or more than the columns")
     except (OSError, ValueError, KeyError, AttributeError, csv.Error) as error:
         raise BadInput(f"{file} is no curve of a run ({error!r}): move it away, or name another folder") from error

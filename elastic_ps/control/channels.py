@@ -1,5 +1,6 @@
 """This module makes channels to a coordinator, which may go away and come back at the same address."""
 
+import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -36,6 +37,12 @@ _MESSAGE_BYTES = 64 << 20
 GREET = "/elastic.Coordinator/Greet"
 _GREET_SECONDS = 3.0
 """The longest that a greeting takes; it is repeated with the call that it is for."""
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text is HOST:PORT, with a port from 1 to 65535."""
+    host, _, port = text.rpartition(":")
+    return bool(host and re.fullmatch("[0-9]{1,5}", port)) and 0 < int(port) < 1 << 16
 
 
 class NotTheCoordinator(grpc.RpcError):

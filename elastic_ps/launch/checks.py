@@ -11,6 +11,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+from elastic_ps.control.channels import is_address
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, NotNow, StorageError
@@ -73,10 +74,7 @@ def block_problem(block_bytes: int | None) -> str | None:
 
 def address_problem(address: str) -> str | None:
     """Check --coordinator: it is HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit() and 0 < int(port) < 1 << 16:
-        return None
-    return f"--coordinator {address!r}: give HOST:PORT"
+    return None if is_address(address) else f"--coordinator {address!r}: give HOST:PORT, PORT from 1 to 65535"
 
 
 def token_problem(token_file: Path) -> str | None:

@@ -15,7 +15,16 @@ def test_a_curve_goes_on_from_the_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "found", [b"epoch,loss\n1,0.5\n", b"step,loss\n1,0.5,7\n", b"step,loss\nx,0.5\n", b"step\n\xff\n", b'step\n"1']
+    "found",
+    [
+        b"epoch,loss\n1,0.5\n",
+        b"step,loss\n1,0.5,7\n",
+        b"step,loss\nx,0.5\n",
+        "step,loss\n²,0.5\n".encode(),
+        b"step,loss\n" + b"9" * 5000 + b",0.5\n",
+        b"step\n\xff\n",
+        b'step\n"1',
+    ],
 )
 def test_a_file_that_is_something_else_is_told_of_and_stays(tmp_path, found):
     (tmp_path / "learning.csv").write_bytes(found)

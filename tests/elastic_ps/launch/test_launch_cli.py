@@ -218,6 +218,7 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
         ("--role worker --coordinator h:1 --token-file missing train.py", "--token-file missing: cannot read the job"),
         ("--role worker --coordinator h:1 --token-file train.py train.py", "0 bytes, not 16"),
         ("--role server --coordinator h:1 --token-file token --host 192.0.2.1", "--host 192.0.2.1: "),
+        ("--role server --coordinator h:² --token-file token", "--coordinator 'h:²': give HOST:PORT"),
         (
             "--role worker --mode all-reduce --coordinator h:1 --token-file token --host 192.0.2.1 train.py",
             "--host 192.0.2.1: ",
