@@ -142,7 +142,7 @@ def test_elasticrun(words: str, sentence: str) -> None:
 
 def test_elasticctl() -> None:
     result = CliRunner().invoke(elasticctl, ["status", "--coordinator", "127.0.0.1:1", "--token-file", "/dev/zero"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "cannot read the job token from /dev/zero: not a file of data" in result.output
 
 

@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
     [
         ("dl2 trace show /dev/zero", 2, "dl2: /dev/zero: not a file of data: give the path of one"),
         ("elasticrun --checkpoint file:///proc/x train.py", 2, "elasticrun: --checkpoint file:///proc/x: "),
-        ("elasticctl status --coordinator h:1 --token-file /dev/zero", 1, "elasticctl: cannot read the job token"),
+        ("elasticctl export --from file:///nowhere/a -o out", 1, "elasticctl: file:///nowhere/a holds no complete"),
     ],
 )
 def test_one_sentence(tmp_path: Path, line: str, status: int, sentence: str) -> None:
