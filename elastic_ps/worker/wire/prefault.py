@@ -33,9 +33,9 @@ def populate(state: WorkerState, configuration: Configuration) -> None:
 
 
 def _gained(state: WorkerState, configuration: Configuration) -> Iterator[tuple[NodeId, list[Run]]]:
-    """Yield by server the blocks that it gains."""
+    """Yield by server the blocks that it gains; who joins has exchanged none with any, though it follows all."""
     with state.changed:
-        current = state.standing.current
+        current = None if state.is_shadow else state.standing.current
     owned = current.blocks_of if current is not None else {}
     for server, blocks in configuration.blocks_of.items():
         yield server, list(runs(sorted(set(blocks) - set(owned.get(server, ())))))

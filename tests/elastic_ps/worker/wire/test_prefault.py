@@ -23,8 +23,9 @@ OLD = Configuration(ConfigId(1, 1), (WORKER,), SERVERS[:1], (0, 0, 0, 0))
 NEW = Configuration(ConfigId(1, 2), (WORKER,), SERVERS, (0, 1, 0, 1))
 
 
-def state(images: dict[str, list[Image]], standing: Standing) -> Any:
+def state(images: dict[str, list[Image]], standing: Standing, is_shadow: bool = False) -> Any:
     return SimpleNamespace(
+        is_shadow=is_shadow,
         changed=threading.Condition(),
         inbox=SimpleNamespace(model=MODEL),
         peers=SimpleNamespace(shared=lambda server: images[server]),
@@ -51,6 +52,13 @@ def test_what_new_owners_gain_is_touched_and_nothing_else() -> None:
     populate(state(images, prepared()), NEW)
     assert [touched(image) for image in images["s0"]] == [0, 0, 0]
     assert [touched(image) for image in images["s1"]] == [2 * BLOCK] * 3
+
+
+def test_who_joins_touches_what_it_will_exchange_with_all() -> None:
+    """It follows the present configuration, whose owners it has exchanged nothing with yet."""
+    images = {server: [Image(MODEL.slab_bytes) for _ in range(3)] for server in ("s0", "s1")}
+    populate(state(images, prepared(), is_shadow=True), NEW)
+    assert [touched(image) for image in images["s0"] + images["s1"]] == [2 * BLOCK] * 6
 
 
 def test_a_new_owner_that_grows_into_its_model_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
