@@ -43,13 +43,13 @@ def train_elastic(model: Shapes, file: StepFile) -> None:
     import elastic_ps.torch as elastic
 
     optimizer = elastic.Optimizer(model, sgd(model))
-    loader = elastic.Sampler(range(BATCH * 100), BATCH)
+    sampler = elastic.Sampler(range(BATCH * 100), BATCH)
     for _ in elastic.epochs(1_000_000):
-        for _ in loader:
+        for _ in sampler:
             optimizer.zero_grad()
             model().backward()
             optimizer.step()
-            file.note(loader.step, elastic.num_workers())
+            file.note(sampler.step, elastic.num_workers())
 
 
 def train_torchrun(model: Shapes, file: StepFile) -> None:

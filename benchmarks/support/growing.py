@@ -6,6 +6,7 @@ two workers on this machine, whose device is emulated (`train_torch`).
 
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ server = LighthouseServer(bind=sys.argv[1], min_replicas=1, join_timeout_ms=1000
 time.sleep(1e6)
 """
 
-_Ask = Callable[[int], None]
+_Ask = Callable[[int], object]
 """It makes the job have so many workers."""
 
 
@@ -164,11 +165,7 @@ def _arguments(system: str, model: str, folder: Path) -> list[str]:
 def _elastic(folder: Path, model: str, servers: int) -> Iterator[_Ask]:
     options = () if servers else ("--mode", "all-reduce")
     with Trial(folder, "growing", _arguments(ELASTIC, model, folder), 1, servers, options) as job:
-        yield lambda workers: _ignore(job.scale(workers=workers))
-
-
-def _ignore(_: object) -> None:
-    """Leave the plan of a scaling alone."""
+        yield lambda workers: job.scale(workers=workers)
 
 
 @contextmanager
@@ -201,7 +198,7 @@ def _torchft(folder: Path, model: str) -> Iterator[_Ask]:
 @contextmanager
 def _each(folder: Path, command: list[str], environment: Mapping[str, str]) -> Iterator[_Ask]:
     """Run the same command once for each worker."""
-    running: list[Any] = []
+    running: list[subprocess.Popen[bytes]] = []
     with (folder / "log").open("wb") as log, ExitStack() as stack:
 
         def ask(workers: int) -> None:
@@ -217,7 +214,7 @@ def _each(folder: Path, command: list[str], environment: Mapping[str, str]) -> I
             ask(0)
 
 
-def _end(process: Any) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End a process by SIGTERM, which takes its own along."""
     process.terminate()
     process.wait(_LEAVE_SECONDS)
