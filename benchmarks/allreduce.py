@@ -22,13 +22,13 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.scripts.train_torch import ELASTIC, OVERLAPPING
-from benchmarks.support.beside_ddp import TRAIN_TORCH, overlap, steps_beside_ddp
+from benchmarks.scripts.train_torch import OVERLAPPING
+from benchmarks.support.beside_ddp import overlap, steps_beside_ddp
 from benchmarks.support.killed_workers import killed_workers
 from benchmarks.support.kvstores import Size
 from benchmarks.support.report import FOLDER as RESULTS
 from benchmarks.support.report import BenchmarkGoal, as_program, at_most, finish_each
-from benchmarks.support.worker_scaling import worker_scaling
+from benchmarks.support.worker_scaling import device_parser, worker_scaling
 
 FOLDER = RESULTS / "allreduce"
 PARTS = ("scaling", "steps", "compressed", "overlap", "kills")
@@ -41,17 +41,12 @@ Result = tuple[dict[str, Any], list[BenchmarkGoal]]
 
 def main() -> int:
     """Measure, print, write build/bench/allreduce.json after each part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[device_parser()]
+    )
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
     parser.add_argument("--plans", type=int, default=114, help="of each model (default 114: 200 pairs and more)")
-    parser.add_argument(
-        "--device",
-        type=float,
-        default=0.0,
-        metavar="MS",
-        help="that a backward pass takes while jobs scale (default 0)",
-    )
     parser.add_argument("--steps", type=int, default=20, help="of a run, after the warm-up (default 20)")
     parser.add_argument("--rounds", type=int, default=2, help="runs of each system (default 2)")
     parser.add_argument("--workers", type=int, nargs="*", default=[2, 4], help="of the steps (default 2 4)")
@@ -79,9 +74,7 @@ def _results(arguments: argparse.Namespace) -> Iterator[Result]:
 
 
 def _scaling(model: str, plans: int, device: float) -> Result:
-    folder = FOLDER / f"scaling-{model}"
-    script = [TRAIN_TORCH, ELASTIC, model, str(folder), "--device", str(device)]
-    return worker_scaling(folder, script, f"{model}, device {device:g} ms" if device else model, plans, 0, MODE)
+    return worker_scaling(FOLDER / f"scaling-{model}", model, plans, device, 0, MODE)
 
 
 def _steps(model: str, workers: int, steps: int, rounds: int) -> Result:

@@ -318,9 +318,12 @@ class SyncUpdates:
         armed = prepared.ranks if prepared is not None else {}
         taking = [shadow for shadow in shadows if shadow.takes(frame.version, shadow.node in armed)]
         listening = [shadow for shadow in taking if state.outbox.is_connected(shadow.node)]
-        copies = [piece.copy() for piece in payload] if listening else []
+        # Where it is a member with the version that it switches at, nobody writes over that without its push; if an
+        # earlier one changes under its eyes, it has not used it.
+        reading = {shadow.node for shadow in listening if shadow.node in armed and state.outbox.shares(shadow.node)}
+        copies = [piece.copy() for piece in payload] if len(reading) < len(listening) else []
         for shadow in listening:
-            state.outbox.send(shadow.node, frame, copies)
+            state.outbox.send(shadow.node, frame, payload if shadow.node in reading else copies)
         for shadow in state.subscriptions.values():
             for run in runs:
                 (shadow.owes if shadow in shadows and shadow not in taking else shadow.sent)(run)

@@ -167,7 +167,8 @@ class Oracle(Watch):
 
     def overwritten(self, process: Any, sender: Any, frame: Any) -> None:
         """See `Watch`: a push that has been answered may come again, late, and is not used; neither are values by a
-        worker that the job goes on without, which looks before its script does.
+        worker that the job goes on without, which looks before its script does, nor by a shadow those before the ones
+        that it begins with: at these `stepped` looks.
         """
         if frame.kind is Kind.PUSH and not self._counts(process.server, frame):
             return
@@ -176,9 +177,9 @@ class Oracle(Watch):
         self.wrong(f"{process} uses {frame.kind.name} {frame.version} of {sender}, who has written to it meanwhile")
 
     def _takes_part(self, process: Any) -> bool:
-        """Return whether a worker is one of those that its job has, or goes over to have."""
+        """Return whether a worker is one of those that its job has, or goes over to have, and knows it."""
         job = self.world.injector.state.job
-        if process.environment["ELASTIC_NONCE"] in job.expelled:
+        if process.environment["ELASTIC_NONCE"] in job.expelled or not process.job.node.is_member:
             return False
         target = job.plan.target if job.plan is not None and job.plan.phase is Phase.ARMED else job.configuration
         return target is None or process.job.node.session.node in target.ranks

@@ -20,6 +20,7 @@ from elastic_ps.transport import stream
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import HelloMeta, SubscribeMeta
 from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.tcp import TcpTransport
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import TOKEN, Job, Jobs
@@ -111,6 +112,29 @@ def test_a_shadow_slower_than_training_is_owed_at_most_a_bound_and_one_version(j
     values = read(connection)
     assert whole(values[31]) == job.reference.slab.tobytes(), "the clock's version comes before the NOTICE"
     assert len(values) < 15
+
+
+def test_a_shadow_that_shares_memory_reads_values_in_place_once_its_plan_is_armed(jobs: Jobs) -> None:
+    """Copies of the clock's version came 100 to 300 ms behind the members', who waited for its first step (102 MB)."""
+    job = jobs.begin(Job(TENSORS, SGD, block_bytes=BLOCK_BYTES, transport=ShmTransport(TOKEN)))
+    job.check_step(0)
+    new = job.next(["w0", "w1", "w9"], ["s0"], [0] * len(MODEL.blocks))
+    job.prepare(new, ["s0"])
+    shadow = job.add_worker("w9")
+    shadow.send("s0", Frame(SubscribeMeta(), job.configuration.id if job.configuration else new.id))
+    shadow.await_version(1)
+    job.check_step(1)
+    shadow.await_version(2)
+    job.arm(new, 4)
+    for version in (2, 3):
+        job.check_step(version)
+        shadow.await_version(version + 1)
+        assert shadow.slab(version + 1).tobytes() == job.reference.slab.tobytes()
+    told = [received.frame for received in shadow.received if received.frame.kind is Kind.VALUE]
+    lying = {version: {bool(frame.at) for frame in told if frame.version == version} for version in (1, 2, 3, 4)}
+    assert lying == {1: {False}, 2: {False}, 3: {True}, 4: {True}}
+    job.configuration = new
+    job.check_step(4)
 
 
 def test_a_shadow_that_another_plan_goes_on_without_is_owed_no_more_when_that_is_armed(joining) -> None:
