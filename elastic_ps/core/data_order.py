@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.script_hints import KEEP_SHORT_STEP
 
 MOST_SEED = 2**64 - 1
 """Seeds of the order are whole numbers from 0 to this."""
@@ -64,8 +65,8 @@ class DataSpec:
             raise ConfigurationError(f'order must be "shuffled" or "given", not {self.order!r}')
         if self.last == "drop" and self.samples < self.global_batch:
             raise ConfigurationError(
-                f'last="drop" with {self.samples} samples and a {size} of {self.global_batch} leaves no step: '
-                f"lower {size} or use last='short'"
+                f"{self.samples} samples with a {size} of {self.global_batch} leave no whole step, and a shorter one "
+                f"is to be dropped: lower {size}, or {KEEP_SHORT_STEP}"
             )
 
     def _check_consistency(self) -> None:

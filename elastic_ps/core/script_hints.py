@@ -22,10 +22,30 @@ PUSH_SAME_KEYS = "every worker must push the same keys in a step"
 PUSH_AS_REHEARSED = "push the same keys in the same order in every step"
 """A phrase: a step has made more exchanges than the first one, which is the rehearsal."""
 
+ITERATE_OVER_SAMPLER = "must iterate over an elastic_ps.Sampler, and train"
+"""A phrase: an epoch's body takes no batch of the job."""
+
+KEEP_SHORT_STEP = "keep the last step of an epoch, which is shorter"
+"""A phrase: no step is left where an epoch has no whole one."""
+
+FOLLOW_FROM_EPOCH = (
+    "A worker that joins has not made the epochs before: let what is frozen follow from the epoch alone "
+    "(`if epoch >= 3` in place of `if epoch == 3`)"
+)
+"""What people are told of a worker that joins and trains other parameters than the others."""
+
 HOW_TO_JOIN = "a script joins by the loop over epochs(), by init(), or with its first key store: does it get there?"
 """What people are told of a script that runs, or has ended, outside the job."""
 
-PHRASES = (OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH, NAME_NO_CONSISTENCY, PUSH_SAME_KEYS, PUSH_AS_REHEARSED)
+PHRASES = (
+    OPTIMIZER_ON_SERVERS,
+    PUSH_EACH_BATCH,
+    NAME_NO_CONSISTENCY,
+    PUSH_SAME_KEYS,
+    PUSH_AS_REHEARSED,
+    ITERATE_OVER_SAMPLER,
+    KEEP_SHORT_STEP,
+)
 
 _hints: dict[str, str] = {}
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from elastic_ps.core.data_order import CONSISTENCIES, DataSpec, indices, permutation, share
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_arguments import check_function, whole_number, yes_or_no
+from elastic_ps.core.script_hints import ITERATE_OVER_SAMPLER
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import script_job
 
@@ -91,6 +92,8 @@ class Sampler:
             yield self._rehearsal(job)
             if job.staging.rehearsing:
                 job.perform()
+            if job.loop_epoch not in (None, job.epoch):
+                return  # the job has come to a later epoch meanwhile, which the script's loop has next
         epoch = job.epoch
         if job.epochs is not None and epoch >= job.epochs:
             return  # the job has come to its end while this worker rehearsed
@@ -166,9 +169,8 @@ def epochs(count: int) -> Iterator[int]:
     """Yield the epochs from the job's present one to `count` - 1.
 
     A joiner enters in the job's current epoch, a restored job in its checkpoint's. Where the job has come to a later
-    one when the joiner has rehearsed, its first epoch is that from before; the steps that its sampler yields tell the
-    right one. Who comes when the last one is over gets that one all the same, for its rehearsal alone: by it the script
-    has the job's parameters.
+    one when the joiner has rehearsed, its first epoch has the rehearsal alone. Who comes when the last one is over gets
+    that one all the same: by its rehearsal the script has the job's parameters.
 
     Args:
         count: epochs of the whole job.
@@ -205,12 +207,10 @@ def _epochs(count: int) -> Iterator[int]:
     job.epochs = count
     epoch = job.epoch if job.rehearsed else min(job.epoch, max(count - 1, 0))
     while epoch < count:
-        draws = job.draws
+        draws, job.loop_epoch = job.draws, epoch
         yield epoch
         job.leave_step()
         # a body that skips an epoch of a sync job would get it again for ever, as all workers make each step
         if not job.rehearsed or (job.draws == draws and job.spec is not None and job.spec.is_sync):
-            raise ConfigurationError(
-                "the body of `for epoch in elastic_ps.epochs(n)` must iterate over an elastic_ps.Sampler, and train"
-            )
+            raise ConfigurationError(f"the body of `for epoch in elastic_ps.epochs(n)` {ITERATE_OVER_SAMPLER}")
         epoch = job.epoch

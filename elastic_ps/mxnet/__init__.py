@@ -11,6 +11,8 @@ from mxnet.gluon import Block
 from mxnet.module import BaseModule
 
 from elastic_ps.core.script_hints import (
+    ITERATE_OVER_SAMPLER,
+    KEEP_SHORT_STEP,
     NAME_NO_CONSISTENCY,
     OPTIMIZER_ON_SERVERS,
     PUSH_AS_REHEARSED,
@@ -41,6 +43,8 @@ give_hints(
         PUSH_SAME_KEYS: "In MXNet: a gluon.Trainer does; in a loop of your own give pushpull the same keys everywhere",
         PUSH_AS_REHEARSED: "In MXNet: the first batch of each worker trains nothing; let it call step() of each "
         "Trainer as often as any other batch does",
+        ITERATE_OVER_SAMPLER: "In MXNet: or over an ElasticDataLoader",
+        KEEP_SHORT_STEP: 'In MXNet: last="short"',
         NAME_NO_CONSISTENCY: 'In MXNet: kvstore="dist_elastic" names none, "dist_elastic_async" names async',
     }
 )

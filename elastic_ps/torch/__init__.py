@@ -13,6 +13,8 @@ from torch.optim import Optimizer as TorchOptimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from elastic_ps.core.script_hints import (
+    ITERATE_OVER_SAMPLER,
+    KEEP_SHORT_STEP,
     NAME_NO_CONSISTENCY,
     OPTIMIZER_ON_SERVERS,
     PUSH_AS_REHEARSED,
@@ -40,6 +42,8 @@ give_hints(
         "0 * parameter.sum() to it for one that some samples do not use",
         PUSH_AS_REHEARSED: "In PyTorch: the first batch of each worker trains nothing; let it call step() of each "
         "optimizer as often as any other batch does",
+        ITERATE_OVER_SAMPLER: "In PyTorch: over an elastic.DataLoader or an elastic.Sampler, in elastic.epochs(n)",
+        KEEP_SHORT_STEP: "In PyTorch: without drop_last=True",
         NAME_NO_CONSISTENCY: "In PyTorch: an elastic.Optimizer opens one",
     }
 )

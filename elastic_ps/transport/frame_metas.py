@@ -166,6 +166,7 @@ class PushMeta(OfBlocks):
         absent: blocks that this worker pushes nothing for.
         slice: what the push is about; None: static data.
         empty: the rank's slice is empty (agrees with whatever the others push).
+        skip_overflow: as in `Hyper`, by this worker's script; of the chief's, whose Hyper travels, it may be otherwise.
         encoded: how gradients are compressed; None: they are not.
         rows: how many rows of each run the payload has: their numbers in the tensor as int64, ascending, then their
             values. None: all.
@@ -177,6 +178,7 @@ class PushMeta(OfBlocks):
     absent: Annotated[tuple[Run, ...], RUNS] = ()
     slice: Annotated[Slice | None, SLICE] = None
     empty: Annotated[bool, flag] = False
+    skip_overflow: Annotated[bool, flag] = False
     encoded: Annotated[Encoded | None, meta_parts.encoded] = None
     rows: Annotated[tuple[int, ...] | None, COUNTS] = None
     hyper: Annotated[Hyper | None, meta_parts.hyper] = None

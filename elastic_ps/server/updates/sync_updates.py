@@ -12,16 +12,16 @@ from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.script_hints import PUSH_SAME_KEYS
 from elastic_ps.core.segments import Array, Raw, grown, joined, runs_of
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.copying.shadows import Subscription
-from elastic_ps.server.phases import BlockStatus, BlockVerdict, Bytes, Given, UpdateOutcome, due, having, outcome, parts
+from elastic_ps.server.phases import BlockStatus, BlockVerdict, Bytes, UpdateOutcome, due, having, outcome, parts
 from elastic_ps.server.state.gathering import Share
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.updates.gradient_squares import scaled, squares
 from elastic_ps.server.updates.intake import Intake
+from elastic_ps.server.updates.mismatch import Refusal, mismatch
 from elastic_ps.transport.frame_kinds import Reason
 from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
@@ -39,7 +39,7 @@ class _Closed:
         updated: blocks that have the next one.
         pushed: the updated runs whose keys were pushed.
         rows: the updated runs of which only some rows have changed, with the rows' numbers.
-        refused: why others could not be updated.
+        refused: others, which could not be updated.
         waiting: complete, but for the factor on their gradients, with each block's sum of squares.
     """
 
@@ -48,7 +48,7 @@ class _Closed:
     updated: list[Run] = field(default_factory=list)
     pushed: list[Run] = field(default_factory=list)
     rows: list[tuple[Run, NDArray[np.int64]]] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
     waiting: list[tuple[Run, list[float]]] = field(default_factory=list)
 
 
@@ -133,7 +133,7 @@ class SyncUpdates:
     def _note(self, rank: int, frame: Frame) -> None:
         """Remember what a push says of its step."""
         push = frame.of(PushMeta)
-        self._take_in(rank, Share(frame.samples, push.slice, frame.version, push.empty))
+        self._take_in(rank, Share(frame.samples, push.slice, frame.version, push.empty, push.skip_overflow))
         if rank == 0 and push.hyper is not None:
             self._hyper = push.hyper
 
@@ -171,7 +171,7 @@ class SyncUpdates:
         if closed.waiting:
             self._ask_factor(closed)
         if closed.refused:
-            self._refuse_all("; ".join(dict.fromkeys(closed.refused)))
+            self._refuse(closed.refused)
         if closed.updated:
             self._updated(closed)
 
@@ -183,10 +183,10 @@ class SyncUpdates:
             closed.refused.append(self._mismatch(segment, given))
             return
         aggregate: GradientSum | Rows | None = None
-        hyper = self._hyper
+        hyper = self._hyper_of(closed)
         if result is UpdateOutcome.UPDATE:
             if refusal := state.store.refusal(segment[0], hyper):
-                closed.refused.append(refusal)
+                closed.refused.append(Refusal(refusal, state.gathering.workers))
                 return
             samples = [share.samples for _, share in closed.shares]
             aggregate = state.gathering.combine(segment, samples, state.store, hyper, state.data)
@@ -202,6 +202,13 @@ class SyncUpdates:
         if isinstance(aggregate, Rows):
             closed.rows.append((segment, aggregate.numbers))
 
+    def _hyper_of(self, closed: _Closed) -> Hyper | None:
+        """Return the chief's values; a worker on a GPU may scale gradients where the chief, on a CPU, does not."""
+        hyper = self._hyper
+        if hyper is None or hyper.skip_overflow or not any(share.skip_overflow for _, share in closed.shares):
+            return hyper
+        return replace(hyper, skip_overflow=True)
+
     def _drop(self, ready: Run, waiting: Sequence[Run]) -> None:
         """Forget the contributions to a run, but those that wait for the factor on them."""
         low = ready[0]
@@ -214,24 +221,23 @@ class SyncUpdates:
         """Tell the chief the squares of what waits: with those of the other servers it decides the factor."""
         state = self._state
         runs, found = zip(*closed.waiting, strict=True)
-        assert self._hyper is not None, "it has said that they wait"
-        meta = SquaresMeta(runs=runs, squares=tuple(chain.from_iterable(found)), hyper=self._hyper)
+        hyper = self._hyper_of(closed)
+        assert hyper is not None, "it has said that they wait"
+        meta = SquaresMeta(runs=runs, squares=tuple(chain.from_iterable(found)), hyper=hyper)
         state.outbox.send(state.gathering.workers[0], state.frame(meta, closed.version))
 
-    def _mismatch(self, segment: Run, given: list[int]) -> str:
-        workers = self._state.gathering.workers
-        names = dict.fromkeys(self._state.store.tensor(block).name for block in range(segment[0], sum(segment)))
-        pushing = [f"{rank} ({workers[rank]})" for rank, kind in enumerate(given) if kind == Given.GRADIENT]
-        lacking = [f"{rank} ({workers[rank]})" for rank, kind in enumerate(given) if kind == Given.ABSENT]
-        return (
-            f"key {', '.join(names)}: pushed by rank {', '.join(pushing)} but not by rank {', '.join(lacking)}; "
-            f"{PUSH_SAME_KEYS}"
-        )
+    def _mismatch(self, segment: Run, given: list[int]) -> Refusal:
+        state, before = self._state, self._state.standing.before
+        names = (state.store.tensor(block).name for block in range(segment[0], sum(segment)))
+        return mismatch(names, given, state.gathering.workers, set(before.ranks) if before is not None else set())
 
-    def _refuse_all(self, detail: str) -> None:
-        log.error("refused the pushes of all workers: %s", detail)
+    def _refuse(self, refused: Sequence[Refusal]) -> None:
+        for detail in dict.fromkeys(refusal.detail for refusal in refused):
+            log.error("refused pushes: %s", detail)
         for worker in self._state.gathering.workers:
-            self._state.refuse(worker, Reason.MISMATCH, detail)
+            details = dict.fromkeys(refusal.detail for refusal in refused if worker in refusal.workers)
+            if details:
+                self._state.refuse(worker, Reason.MISMATCH, "; ".join(details))
 
     def _updated(self, closed: _Closed) -> None:
         """Tell the workers, the shadows and the ledger what has gone from its version to the next."""

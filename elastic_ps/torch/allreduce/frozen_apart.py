@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.script_hints import FOLLOW_FROM_EPOCH
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.step_told import StepTold
 
@@ -37,6 +38,5 @@ def refusal_of(replica: Replica, number: int) -> ConfigurationError:
     name = next(key[2:] for key, found in replica.parameter_numbers.items() if found == number)
     here, there = ("trained", "frozen") if replica.parameters[number].requires_grad else ("frozen", "trained")
     return ConfigurationError(
-        f"parameter {name} is {here} by this worker, and {there} by the chief. A worker that joins has not made the "
-        "epochs before: let what is frozen follow from the epoch alone (`if epoch >= 3` in place of `if epoch == 3`)"
+        f"parameter {name} is {here} by this worker, and {there} by the chief. {FOLLOW_FROM_EPOCH}"
     )

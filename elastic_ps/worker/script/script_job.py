@@ -29,6 +29,7 @@ class ScriptJob:
         spec: of the elastic sampler; None while the script draws its own batches.
         data_position: the worker's, in an elastic job.
         epochs: of the whole job; None: the script has not said.
+        loop_epoch: that the script's loop over epochs is in; None: it has none.
         rehearsed: the rehearsal is over.
         draws: how often the script has iterated over its sampler, or taken the next batch.
         seeders: called with a seed of each step's own.
@@ -40,6 +41,7 @@ class ScriptJob:
         self.spec: DataSpec | None = None
         self.data_position: DataPosition | None = None
         self.epochs: int | None = None
+        self.loop_epoch: int | None = None
         self.rehearsed = False
         self.draws = 0
         self.seeders: list[Callable[[int], None]] = []

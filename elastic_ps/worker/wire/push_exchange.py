@@ -189,7 +189,8 @@ class Exchange:
         node = self._node
         missing, present, sparse = self._masks(push, version, tensors)
         hyper = push.hyper if push.batch or node.is_chief else None
-        common = PushMeta(slice=push.slice, empty=push.empty, batch=push.batch, hyper=hyper)
+        skips = push.hyper is not None and push.hyper.skip_overflow
+        common = PushMeta(slice=push.slice, empty=push.empty, skip_overflow=skips, batch=push.batch, hyper=hyper)
         for server, blocks in node.configuration.blocks_of.items():
             held = np.asarray(blocks, dtype=np.int64)
             held = held[missing[held]] if len(held) else held

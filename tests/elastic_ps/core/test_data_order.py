@@ -81,7 +81,7 @@ def test_places_of_a_job_with_two_trainers():
         ({"global_batch": 0}, "at least 1"),
         ({"last": "skip"}, "short"),
         ({"loss": "max"}, "mean"),
-        ({"samples": 3, "last": "drop"}, "leaves no step"),
+        ({"samples": 3, "last": "drop"}, "leave no whole step"),
     ],
 )
 def test_bad_values_are_refused(change, message):

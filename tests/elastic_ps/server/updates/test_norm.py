@@ -8,6 +8,7 @@ import pytest
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ProtocolError
+from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta, ValueMeta
@@ -25,11 +26,22 @@ def desk() -> Desk:
 
 
 def push(
-    played: Desk, worker: str, slab: np.ndarray, hyper: Hyper | None = SQUARED, version: int = 0, runs: Any = None
+    played: Desk,
+    worker: str,
+    slab: np.ndarray,
+    hyper: Hyper | None = SQUARED,
+    version: int = 0,
+    runs: Any = None,
+    scaling: str = "",
 ) -> list[Frame]:
     runs = runs or played.every
     position = 3 * WORKERS.index(worker)
-    meta = PushMeta(runs=tuple(runs), slice=(0, 0, 0, position, position + 3), hyper=hyper if worker == "w0" else None)
+    meta = PushMeta(
+        runs=tuple(runs),
+        slice=(0, 0, 0, position, position + 3),
+        hyper=hyper if worker == "w0" else None,
+        skip_overflow=worker == scaling,
+    )
     data = np.concatenate([slab[played.model.span(run)] for run in runs])
     return played.arrives(worker, Frame(meta, FIRST, version, 3), data)
 
@@ -108,6 +120,22 @@ def test_a_skipped_exchange_is_in_the_ledger_and_changes_nothing() -> None:
     entries = played.state.ledger.report()[1]
     runs = sorted(run for entry in entries for run in zip(entry.runs[::2], entry.runs[1::2], strict=True))
     assert sum(count for _, count in runs) == len(played.model.blocks)
+
+
+@pytest.mark.parametrize("scaling", ["", "w1", "w2"])
+def test_the_gradients_of_a_worker_that_alone_scales_them_are_looked_at(scaling: str) -> None:
+    """It is on a GPU, and the chief on a CPU, where a GradScaler does nothing: the overflow was applied."""
+    played = desk()
+    slabs = [played.slab() for _ in WORKERS]
+    slabs[1][span_of(played, 0)].view(np.float32)[0] = np.inf
+    before = played.image()
+    asked = [frame for frame in push_all(played, slabs, hyper=HYPER, scaling=scaling) if frame.kind is Kind.SQUARES]
+    assert [frame.of(SquaresMeta).hyper.skip_overflow for frame in asked] == ([True] if scaling else [])
+    if scaling:
+        factor(played, SKIPPED)
+        after = played.image()
+        spans = [span_of(played, number) for number, tensor in enumerate(TENSORS) if not tensor.auxiliary]
+        assert all(after[span] == before[span] for span in spans)
 
 
 def test_what_is_not_finite_is_told_as_such() -> None:

@@ -14,7 +14,7 @@ class LateJob:
     """A job whose last epoch ends while this worker rehearses in it."""
 
     def __init__(self, epoch=4):
-        self.spec = self.epochs = None
+        self.spec = self.epochs = self.loop_epoch = None
         self.epoch, self.rehearsed, self.rank = epoch, False, 0
         self.staging = SimpleNamespace(rehearsing=False)
         self.node = SimpleNamespace(configuration=SimpleNamespace(workers=("w0",)), seed=1)
@@ -40,6 +40,25 @@ def test_who_joins_at_the_end_trains_no_epoch_beyond_it(monkeypatch):
     sampler = Sampler(16, 8)
     assert [step for _ in epochs(5) for step, _, _ in sampler] == [0], "its rehearsal"
     assert job.begun == []
+
+
+def test_a_joiner_trains_each_epoch_by_its_number(monkeypatch):
+    """Its first loop has the rehearsal alone where that took longer: `if epoch >= 5: thaw()` came an epoch late."""
+    job, steps = LateJob(), [range(8), range(8, 16), None]
+    job.data_position = SimpleNamespace(upcoming=lambda place, count: [])
+    job.end_step = lambda part: True
+
+    def begin(epoch):
+        positions = steps.pop(0)
+        if positions is None:
+            job.epoch = 6
+            return None
+        return SimpleNamespace(positions=positions, place=SimpleNamespace(step=positions.start // 8))
+
+    job.begin_step = begin
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    sampler = Sampler(16, 8)
+    assert [(epoch, step) for epoch in epochs(6) for step, _, _ in sampler] == [(4, 0), (5, 10), (5, 11)]
 
 
 def test_who_comes_after_the_end_has_the_jobs_parameters_by_its_rehearsal(monkeypatch):
