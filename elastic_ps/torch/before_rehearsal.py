@@ -1,4 +1,7 @@
-"""`BeforeRehearsal` finds what the first batch changes in a model without the optimizer: all workers share that."""
+"""`BeforeRehearsal` finds what the first batch changes in a model without the optimizer: all workers share that.
+
+What the batches do not change is the script's own to change, as by the epoch.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -6,6 +9,7 @@ import torch
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.arrays import ModelArray, bytes_of_each
+from elastic_ps.torch.model import key_of
 
 _SAMPLED = 64
 """Elements of a parameter that are looked at, at least: a copy of all might have no room."""
@@ -54,6 +58,29 @@ class BeforeRehearsal:
 
     def _marks_now(self) -> list[_Mark]:
         return _marks([self._arrays[key].tensor for key in self._frozen])
+
+
+class BufferVersions:
+    """`BufferVersions` finds the buffers that a script has set since its optimizer was made, before its first batch.
+
+    It does so by the epoch, say, in which a worker joins: the job's first values are of another one.
+
+    Args:
+        model: whose.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        self._known = {key_of(name): (buffer, _version(buffer)) for name, buffer in model.named_buffers()}
+
+    def changed(self, arrays: Mapping[str, ModelArray]) -> set[str]:
+        """Return the keys of those buffers, of all that the job holds."""
+        known = ((key, *self._known[key], array.tensor) for key, array in arrays.items() if key in self._known)
+        return {key for key, before, version, now in known if now is not before or _version(now) != version}
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Return how often a tensor has been changed in place; one of inference mode does not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def check_frozen(averaged: Collection[str], pushed: Collection[str]) -> None:

@@ -15,7 +15,7 @@ from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.torch import loss_scale, rules
 from elastic_ps.torch.arrays import GradientArray, ModelArray
-from elastic_ps.torch.before_rehearsal import BeforeRehearsal, check_frozen
+from elastic_ps.torch.before_rehearsal import BeforeRehearsal, BufferVersions, check_frozen
 from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
 from elastic_ps.torch.model import (
@@ -130,6 +130,8 @@ class Optimizer(torch.optim.Optimizer):
         self._arrays: dict[str, ModelArray] = {}  # all that the store holds
         self._before = BeforeRehearsal({}, ())
         self._averaged: set[str] = set()  # keys of what the workers average in each step
+        self._made_with = BufferVersions(model)
+        self._own: set[str] | None = set()  # keys of buffers that the script has set since; None: it may set all
         self._early = EarlyGradients(self._send_early) if overlap else None
         self._watch = GradientWatch(self._keys, self._early.made if self._early else None)
         self._first: Sequence[rules.Numbers] = ()  # of the groups, in the rehearsal
@@ -228,12 +230,24 @@ class Optimizer(torch.optim.Optimizer):
             raise ConfigurationError(f"parameter {shared[0]} is in two elastic.Optimizers; let one of them update it")
         self._arrays = dict(tensors_of(self._model, others))
         check_parameters(self._arrays, self._keys)
+        self._own = self._made_with.changed(self._arrays)
+        self._store.keep(self._own)
         self._store.broadcast(list(self._arrays), list(self._arrays.values()), [[own] for own in self._arrays.values()])
         updated = {parameter for optimizer in optimizers() for parameter in optimizer._keys if parameter.requires_grad}
         trained = {key_of(name) for name, parameter in self._model.named_parameters() if parameter in updated}
         self._before = BeforeRehearsal(self._arrays, trained)
         if states := from_torch(self.wrapped, self._keys):
             self._store.load_optimizer_states(states)
+
+    def begin_batch(self) -> None:
+        """Take note that a batch of the job comes next: schedulers are where it is before the script's body."""
+        job = script_job()
+        if job.place is None or job.spec is None:  # it is the rehearsal's
+            return
+        self._schedules.begin_batch(job.place, job.spec.steps_per_epoch)
+        if self._store is not None and self._own is not None:
+            self._store.keep(self._arrays.keys() - self._keys.values() - self._averaged)
+            self._own = None
 
     def end_batch(self, is_left: bool) -> None:
         """Take note that a batch's body is over.
@@ -366,3 +380,4 @@ class Optimizer(torch.optim.Optimizer):
             return
         self._averaged = self._before.changed() | (statistics(self._model) & self._before.buffers.keys())
         self._store.set_auxiliary(self._averaged)
+        self._store.keep((self._own or set()) - self._averaged)

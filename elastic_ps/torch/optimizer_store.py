@@ -17,6 +17,9 @@ class OptimizerStore(Protocol):
     def set_auxiliary(self, keys: Collection[str]) -> None:
         """See `KeyStore.set_auxiliary`."""
 
+    def keep(self, keys: Collection[str]) -> None:
+        """See `KeyStore.keep`."""
+
     def set_compression(self, compression: Compression) -> None:
         """See `KeyStore.set_compression`."""
 

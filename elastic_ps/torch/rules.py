@@ -45,6 +45,9 @@ _REASONS = {
 }
 """Classes of `torch.optim` that servers have no rule for, and why."""
 
+_NOWHERE = ("LBFGS", "SparseAdam")
+"""Those that jobs without servers refuse, too."""
+
 _FLAGS = {
     "maximize": "maximize",
     "nesterov": "nesterov",
@@ -272,4 +275,5 @@ def _unknown(kind: type) -> str:
         f"{', '.join(sorted(known.__name__ for known in _RULES))}, or give the class an attribute "
         'elastic_rule = "module:Class" and start the servers with --optimizer-module '
         "(docs/guides/write-an-optimizer.md)"
+        f"{'' if kind.__name__ in _NOWHERE else '; or train without servers, by elasticrun --mode all-reduce'}"
     )

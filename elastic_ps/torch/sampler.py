@@ -95,6 +95,8 @@ class Sampler:
         for number, _indices, batch in self._order:
             self._step = number
             before = _steps()
+            for optimizer in optimizers():
+                optimizer.begin_batch()
             try:
                 yield batch
             finally:

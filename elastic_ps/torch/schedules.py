@@ -23,7 +23,7 @@ from elastic_ps.system.process.quick_end import script_objects
 
 @dataclass(frozen=True)
 class _Moment:
-    """A `_Moment` is what schedulers and their optimizer's groups are at a call of `optimizer.step`.
+    """A `_Moment` is what schedulers and their optimizer's groups are at some time.
 
     Attributes:
         counts: of calls, by scheduler.
@@ -45,8 +45,9 @@ class Schedules:
 
     def __init__(self, optimizers: Collection[torch.optim.Optimizer]):
         self._optimizers = optimizers
-        self._before: dict[LRScheduler, int] | None = None  # calls before the body of the rehearsal's batch
-        self._rehearsed: _Moment | None = None
+        self._before: _Moment | None = None  # the body of the rehearsal's batch, which is under way
+        self._rehearsed: _Moment | None = None  # at its first call of the optimizer
+        self._start: _Moment | None = None  # what the job's first step begins with, until this worker's first batch
         self._each_step: dict[LRScheduler, int] = {}  # calls in a step, of those that are called there
         self._last: tuple[int, _Moment] | None = None  # the last step and what it began with
         self._ended: dict[LRScheduler, int] = {}  # calls at the end of the last batch that was not left
@@ -59,7 +60,7 @@ class Schedules:
         Raises:
             ConfigurationError: one follows a metric that only this process has seen.
         """
-        self._before = {scheduler: _calls(scheduler) for scheduler in _schedulers_of(self._optimizers)}
+        self._before = self._moment(_schedulers_of(self._optimizers))
 
     def rehearse(self) -> None:
         """Take note of the schedulers at the rehearsal's first `optimizer.step`; raise what `begin_rehearsal` does."""
@@ -80,15 +81,42 @@ class Schedules:
         self._ended = {scheduler: _calls(scheduler) for scheduler in self._each_step}
         if place is not None:
             self._seen = place.epoch * steps_per_epoch + place.step
-        if self._before is None or self._rehearsed is None:
+        if place is None and self._before is not None:
+            self._end_rehearsal(self._before, self._rehearsed)
+            self._rehearsed = None
+
+    def _end_rehearsal(self, before: _Moment, rehearsed: _Moment | None) -> None:
+        """Learn what a batch calls, and take back what the rehearsal's has changed, in the groups by hand, too."""
+        self._start = before
+        if rehearsed is not None:
+            begun = rehearsed.counts | before.counts
+            calls = {scheduler: _calls(scheduler) - begun[scheduler] for scheduler in rehearsed.counts}
+            self._each_step = {scheduler: count for scheduler, count in calls.items() if count > 0}
+            if rehearsed.counts.keys() - before.counts.keys():  # one is made in the body, of this batch alone
+                self._start = rehearsed
+        self._return_to(self._start)
+
+    def begin_batch(self, place: Place, steps_per_epoch: int) -> None:
+        """Bring the schedulers to where the job is, if it is this worker's first batch; called before its body.
+
+        Args:
+            place: of the step under way.
+            steps_per_epoch: of the data.
+        """
+        start, self._start = self._start, None
+        if start is None:
             return
-        begun = self._rehearsed.counts | self._before  # a scheduler may be made in the body
-        calls = {scheduler: _calls(scheduler) - begun[scheduler] for scheduler in self._rehearsed.counts}
-        self._each_step = {scheduler: count for scheduler, count in calls.items() if count > 0}
-        self._before = None
+        number, each_step = place.epoch * steps_per_epoch + place.step, self._each_step
+        if any(_calls(scheduler) != count for scheduler, count in start.counts.items()):  # behind a first loop
+            self._return_to(start)
+        _call({found: each_step[found] * number if found in each_step else place.epoch for found in start.counts})
+        if each_step:
+            self._last = number - 1, self._moment(each_step)
+            self._ended = {scheduler: _calls(scheduler) for scheduler in each_step}
 
     def begin_step(self, place: Place, steps_per_epoch: int) -> None:
-        """Bring the schedulers to where the job is; called in `optimizer.step`.
+        """Bring the schedulers to where the job is in a step that is made again, or behind some that this worker had
+        no samples in; called in `optimizer.step`.
 
         Args:
             place: of the step under way.
@@ -98,10 +126,7 @@ class Schedules:
         if number == self._begun:  # the batch calls the optimizer once more: schedulers are where the script has them
             return
         self._begun = number
-        if self._rehearsed is not None:
-            self._enter(self._rehearsed, number, place.epoch)
-            self._rehearsed = None
-        elif self._last is not None and self._each_step:
+        if self._last is not None and self._each_step:
             last, moment = self._last
             if number == last:
                 self._return_to(moment)
@@ -118,27 +143,13 @@ class Schedules:
             self._return_to(moment)
             _call({found: count - moment.counts[found] for found, count in self._ended.items()})
 
-    def _enter(self, rehearsed: _Moment, number: int, epoch: int) -> None:
-        """Go from the rehearsal to a step of the job.
-
-        Args:
-            rehearsed: what schedulers were in the rehearsal's `optimizer.step`.
-            number: of the job's step.
-            epoch: of the step.
-        """
-        each_step = self._each_step
-        self._return_to(rehearsed)
-        _call({found: each_step[found] * number if found in each_step else epoch for found in rehearsed.counts})
-
     def _moment(self, schedulers: Iterable[LRScheduler]) -> _Moment:
         found = list(schedulers)
         groups = next(iter(self._optimizers)).param_groups
         return _Moment(
             {scheduler: _calls(scheduler) for scheduler in found},
             {each: _kept(each.state_dict()) for scheduler in found for each in (scheduler, *_parts_of(scheduler))},
-            [{name: _kept(value) for name, value in group.items() if name != "params"} for group in groups]
-            if found
-            else [],
+            [{name: _kept(value) for name, value in group.items() if name != "params"} for group in groups],
         )
 
     def _return_to(self, moment: _Moment) -> None:

@@ -72,7 +72,21 @@ def from_torch(optimizer: torch.optim.Optimizer, keys: Mapping[torch.Tensor, str
             arrays = {name: value for name, value in own.items() if name not in _OF_COUNTS}
             found = {name: on_host(value).numpy() for name, value in arrays.items() if isinstance(value, torch.Tensor)}
             states[key] = {"count": count, **found}
-    return states
+    return _alike(states, {key: tuple(parameter.shape) for parameter, key in keys.items()})
+
+
+def _alike(states: dict[str, State], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, State]:
+    """Return states of which each has the arrays of all, zeros where PyTorch keeps none: servers have one rule for all.
+
+    So it is with the momentum of RMSprop, which only some groups may have.
+
+    Args:
+        states: by key.
+        shapes: of the parameters.
+    """
+    kinds = {name: each.dtype for state in states.values() for name, each in state.items() if name != "count"}
+    zeros = {key: {name: np.zeros(shapes[key], kind) for name, kind in kinds.items()} for key in states}
+    return {key: zeros[key] | state for key, state in states.items()}
 
 
 def states_to_load(

@@ -54,6 +54,9 @@ class ReplicaStore:
         """See `KeyStore.set_auxiliary`."""
         self.statistics = frozenset(keys)
 
+    def keep(self, keys: Collection[str]) -> None:
+        """See `KeyStore.keep`: nothing else is written."""
+
     def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
         """See `KeyStore.push_early`: begin to sum gradients that are there."""
         _refuse_sparse(gradients)

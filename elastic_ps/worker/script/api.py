@@ -86,6 +86,9 @@ class KeyStore(Protocol):
     def set_auxiliary(self, keys: Collection[str]) -> None:
         """Say, in the rehearsal, which of the broadcast keys are auxiliary state; else it is those never pushed."""
 
+    def keep(self, keys: Collection[str]) -> None:
+        """Leave the script's arrays of these keys, which no step changes, as they are from now on."""
+
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """Stage gradients for the open exchange."""
 

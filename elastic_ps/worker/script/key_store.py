@@ -52,6 +52,7 @@ class WorkerKeyStore:
         self._first: dict[str, NDArray[Any]] = {}  # its values, until the job's are here
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
         self._auxiliary: frozenset[str] | None = None  # None: what is broadcast and never pushed
+        self._kept: frozenset[str] = frozenset()  # whose arrays are the script's own to change
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
         self._early: set[str] = set()  # keys of the coming pushpull whose gradients have been sent
         self._combining = False
@@ -81,11 +82,15 @@ class WorkerKeyStore:
         """See `KeyStore.broadcast`."""
         self.init(keys, arrays)
         self._parameters.update((key, list(targets)) for key, targets in zip(keys, outs, strict=True))
-        self._write(zip(keys, outs, strict=True))
+        self._write((key, targets) for key, targets in zip(keys, outs, strict=True) if key not in self._kept)
 
     def set_auxiliary(self, keys: Collection[str]) -> None:
         """See `KeyStore.set_auxiliary`."""
         self._auxiliary = frozenset(keys)
+
+    def keep(self, keys: Collection[str]) -> None:
+        """See `KeyStore.keep`."""
+        self._kept = frozenset(keys)
 
     def push(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.push`."""
@@ -263,8 +268,8 @@ class WorkerKeyStore:
     def write_parameters(self) -> None:
         """Write the job's values to the script's own arrays."""
         self._outs.clear()
-        wanted = ((key, arrays) for key, arrays in self._parameters.items() if not self._local or not self._pushed(key))
-        self._write(wanted)
+        left = {key for key in self._parameters if key in self._kept or (self._local and self._pushed(key))}
+        self._write((key, arrays) for key, arrays in self._parameters.items() if key not in left)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

@@ -122,3 +122,22 @@ def test_a_batch_may_call_optimizer_and_schedule_more_than_once() -> None:
     expected, model, servers = both(optimizer=scheduled, body=body)
     check_same(expected, model)
     assert len(servers.exchanges) == 2 * EPOCHS * STEPS
+
+
+@pytest.mark.parametrize("first", [0, 2, STEPS + 2])
+def test_a_warm_up_by_the_number_of_the_step(first: int) -> None:
+    """A worker that begins behind it had the rate of the rehearsal, which runs as the job's first step, for good."""
+    with lone_job(SEED, first):
+        model = network()
+        optimizer, found = elastic.Optimizer(model, sgd(model)), []
+        group, loader = optimizer.param_groups[0], elastic.DataLoader(data(), BATCH)
+        for _epoch in elastic.epochs(EPOCHS):
+            for batch in loader:
+                if loader.step < 3:
+                    group["lr"] = 0.1 * (loader.step + 1) / 4
+                elif loader.step == 3:
+                    group["lr"] = 0.1
+                step(model, optimizer, batch)
+                found.append(group["lr"])
+    rates = [0.025, 0.05, 0.1 * 3 / 4, *[0.1] * (EPOCHS * STEPS - 3)]
+    assert found == [0.025, *rates[first:]]

@@ -40,6 +40,7 @@ def test_a_step_that_is_made_again_has_its_own_rate_also_where_that_is_a_tensor(
     rehearse(schedules, optimizer, scheduler)
     rates = []
     for number in (0, 0, 1, 1, 3):  # in step 2 this worker has no samples
+        schedules.begin_batch(Place(0, number), 10)
         schedules.begin_step(Place(0, number), 10)
         rates.append(float(optimizer.param_groups[0]["lr"]))
         scheduler.step()
@@ -88,6 +89,7 @@ def test_a_schedule_may_refer_to_others_and_to_what_cannot_be_copied(make: Any) 
         optimizer.step()
         for number in (0, 0, 1, 2, 3, 3) if is_elastic else range(4):
             if is_elastic:
+                schedules.begin_batch(Place(0, number), 10)
                 schedules.begin_step(Place(0, number), 10)
             rates.append(optimizer.param_groups[0]["lr"])
             scheduler.step()
@@ -104,7 +106,7 @@ def test_a_joiner_whose_first_epoch_ends_before_it_has_a_step_calls_its_schedule
     scheduler, schedules = StepLR(optimizer, 1, 0.5), Schedules((optimizer,))
     rehearse(schedules, optimizer, scheduler, each_step=False)
     scheduler.step()  # behind its first loop
-    schedules.begin_step(Place(4, 0), 10)
+    schedules.begin_batch(Place(4, 0), 10)
     assert optimizer.param_groups[0]["lr"] == 0.5**4
 
 
@@ -114,6 +116,7 @@ def test_an_optimizer_that_makes_few_steps_has_a_schedule_of_its_own_calls() -> 
     scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
     rehearse(schedules, optimizer, scheduler)
     for number in (0, 1, 2, 3, 4, 5, 5, 6, 8, 9):  # step 5 is made again, and in step 7 this worker has no samples
+        schedules.begin_batch(Place(number // 4, number % 4), 4)
         if number % 3 == 0:
             schedules.begin_step(Place(number // 4, number % 4), 4)
             rates.append(optimizer.param_groups[0]["lr"])
@@ -127,6 +130,7 @@ def test_a_schedule_may_be_called_before_the_optimizer() -> None:
     scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
     rehearse_with_the_scheduler_first(schedules, optimizer, scheduler)
     for number in range(3):
+        schedules.begin_batch(Place(0, number), 10)
         scheduler.step()
         schedules.begin_step(Place(0, number), 10)
         rates.append(optimizer.param_groups[0]["lr"])
@@ -140,6 +144,7 @@ def test_a_batch_that_is_left_takes_its_calls_back(is_late: bool) -> None:
     scheduler, schedules, rates = StepLR(optimizer, 1, 0.5), Schedules((optimizer,)), []
     rehearse_with_the_scheduler_first(schedules, optimizer, scheduler)
     for number, is_left in ((0, False), (1, False), (2, False), (3, True), (3, False), (4, False)):
+        schedules.begin_batch(Place(0, number), 10)
         scheduler.step()
         if is_late or not is_left:
             schedules.begin_step(Place(0, number), 10)
@@ -155,8 +160,39 @@ def test_a_script_may_freeze_what_it_has_made() -> None:
     gc.freeze()
     try:
         rehearse(schedules, optimizer, scheduler)
-        schedules.begin_step(Place(0, 3), 10)
+        schedules.begin_batch(Place(0, 3), 10)
         assert scheduler.last_epoch == 3
         assert gc.get_freeze_count(), "what the script wanted"
     finally:
         gc.unfreeze()
+
+
+def test_the_first_batch_that_is_left_takes_its_calls_back() -> None:
+    """A joiner's, in step 3, before it calls the optimizer."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules = StepLR(optimizer, 1, 0.5), Schedules((optimizer,))
+    rehearse_with_the_scheduler_first(schedules, optimizer, scheduler)
+    for is_left in (True, False):
+        schedules.begin_batch(Place(0, 3), 10)
+        scheduler.step()
+        assert optimizer.param_groups[0]["lr"] == 0.5**4
+        schedules.end_batch(Place(0, 3), 10, is_left)
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_numbers_that_the_rehearsals_body_sets_are_taken_back(scheduled: bool) -> None:
+    """It runs as the job's first step: a joiner behind a warm-up had the warm-up's first rate for good."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0, weight_decay=0.5)
+    group = optimizer.param_groups[0]
+    scheduler, schedules = StepLR(optimizer, 1, 0.5) if scheduled else None, Schedules((optimizer,))
+    schedules.begin_rehearsal()
+    group.update(lr=0.25, weight_decay=0.125)
+    optimizer.step()
+    schedules.rehearse()
+    schedules.end_batch()
+    assert (group["lr"], group["weight_decay"]) == (1.0, 0.5)
+    group["weight_decay"] = 0.25  # before the first batch, and in its body
+    schedules.begin_batch(Place(2, 0), 10)
+    group["momentum"] = 0.75
+    schedules.begin_step(Place(2, 0), 10)
+    assert (group["lr"], group["weight_decay"], group["momentum"]) == (0.25 if scheduler else 1.0, 0.25, 0.75)

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import LinearLR  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
+from elastic_ps.torch.states import from_torch  # noqa: E402
 from tests.elastic_ps.optimizers.pytorch.roots import use_exact_roots  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
@@ -143,3 +144,17 @@ def test_states_that_the_servers_refuse_change_nothing() -> None:
 
 def test_states_that_the_wrapped_optimizer_alone_would_load() -> None:
     load_in_last_batches(states_after_an_epoch(sgd), "the servers have its states, and would go on", wrapped=True)
+
+
+def test_a_group_of_rmsprop_without_momentum_has_zeros_for_it() -> None:
+    """PyTorch keeps none there; servers have one rule for all groups, and refused what they had not saved."""
+    first, second = nn.Linear(2, 2, bias=False), nn.Linear(3, 1, bias=False)
+    groups = [{"params": first.parameters(), "momentum": 0.9}, {"params": second.parameters()}]
+    optimizer = torch.optim.RMSprop(groups, lr=0.1)
+    for module in (first, second):
+        module.weight.grad = torch.ones_like(module.weight)
+    optimizer.step()
+    found = from_torch(optimizer, {first.weight: "s:first", second.weight: "s:second"})
+    assert found["s:first"].keys() == found["s:second"].keys() == {"count", "square_avg", "momentum_buffer"}
+    assert found["s:first"]["momentum_buffer"].any()
+    assert found["s:second"]["momentum_buffer"].tolist() == [[0.0, 0.0, 0.0]]

@@ -1,0 +1,80 @@
+"""Buffers that no batch changes are the script's own to set, by the epoch say; the job gives them a first value."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import elastic_ps.torch as elastic  # noqa: E402
+from elastic_ps.torch.arrays import ModelArray  # noqa: E402
+from elastic_ps.torch.before_rehearsal import BufferVersions  # noqa: E402
+from tests.elastic_ps.torch.beside_plain import BATCH, SEED, STEPS, data, network, sgd, step  # noqa: E402
+from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
+
+
+def with_buffers() -> nn.Module:
+    model = network()
+    model.register_buffer("tau", torch.ones(1))
+    model.register_buffer("noise", torch.full((2,), 3.0))
+    return model
+
+
+@pytest.mark.slow
+def test_a_batch_that_comes_again_leaves_what_the_script_has_set() -> None:
+    """It went back to the job's first value, in all workers that had outlived another."""
+    with lone_job(SEED):
+        model = with_buffers()
+        optimizer, found = elastic.Optimizer(model, sgd(model)), []
+        loader = elastic.DataLoader(data(), BATCH)
+        for epoch in elastic.epochs(2):
+            model.tau.fill_(0.5**epoch)
+            for number, batch in enumerate(loader):
+                if epoch and number == 1:
+                    break  # before its step, which comes again
+                step(model, optimizer, batch)
+            for batch in loader if epoch else ():
+                step(model, optimizer, batch)
+                found.append(float(model.tau))
+    assert found == [0.5] * (STEPS - 1)
+
+
+@pytest.mark.slow
+def test_who_joins_has_the_jobs_buffers_but_for_those_that_its_script_has_set() -> None:
+    with lone_job(SEED, STEPS + 1) as (job, _):
+        model = with_buffers()
+        optimizer, found = elastic.Optimizer(model, sgd(model)), []
+        loader = elastic.DataLoader(data(), BATCH)
+        for epoch in elastic.epochs(3):
+            model.tau.fill_(0.5**epoch)
+            for batch in loader:
+                step(model, optimizer, batch)
+                if not job.rehearsed:
+                    (store,) = job._stores
+                    for key in ("s:tau", "s:noise"):  # the chief's first ones
+                        store._first[key] = store._first[key] + 4  # type: ignore[attr-defined]
+                found.append((epoch, float(model.tau), model.noise.tolist()))
+    assert found[0] == (0, 1.0, [3.0, 3.0])
+    assert {(epoch, tau) for epoch, tau, _ in found[1:]} == {(1, 0.5), (2, 0.25)}
+    assert all(noise == [7.0, 7.0] for _, _, noise in found[1:])
+
+
+def test_what_is_set_before_the_first_batch_is_found() -> None:
+    model = with_buffers()
+    model.register_buffer("mask", torch.zeros(3))
+    known = BufferVersions(model)
+    arrays: dict[str, Any] = {f"s:{name}": ModelArray(model, name) for name in ("tau", "noise", "mask")}
+    assert known.changed(arrays) == set()
+    model.tau.fill_(1.0)
+    model.mask = torch.zeros(3)
+    model.register_buffer("late", torch.zeros(1))
+    assert known.changed(arrays | {"s:late": ModelArray(model, "late")}) == {"s:tau", "s:mask"}
+
+
+def test_a_buffer_of_inference_mode_does_not_count_its_changes() -> None:
+    model = network()
+    with torch.inference_mode():
+        model.register_buffer("table", torch.zeros(2))
+    assert BufferVersions(model).changed({"s:table": ModelArray(model, "table")}) == set()
