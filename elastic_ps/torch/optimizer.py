@@ -14,22 +14,10 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.torch import loss_scale, rules
-from elastic_ps.torch.arrays import GradientArray, ModelArray
-from elastic_ps.torch.before_rehearsal import BeforeRehearsal, BufferVersions, check_frozen
+from elastic_ps.torch.arrays import GradientArray
 from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
-from elastic_ps.torch.model import (
-    GROUPS_FIRST,
-    check_groups,
-    check_memory,
-    check_parameters,
-    check_shapes,
-    key_of,
-    members_of,
-    parameter_keys,
-    statistics,
-    tensors_of,
-)
+from elastic_ps.torch.model import GROUPS_FIRST, check_groups, check_memory, members_of
 from elastic_ps.torch.optimizer_arguments import (
     check_arguments,
     check_place,
@@ -39,6 +27,7 @@ from elastic_ps.torch.optimizer_arguments import (
 )
 from elastic_ps.torch.optimizer_store import OptimizerStore
 from elastic_ps.torch.schedules import Schedules
+from elastic_ps.torch.shared_model import SharedModel
 from elastic_ps.torch.states import follow_loads, from_torch, states_to_load, to_torch
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import current_job, script_job
@@ -124,14 +113,10 @@ class Optimizer(torch.optim.Optimizer):
         self._share_groups()
         self._loads = False  # the wrapped optimizer loads what this one was given
         follow_loads(optimizer, self._check_load, self._share_groups)
-        self._keys = parameter_keys(model, optimizer)
+        self._shared = SharedModel(model, optimizer)
+        self._keys = self._shared.keys
         self._members = members_of(optimizer)
         self._spec = self._translate()
-        self._arrays: dict[str, ModelArray] = {}  # all that the store holds
-        self._before = BeforeRehearsal({}, ())
-        self._averaged: set[str] = set()  # keys of what the workers average in each step
-        self._made_with = BufferVersions(model)
-        self._own: set[str] | None = set()  # keys of buffers that the script has set since; None: it may set all
         self._early = EarlyGradients(self._send_early) if overlap else None
         self._watch = GradientWatch(self._keys, self._early.made if self._early else None)
         self._first: Sequence[rules.Numbers] = ()  # of the groups, in the rehearsal
@@ -200,11 +185,11 @@ class Optimizer(torch.optim.Optimizer):
         if not pushed:
             raise ConfigurationError("optimizer.step() without a gradient: call loss.backward() before it")
         assert self._store is not None
-        check_frozen(self._averaged, pushed)
+        self._shared.check_pushed(pushed)
         self._learn_averaged()
         loss_scale.unscale(self, pushed.values())
         gradients = [[GradientArray(gradient)] for gradient in pushed.values()]
-        self._store.pushpull(list(pushed), gradients, [[self._arrays[key]] for key in pushed])
+        self._store.pushpull(list(pushed), gradients, [[self._shared.arrays[key]] for key in pushed])
         self.steps += 1
         self.skipped = self._store.factor == SKIPPED
         self._begun = False
@@ -228,14 +213,8 @@ class Optimizer(torch.optim.Optimizer):
         others = self._of_others()
         if shared := [self._keys[parameter][2:] for parameter in others if parameter in self._keys]:
             raise ConfigurationError(f"parameter {shared[0]} is in two elastic.Optimizers; let one of them update it")
-        self._arrays = dict(tensors_of(self._model, others))
-        check_parameters(self._arrays, self._keys)
-        self._own = self._made_with.changed(self._arrays)
-        self._store.keep(self._own)
-        self._store.broadcast(list(self._arrays), list(self._arrays.values()), [[own] for own in self._arrays.values()])
         updated = {parameter for optimizer in optimizers() for parameter in optimizer._keys if parameter.requires_grad}
-        trained = {key_of(name) for name, parameter in self._model.named_parameters() if parameter in updated}
-        self._before = BeforeRehearsal(self._arrays, trained)
+        self._shared.define(self._store, others, updated)
         if states := from_torch(self.wrapped, self._keys):
             self._store.load_optimizer_states(states)
 
@@ -245,9 +224,8 @@ class Optimizer(torch.optim.Optimizer):
         if job.place is None or job.spec is None:  # it is the rehearsal's
             return
         self._schedules.begin_batch(job.place, job.spec.steps_per_epoch)
-        if self._store is not None and self._own is not None:
-            self._store.keep(self._arrays.keys() - self._keys.values() - self._averaged)
-            self._own = None
+        if self._store is not None:
+            self._shared.train(self._store)
 
     def end_batch(self, is_left: bool) -> None:
         """Take note that a batch's body is over.
@@ -350,8 +328,7 @@ class Optimizer(torch.optim.Optimizer):
         """Bring schedulers to where the job is, once in a step, of a model that is as the job knows it."""
         if self._begun:
             return
-        check_parameters(self._arrays, self._keys)
-        check_shapes(self._arrays, self._before.buffers)
+        self._shared.check()
         self._begun = True
         job = script_job()
         self.wrapped._opt_called = True  # type: ignore[attr-defined]  # a scheduler of it asks whether it was
@@ -372,12 +349,8 @@ class Optimizer(torch.optim.Optimizer):
     def _of_others(self) -> list[torch.Tensor]:
         """Return the tensors that other optimizers' stores hold, or will."""
         updated = [parameter for other in optimizers() if other is not self for parameter in other._keys]
-        return updated + [array.tensor for other in optimizers() for array in other._arrays.values()]
+        return updated + [array.tensor for other in optimizers() for array in other._shared.arrays.values()]
 
     def _learn_averaged(self) -> None:
-        """Tell, in the rehearsal, what is averaged: statistics of normalisations, and what the batch changes."""
-        if self._store is None or not script_job().staging.rehearsing:
-            return
-        self._averaged = self._before.changed() | (statistics(self._model) & self._before.buffers.keys())
-        self._store.set_auxiliary(self._averaged)
-        self._store.keep((self._own or set()) - self._averaged)
+        if self._store is not None and script_job().staging.rehearsing:
+            self._shared.learn(self._store)

@@ -13,7 +13,6 @@ from elastic_ps.torch import rules
 from elastic_ps.torch.allreduce.job import AllReduceJob
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
-from elastic_ps.torch.arrays import overwrite
 from elastic_ps.torch.optimizer import Optimizer
 from elastic_ps.torch.optimizer_arguments import check_states
 from elastic_ps.worker.script.script_job import ScriptJob
@@ -85,14 +84,8 @@ class AllReduceOptimizer(Optimizer):
 
     def _open_store(self, job: ScriptJob) -> ReplicaStore:
         assert isinstance(job, AllReduceJob)
-        return job.open_store(self._replica, self._undo_rehearsal)
+        return job.open_store(self._replica, self._shared.undo_rehearsal)
 
     def _replica(self, store: ReplicaStore) -> Replica:
         wire = getattr(torch, self._compression) if self._compression is not None else None
         return Replica(self.wrapped, list(self._keys), store.arrays, store.statistics, wire)
-
-    @torch.no_grad()
-    def _undo_rehearsal(self) -> None:
-        """Make the buffers what they were before the rehearsal."""
-        for key, before in self._before.buffers.items():
-            overwrite(self._arrays[key].tensor, before)
