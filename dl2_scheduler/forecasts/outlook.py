@@ -3,7 +3,7 @@
 It is asked by people, once, beside the cluster. It writes nothing.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dl2_scheduler.cluster.errors import BadInput
@@ -51,7 +51,7 @@ class Outlook:
         history: the history of the cluster.
         calibrations: what earlier forecasts teach.
         make: a policy of a name.
-        active: the names of the jobs that have not ended.
+        active: when the jobs that have not ended were submitted, in unix seconds, by name.
         now: unix seconds.
 
     Raises:
@@ -63,16 +63,18 @@ class Outlook:
         history: History,
         calibrations: Mapping[EventKind, Calibration],
         make: Callable[[str], AllocationPolicy],
-        active: Collection[str],
+        active: Mapping[str, float],
         now: float,
     ):
         self._observed = ObservedCluster(history, history.slot_before(_READ_SLOTS))
         self._observed.catch_up()
-        self._calibrations, self._make, self._active = calibrations, make, active
+        self._calibrations, self._make = calibrations, make
         if self._observed.last is None:
             raise BadInput("no slot with jobs has been decided there yet: nothing is known that could be forecast")
         self._last = self._observed.last
-        goes_on = any(state.job.id in active for state in self._last.snapshot.jobs)
+        # One that was submitted since has the name of another, which has ended.
+        self._active = {name for name, submitted in active.items() if not self._last.at < submitted <= now}
+        goes_on = any(state.job.id in self._active for state in self._last.snapshot.jobs)
         self._is_current = goes_on and now - self._last.at < _CURRENT_SLOTS * self._observed.slot_seconds
         self.now = self._last.at if self._is_current else now
 

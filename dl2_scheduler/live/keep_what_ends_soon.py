@@ -7,6 +7,8 @@ its minimum: it could not go on later, so the cluster would not suspend it. This
 `slot_decision`.
 """
 
+from collections.abc import Mapping, Sequence
+
 from dl2_scheduler.cluster.free_resources import FreeResources
 from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
 from dl2_scheduler.live.shrink_before_suspend import give_back
@@ -28,30 +30,50 @@ def keep(draft: SlotDraft, start_seconds: float) -> SlotDraft:
         draft: the decision so far.
         start_seconds: how long a job takes to start; 0: not known, or nothing.
     """
-    jobs, grants = draft.snapshot.jobs, draft.grants
+    jobs = draft.snapshot.jobs
     reports = {report.job: report for report in draft.snapshot.reports}
     left = {
         index: _seconds_left(state, reports.get(state.job.id))
         for index, state in enumerate(jobs)
-        if state.workers and not grants[index].workers
+        if state.workers and not draft.grants[index].workers
     }
     soon = [index for index, seconds in left.items() if seconds <= _STARTS * start_seconds]
-    kept = soon + [index for index in left if index not in soon and not jobs[index].saves]
-    if not kept:
-        return draft
+    unsaved = [index for index in left if index not in soon and not jobs[index].saves]
+    for kept in ({**dict.fromkeys(soon, True), **dict.fromkeys(unsaved, False)}, _least_of(soon + unsaved, jobs)):
+        if kept and (found := _keeping(draft, kept, left, start_seconds)) is not None:
+            return found
+    return draft
+
+
+def _least_of(indices: Sequence[int], jobs: Sequence[JobState]) -> dict[int, bool]:
+    """Return those that could not go on later, with their minimum: the others may be suspended where all do not fit."""
+    return {index: False for index in indices if not jobs[index].saves}
+
+
+def _keeping(
+    draft: SlotDraft, kept: Mapping[int, bool], left: Mapping[int, float], start_seconds: float
+) -> SlotDraft | None:
+    """Return the decision in which some running jobs are kept; None: that does not fit, as nodes have gone.
+
+    Args:
+        draft: the decision so far.
+        kept: by index, whether it keeps all that it has, and not its minimum alone.
+        left: by index, for how many seconds it still trains.
+        start_seconds: see `keep`.
+    """
+    jobs, grants = draft.snapshot.jobs, draft.grants
     room = FreeResources(draft.snapshot, draft.rule)
     granted = [index for index, grant in enumerate(grants) if grant.workers]
     runs = [index for index in granted if jobs[index].workers or jobs[index].starting]
-    has = [(jobs[index].workers, jobs[index].servers) if index in soon else room.least[index] for index in kept]
+    has = [(jobs[index].workers, jobs[index].servers) if kept[index] else room.least[index] for index in kept]
     fits = all(room.give(index, *counts) for index, counts in zip(kept, has, strict=True))
-    if not fits or not all(room.give_least(index) for index in runs):  # nodes have gone
-        return draft
+    if not fits or not all(room.give_least(index) for index in runs):
+        return None
     begins = [index for index in granted if index not in runs and room.give_least(index)]
     give_back(room, grants, [*runs, *begins])
     names = ", ".join(str(jobs[index].job.id) for index in kept)
-    why = f": {names} soon ends, and is kept" if kept == soon else f": {names} is kept"
-    instead = dict.fromkeys(kept, _UNSAVED)
-    instead |= {index: _kept(left[index], start_seconds) for index in soon}
+    why = f": {names} soon ends, and is kept" if all(kept.values()) else f": {names} is kept"
+    instead = {index: _kept(left[index], start_seconds) if whole else _UNSAVED for index, whole in kept.items()}
     found = {
         state.job.id: regranted(room, index, grants[index], why, instead.get(index, ""))
         for index, state in enumerate(jobs)

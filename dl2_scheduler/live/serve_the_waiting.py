@@ -1,8 +1,8 @@
 """This module lets no job wait for ever, whatever the policy decides. It is pure.
 
 A job that was granted nothing in `MOST_SLOTS` slots in a row has its minimum from then on, until it ends: the oldest of
-such jobs first, then what others run with. As jobs end, each of them comes to its turn. It is the step `serve` of
-`slot_decision`.
+such jobs first, then what others run with. Those that train and could not go on later keep their minimum before it. As
+jobs end, each of them comes to its turn. It is the step `serve` of `slot_decision`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -73,12 +73,14 @@ def serve(draft: SlotDraft, waited: Waited) -> SlotDraft:
     if all(grants[index].workers for index in owed):
         return draft
     room = FreeResources(draft.snapshot, draft.rule)
+    stays = [index for index, state in enumerate(jobs) if state.workers and not state.saves and grants[index].workers]
+    stays = [index for index in stays if index not in owed and room.give_least(index)]
     begun = [index for index in owed if room.give_least(index) and not grants[index].workers]
     if not begun:
         return draft
-    others = [index for index, grant in enumerate(grants) if grant.workers and index not in owed]
+    others = [index for index, grant in enumerate(grants) if grant.workers and index not in (*owed, *stays)]
     others.sort(key=lambda index: not (jobs[index].workers or jobs[index].starting))
-    kept = [index for index in others if room.give_least(index)]
+    kept = stays + [index for index in others if room.give_least(index)]
     give_back(room, grants, kept + [index for index in owed if grants[index].workers and room.workers(index)])
     names = ", ".join(str(jobs[index].job.id) for index in begun)
     why, instead = f": {names} has waited for too long", dict.fromkeys(begun, _SERVED)

@@ -187,12 +187,22 @@ class SlotDecider:
         draft = limit(_with_fault(found, policies), self._limits, self._scaled)
         if self._explorer is not None and not found.fault:
             draft = self._explorer.explored(draft, self._keeps_to_limits)
-        present = {state.job.id for state in snapshot.jobs}
-        self._waited = count_waiting(self._waited, snapshot, draft.allocation)
-        self._scaled = {job: last for job, last in self._scaled.items() if job in present}
-        self._scaled |= dict.fromkeys(changed_jobs(snapshot, draft.allocation), slot)
         name = policies.fallback_name if found.fault else policies.name
         return SlotDecision(name, draft.allocation, found.draft.allocation, found.fault)
+
+    def done(self, snapshot: Snapshot, allocation: Allocation) -> None:
+        """Remember what is done in a slot that has been decided: not all of it may have found a place.
+
+        Args:
+            snapshot: the cluster at the slot's start.
+            allocation: what is done.
+        """
+        present = {state.job.id for state in snapshot.jobs}
+        self._waited = count_waiting(self._waited or NOBODY, snapshot, allocation)
+        self._scaled = {job: last for job, last in (self._scaled or {}).items() if job in present}
+        self._scaled |= dict.fromkeys(changed_jobs(snapshot, allocation), snapshot.slot)
+        if self._explorer is not None:
+            self._explorer.done(snapshot, allocation)
 
     def _keeps_to_limits(self, draft: SlotDraft) -> bool:
         return limit(draft, self._limits, self._scaled or {}) is draft

@@ -61,7 +61,6 @@ class SlotLoop:
         self._rule = rule
         self._history = history
         self._decider = SlotDecider(rule, limits, history, explorer)
-        self._explorer = explorer
         self._observers = tuple(observers)
         self._now = now
         self._settle = settle
@@ -86,8 +85,7 @@ class SlotLoop:
         decision = self._decider.decide(policies, snapshot, start_seconds)
         self._policies.decided(snapshot.slot, decision.fault)
         allocation = self._settle(decision.allocation)
-        if self._explorer is not None:
-            self._explorer.done(snapshot, allocation)
+        self._decider.done(snapshot, allocation)
         self._history.decided(self._now(), decision.policy, snapshot, allocation)
         self._cluster.apply(allocation)
         self._ask_shadow(policies, snapshot, decision.wanted, start_seconds)

@@ -27,7 +27,7 @@ class MoveCosts:
         self._history = history
         self._seen = slot - _LATEST - 1
         self._scalings = Scalings({}, _JOINS)
-        self._scaled: dict[JobId, None] = {}  # in the order in which they were
+        self._scaled: dict[JobId, float] = {}  # their arrivals, in the order in which they were
 
     def cost(self) -> MoveCost | None:
         """Return what a move costs; None: no join has been seen yet.
@@ -51,7 +51,10 @@ class MoveCosts:
         for slot in self._history.slots(self._seen):
             self._seen = slot.snapshot.slot
             self._scalings.observe(slot)
-            self._scaled |= dict.fromkeys(_scaled_in(slot))
+            arrivals = {state.job.id: state.job.arrival for state in slot.snapshot.jobs}
+            for job in [job for job, arrival in self._scaled.items() if arrivals.get(job, arrival) != arrival]:
+                del self._scaled[job]  # another of its name
+            self._scaled |= {job: arrivals[job] for job in _scaled_in(slot)}
         while len(self._scaled) > _LATEST:
             del self._scaled[next(iter(self._scaled))]
 

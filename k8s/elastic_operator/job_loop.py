@@ -241,9 +241,9 @@ class Keeper:
                 self._wrote(await self._api.write_status(self.body, status))
                 self.pulse.wrote(self.body)
                 self._written = time.monotonic()
-                self._shared.metrics.job(job, status)
                 if status.phase != seen.status.phase:
                     log.info("%s: %s: %s", self.name, status.phase, status.reason, extra={"job": self.name})
+        self._shared.metrics.job(job, status)  # also what an operator before this one has written
         if status.phase not in (STARTING, RUNNING, SUSPENDING):
             self._starter.forget()
         for action in decision.actions:

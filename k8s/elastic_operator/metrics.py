@@ -62,7 +62,7 @@ class OperatorMetrics:
             self._seconds.observe(time.perf_counter() - begun)
 
     def job(self, job: Desired, status: ElasticJobStatus) -> None:
-        """Show a job's status, which has been written."""
+        """Show a job's status, which has been written, or will be in a moment."""
         of = (job.namespace, job.name)
         _, before = self._shown.get(of, ("", status.phase))
         if before != status.phase:

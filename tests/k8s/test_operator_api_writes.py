@@ -11,7 +11,7 @@ from k8s.elastic_operator.job.model import GOING, Counts, Desired
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import APPLY, Conflict, NotFound
-from tests.k8s.played_api import document, keepers
+from tests.k8s.played_api import PlayedApi, document, keepers
 
 JOB = "/apis/dl2.scheduler/v1alpha1/namespaces/ns/elasticjobs/digits"
 POD = {"metadata": {"name": "digits-worker-1", "namespace": "ns"}}
@@ -128,3 +128,24 @@ def test_who_does_not_lead_any_more_asks_nothing_of_a_coordinator_either(action)
 
     asyncio.run(scene())
     assert told == []
+
+
+def test_metrics_tell_of_jobs_whose_status_an_operator_before_this_one_has_written():
+    """Those that had failed, or had ended, were missing for good after a restart."""
+
+    async def watch():
+        api = PlayedApi()
+        settled = document()
+        ended = {"phase": "Failed", "reason": "its script raised", "term": 1, "observedGeneration": 1}
+        settled["status"] = {**ended, "completionTime": "2026-01-01T00:00:00Z"}
+        for _ in range(2):  # what the first has written, the second has nothing to add to
+            shared = keepers(api, asyncio.Event())._shared
+            api.statuses.clear()
+            keeper = Keeper(shared, settled)
+            await keeper._once()
+            settled = keeper.body
+        return api.statuses, shared.metrics.text().decode()
+
+    statuses, shown = asyncio.run(watch())
+    assert statuses == {}, "there was nothing to write"
+    assert 'dl2_job_info{job="digits",namespace="ns",phase="Failed"} 1.0' in shown

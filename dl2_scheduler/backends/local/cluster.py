@@ -23,6 +23,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, Snapshot, SpeedReport
+from elastic_ps.core.errors import EXIT_LATER
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class LocalCluster:
         self._began_slot = clock.now()
         self._slot = records.slot
         self._before: list[JobRecord] = []
+        self._put_off: set[int] = set()  # records whose launcher has ended in this slot, for a reason that may pass
         self._reports: dict[int, JobReport] = {}
         self._over: dict[int, LauncherEnding] = {}
         self._speeds: tuple[SpeedReport, ...] = ()
@@ -118,6 +120,7 @@ class LocalCluster:
         """See `Cluster.apply`. Jobs that shrink go first, so that what they leave is free for the others."""
         self._records.next_slot()  # first: a slot that a kill cuts short keeps its number and its decisions
         self._granted = {record.number: allocation.of(record.name) for record in self._before}
+        self._put_off.clear()
         active = self._records.active()  # as they are now: a job may have been held, or stopped, since the snapshot
         grants = [(record, self._granted[record.number]) for record in active if self._may_grant(record)]
         grants += [(record, _own(record)) for record in active if self._is_owned(record)]
@@ -130,7 +133,10 @@ class LocalCluster:
             self._actions.give(record, report, grant, silence)
 
     def finish_slot(self) -> SlotOutcome:
-        """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits."""
+        """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits.
+
+        It does not where one could not begin in it: that would be tried again and again.
+        """
         end = self._began_slot + self._slot_seconds
         while not self._closing and self._began_slot <= (now := self._clock.now()) < end:  # a clock may be set back
             self._clock.wait(min(end - now, _PIN_SECONDS) if self._pin() else end - now)
@@ -169,6 +175,8 @@ class LocalCluster:
                 path = self._runtime.log(record.name, record.number, record.runs)
                 ending = self._runtime.ending(record.name, record.process, path)
                 record = self._records.change(record.number, **decide.ended(record, ending, self._clock.now()))
+                if ending.status == EXIT_LATER:
+                    self._put_off.add(record.number)
                 why = f": {record.reason}" if record.reason not in ("", record.phase) else ""
                 log.info("%s: %s%s", record.name, record.phase, why)
             if record.stop_asked and record.phase is LiveJobPhase.WAITING:
@@ -195,7 +203,8 @@ class LocalCluster:
 
     def _idles(self) -> bool:
         decided = [record for record in self._records.active() if not record.left_alone]
-        return bool(decided) and not any(record.phase.has_processes for record in decided)
+        waits = bool(decided) and not any(record.phase.has_processes for record in decided)
+        return waits and self._put_off.isdisjoint(record.number for record in decided)
 
     def _observe(self) -> None:
         """Ask every coordinator."""

@@ -93,7 +93,8 @@ def outlook_of(folder: Path) -> Iterator[Outlook]:
         BadInput, NotServed: there is no such cluster, or nothing has been decided there.
     """
     with client_of(folder) as client:
-        active = [job.name for job in client.jobs() if not LiveJobPhase(job.phase).ended and not job.held]
+        jobs = client.jobs()
+    active = {job.name: job.submitted for job in jobs if not LiveJobPhase(job.phase).ended and not job.held}
     with closing(History.of_folder(folder)) as history, closing(ForecastRecords(folder / FORECASTS_FILE)) as records:
         calibrations = {kind: records.calibration(kind) for kind in EventKind}
         yield Outlook(history, calibrations, make_bounded_policy, active, time.time())

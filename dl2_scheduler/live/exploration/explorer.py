@@ -87,14 +87,15 @@ class Explorer:
             allocation: what is done.
         """
         models = {state.job.id: state.job.model for state in snapshot.jobs}
-        missed = [job for job in self._charges if allocation.of(job).instead is None]
-        for job in [job for job in self._charges if job not in missed]:
+        charges, self._charges = self._charges, {}  # a slot in which the policy fails asks for no exploration
+        missed = [job for job in charges if allocation.of(job).instead is None]
+        for job in [job for job in charges if job not in missed]:
             grant = allocation.of(job)
             self._explored[models[job]] = snapshot.slot
             self._last = f"; the last in slot {snapshot.slot}, {job} with {grant.workers}+{grant.servers}"
         if missed:
             try:
-                self._keep(self.budget.paid(-sum(self._charges[job] for job in missed), -len(missed)))
+                self._keep(self.budget.paid(-sum(charges[job] for job in missed), -len(missed)))
             except OSError:
                 log.exception("slot %d: what was not explored counts as if it were", snapshot.slot)
 

@@ -32,8 +32,8 @@ def history(tmp_path):
         yield found
 
 
-def outlook(history, active=NAMES, now=NOW):
-    return Outlook(history, UNCORRECTED, make_live_policy, active, now)
+def outlook(history, active=NAMES, now=NOW, submitted=0.0):
+    return Outlook(history, UNCORRECTED, make_live_policy, dict.fromkeys(active, submitted), now)
 
 
 def test_one_job_more_makes_others_end_later(history):
@@ -74,6 +74,13 @@ def test_jobs_that_have_ended_since_are_not_there(history):
     running = list(outlook(history).asked())
     asked = outlook(history, active=running[1:])
     assert set(asked.asked()) == set(running[1:])
+
+
+def test_a_job_that_was_submitted_since_is_another_than_the_one_of_its_name(history):
+    asked = outlook(history)
+    assert asked.asked()
+    assert outlook(history, submitted=NOW).asked() == {}
+    assert outlook(history, submitted=NOW + 1.0).asked() == asked.asked(), "by another clock"
 
 
 def test_a_cluster_that_has_stood_still_begins_now(history):

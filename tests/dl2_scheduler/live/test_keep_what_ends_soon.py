@@ -117,3 +117,11 @@ def test_whatever_was_decided_fits_and_keeps_minima(befores, wanted):
         assert not grant.workers or again.give(index, grant.workers, grant.servers)
         if states[index].workers and grants.get(states[index].job.id):
             assert grant.workers, "a running job that was granted something goes on"
+
+
+def test_one_that_could_not_go_on_later_is_kept_also_where_others_that_end_soon_do_not_fit():
+    """Nodes have gone: of two that the policy suspends, one would need more than there is."""
+    soon, unsaved = state("soon", (4, 4)), replace(state("unsaved", (1, 1), left=10.0), saves=False)
+    now = snapshot(soon, unsaved, slots=(4,))
+    assert counts(decided(now)) == {"soon": (0, 0), "unsaved": (1, 1)}
+    assert "could not go on later" in decided(now).allocation.grants["unsaved"].reason

@@ -1,6 +1,7 @@
 """No job waits forever, whatever a policy decides."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -50,6 +51,15 @@ def test_the_youngest_is_suspended_where_minima_do_not_fit_and_of_two_that_wait_
     assert counts(found) == {"first": (1, 1), "gang": (4, 4), "small": (0, 0), "last": (0, 0)}
     found = served(snapshot(*jobs, slots=(6,)), decided, LONG).allocation
     assert counts(found) == {"first": (1, 1), "gang": (0, 0), "small": (2, 2), "last": (0, 0)}, "gang cannot fit"
+
+
+def test_a_job_that_could_not_go_on_later_is_not_the_one_that_goes():
+    """It would train on all the same, and the one that waits would find no room."""
+    jobs = state("saves", (1, 1)), replace(state("unsaved", (1, 1)), saves=False), state("gang")
+    decided = Allocation({"saves": Grant(1, 1), "unsaved": Grant(1, 1), "gang": Grant(0, 0)})
+    found = served(snapshot(*jobs, slots=(4,)), decided, LONG).allocation
+    assert counts(found) == {"saves": (0, 0), "unsaved": (1, 1), "gang": (1, 1)}
+    assert served(snapshot(*jobs[1:], slots=(3,)), decided, LONG).allocation is decided, "there is no room for it"
 
 
 def test_what_a_policy_grants_anyway_stays_as_it_is():

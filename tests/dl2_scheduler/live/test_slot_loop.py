@@ -3,7 +3,7 @@
 import json
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +21,13 @@ from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import Happened, History, JobDecision
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.reasons import explain
+from dl2_scheduler.live.serve_the_waiting import waiting_in
 from dl2_scheduler.live.service import ClusterService, serving
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
+from dl2_scheduler.sim.simulator import SimulatedCluster
+from tests.dl2_scheduler.learning.test_live_learning import SLOT, SPEEDS
 from tests.dl2_scheduler.played_cluster import document
 
 ONE = {"slots": 1.0}
@@ -298,3 +301,29 @@ def test_a_closed_cluster_ends_its_slot_and_the_loop(served, clock):
     worker.start()
     worker.join(30)
     assert (worker.is_alive(), clock.now()) == (False, 1003.0)
+
+
+class Passing:
+    """Grants the second job something in every fourth slot."""
+
+    def allocate(self, snapshot, room):
+        room.give(0, 1, 1)
+        if snapshot.slot % 4 == 0 and len(snapshot.jobs) > 1:
+            room.give(1, 1, 1)
+        return room.allocation()
+
+
+def test_what_finds_no_place_does_not_count_as_given(tmp_path):
+    """The history has what was done, and a scheduler that begins anew goes by that."""
+    jobs = [replace(each.job, arrival=0.0, epochs=1e6, model="a") for each in snapshot_of(4, (1, 1), (1, 1)).jobs]
+    cluster = SimulatedCluster(jobs, (Node("n", {"slots": 4.0}),), SPEEDS, SLOT)
+    policies = Policies(lambda name: Passing() if name == "passing" else Drf(), "drf", tmp_path, "passing")
+
+    def settle(allocation):
+        return Allocation({**allocation.grants, "j1": Grant(0, 0, "no place")})
+
+    with closing(History(tmp_path / "decisions.sqlite")) as history:
+        loop = SlotLoop(cluster, policies, NodeRule.SPREAD, history, settle=settle)
+        for _ in range(6):
+            loop.slot()
+        assert loop._decider._waited == waiting_in(history.slots()) == {("j0", 0.0): 0, ("j1", 0.0): 6}

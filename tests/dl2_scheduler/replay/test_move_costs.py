@@ -1,6 +1,7 @@
 """What a move costs, as the slots of a cluster's own history tell it, while it grows."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -37,3 +38,18 @@ def test_a_slot_that_was_cut_short_keeps_nobody_from_those_after_it(tmp_path):
                 history.happened(slot.outcome)
             costs.scaled_jobs()
         assert costs.cost() is not None
+
+
+def test_another_job_of_a_name_has_not_been_scaled(tmp_path):
+    with closing(History(tmp_path / "decisions.sqlite")) as history:
+        slots = list(Life([ONE, ONE, ONE, TWO], join=7.0).slots())
+        for slot in slots:
+            history.decided(slot.at, slot.policy, slot.snapshot, slot.allocation)
+            history.happened(slot.outcome)
+        last = slots[-1]
+        costs = MoveCosts(history, last.snapshot.slot + 1)
+        assert costs.scaled_jobs() == {"a"}
+        jobs = tuple(replace(state, job=replace(state.job, arrival=500.0)) for state in last.snapshot.jobs)
+        again = replace(last.snapshot, slot=last.snapshot.slot + 1, jobs=jobs)
+        history.decided(last.at, last.policy, again, last.allocation)
+        assert costs.scaled_jobs() == set()

@@ -142,3 +142,13 @@ def test_people_are_told(api, told):
         (found,) = client.jobs()
         assert found.forecast.start.at == pytest.approx(NOW + now + 600.0, abs=1.0)
         assert found.forecast.end.high == pytest.approx(NOW + now + 5100.0, abs=1.0)
+
+
+def test_a_forecast_of_an_earlier_job_of_its_name_is_not_told(api, told):
+    made = job("a")
+    made["metadata"]["creationTimestamp"] = "2026-01-01T00:01:40Z"
+    api.add(PATH, made)
+    created = job_of(made).created
+    for at in (created - 10.0, created + 10.0):
+        told.write({"a": replace(forecast(), made=at)})
+    assert [each["made"] for _, each in written(api)] == ["2026-01-01T00:01:50Z"]

@@ -232,6 +232,16 @@ def test_a_job_that_cannot_begin_for_now_waits_and_is_tried_again(serve, runtime
         )
 
 
+def test_a_job_that_cannot_begin_for_now_is_tried_once_a_slot(serve, runtime, clock):
+    """A slot ended with its launcher where nothing else ran: logs and a history of some thousand slots a day."""
+    cluster = serve()
+    cluster.desk.submit(document(), HERE)
+    begun = clock.now()
+    clock.at(begun + 2.0, lambda: runtime.end("digits", 69, "No space left on device"))
+    assert only(slot(cluster, digits=(1, 1))).workers == 0
+    assert clock.now() >= begun + 20.0
+
+
 def test_a_job_that_is_being_stopped_takes_no_orders(serve):
     cluster = serve()
     cluster.desk.submit(document("a"), HERE)

@@ -85,3 +85,14 @@ def test_damaged_counters_are_refused(tmp_path, text):
     (tmp_path / EXPLORATION_FILE).write_text(text)
     with pytest.raises(BadInput, match=r"cannot use .*exploration.json: .*bring a copy of it back, or delete it"):
         explorer(tmp_path)
+
+
+def test_a_slot_whose_policy_has_failed_gives_nothing_back(tmp_path):
+    """The fallback decided, and nothing was explored: what had been spent before was taken back, slot after slot."""
+    exploring = explorer(tmp_path, telling(1))
+    assert lives(exploring, at(2))
+    before = exploring.budget
+    for slot in (3, 4, 5):
+        exploring.done(at(slot).snapshot, at(slot).allocation)
+    assert exploring.budget == before
+    assert before.spent > 0
