@@ -34,4 +34,5 @@ class Reason(StrEnum):
     STALE = "stale"  # from an old configuration; the refusal names the current one
     UNKNOWN = "unknown"  # the sender is not in the configuration
     MISMATCH = "mismatch"  # some workers pushed a key and others did not
+    APART = "apart"  # so it is, and the receiver has just joined: the others go on without it
     MALFORMED = "malformed"

@@ -24,6 +24,9 @@ SAVE_SECONDS = 1800.0
 """Seconds after which the job goes on without a checkpoint that is not complete: its holders have so long to write."""
 
 
+_NO_PARAMETERS = "the servers hold sums of gradients and no parameters, as update_on_kvstore=False has workers update"
+
+
 def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
     """Begin a checkpoint for an operator, or have the operator wait for the one that is being written."""
     root = (event.url or context.state.settings.checkpoint).rstrip("/")
@@ -36,6 +39,8 @@ def on_checkpoint_asked(context: StepContext, event: CheckpointAsked) -> None:
         context.refuse(
             event.to, f"there is nothing to save yet: the job is {context.job.phase} and holds no parameters"
         )
+    elif context.job.local_update:
+        context.refuse(event.to, f"{_NO_PARAMETERS}: leave it at its default, and servers update and save")
     elif context.job.all_reduces and context.job.finished:
         context.refuse(
             event.to, "there is nothing more to save: workers have finished, and what they hold goes with them"
@@ -69,7 +74,7 @@ def by_time(context: StepContext) -> None:
     due = settings.checkpoint_interval and context.now >= context.state.saved_at + settings.checkpoint_interval
     if not due or context.state.saving is not None or context.job.phase is not JobPhase.RUNNING or context.job.finished:
         return
-    if settings.checkpoint and context.job.model.blocks and context.state.version:
+    if settings.checkpoint and context.job.model.blocks and context.state.version and not context.job.local_update:
         root = settings.checkpoint.rstrip("/")
         context.live(saving=PendingCheckpoint((), root, begun=context.now), saved_at=context.now)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.script_hints import FOLLOW_FROM_EPOCH, PUSH_SAME_KEYS
 from elastic_ps.server.phases import Given
+from elastic_ps.transport.frame_kinds import Reason
 
 
 @dataclass(frozen=True)
@@ -15,10 +16,12 @@ class Refusal:
     Attributes:
         detail: for people.
         workers: who is told: their scripts end.
+        reason: for programs.
     """
 
     detail: str
     workers: tuple[NodeId, ...]
+    reason: Reason = Reason.MISMATCH
 
 
 def mismatch(names: Iterable[str], given: Sequence[int], workers: Sequence[NodeId], settled: Set[NodeId]) -> Refusal:
@@ -41,4 +44,4 @@ def mismatch(names: Iterable[str], given: Sequence[int], workers: Sequence[NodeI
     if len(agreed) != 1:
         return Refusal(detail, tuple(workers))
     apart = next(ranks for kind, ranks in by_kind.items() if kind not in agreed)
-    return Refusal(f"{detail}. {FOLLOW_FROM_EPOCH}", tuple(workers[rank] for rank in apart))
+    return Refusal(f"{detail}. {FOLLOW_FROM_EPOCH}", tuple(workers[rank] for rank in apart), Reason.APART)

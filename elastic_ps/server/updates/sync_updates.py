@@ -235,9 +235,11 @@ class SyncUpdates:
         for detail in dict.fromkeys(refusal.detail for refusal in refused):
             log.error("refused pushes: %s", detail)
         for worker in self._state.gathering.workers:
-            details = dict.fromkeys(refusal.detail for refusal in refused if worker in refusal.workers)
-            if details:
-                self._state.refuse(worker, Reason.MISMATCH, "; ".join(details))
+            own = [refusal for refusal in refused if worker in refusal.workers]
+            if own:
+                apart = all(refusal.reason is Reason.APART for refusal in own)
+                details = "; ".join(dict.fromkeys(refusal.detail for refusal in own))
+                self._state.refuse(worker, Reason.APART if apart else Reason.MISMATCH, details)
 
     def _updated(self, closed: _Closed) -> None:
         """Tell the workers, the shadows and the ledger what has gone from its version to the next."""

@@ -291,6 +291,7 @@ class GroupExchange:
             return None
         if apart := frozen_apart(told):
             if group.rank in apart:
+                node.give_up_place()
                 raise refusal_of(replica, apart[group.rank])
             return None  # those end, and the others make the step without them
         chief = told[0]

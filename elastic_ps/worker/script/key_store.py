@@ -178,6 +178,8 @@ class WorkerKeyStore:
                 "set_optimizer before the first push"
             )
         self._local = True
+        if self._parameters and self.declared:  # of which servers have no more than sums: nobody may save those
+            self._declare([], self.optimizer.spec)
 
     def barrier(self) -> None:
         """See `KeyStore.barrier`."""

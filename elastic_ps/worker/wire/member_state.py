@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from elastic_ps.core.configuration import Configuration, NodeId
@@ -73,6 +74,11 @@ class MemberState:
             with self.changed:
                 self.check()  # what ended it says more
             raise
+
+    def give_up_place(self) -> None:
+        """Ask the coordinator to want one worker fewer, before this one ends: another would end likewise."""
+        with suppress(ElasticError):  # then it is a death as any other
+            self.session.leave()
 
     def check(self) -> None:
         """Raise what ended this worker's part in the job. Call under the lock."""

@@ -197,4 +197,6 @@ class WorkerNode(WorkerState):
         if refused.reason is Reason.STALE and refused.configuration is not None:
             self.membership.heard(server, refused.configuration)
             return
+        if refused.reason is Reason.APART:
+            self.give_up_place()
         self.end(ConfigurationError(f"{server} refuses: {refused.detail}"))

@@ -105,13 +105,24 @@ def test_a_process_that_was_started_before_the_checkpoint_is_found_is_wanted_all
     assert (world.wanted.starting_workers, world.wanted.starting_servers) == (2, 2)
 
 
-@pytest.mark.parametrize("kind", ["static", "local update"])
-def test_a_worker_that_comes_while_the_checkpoint_is_looked_for_begins_with_it(kind):
-    """None could join the job as it was; this one was started in the place of the last that has died."""
-    data = STATIC if kind == "static" else DATA
-    world = World(1, 1, declare=False, data=data, checkpoint="/ck")
+def test_servers_that_hold_sums_of_gradients_are_not_saved():
+    """A restore would write these into the script's parameters."""
+    world = World(1, 1, declare=False, data=STATIC, checkpoint="/ck", checkpoint_interval=5.0)
     world.settle()
-    world.declare(world.node("w0"), TENSORS, data, local_update=kind == "local update")
+    world.declare(world.node("w0"), TENSORS, STATIC, local_update=True)
+    world.settle()
+    assert "hold sums of gradients and no parameters" in text(world.ask(ev.CheckpointAsked))
+    for _ in range(40):
+        world.tick()
+        world.turn()
+    assert world.state.saving is None
+
+
+def test_a_worker_that_comes_while_the_checkpoint_is_looked_for_begins_with_it():
+    """None could join the job as it was; this one was started in the place of the last that has died."""
+    world = World(1, 1, declare=False, data=STATIC, checkpoint="/ck")
+    world.settle()
+    world.declare(world.node("w0"), TENSORS, STATIC)
     world.settle()
     world.ask(ev.CheckpointAsked)
     saved = world.saved()

@@ -128,6 +128,22 @@ def test_a_node_that_asks_to_leave_is_drained():
     assert world.records[-1].cause == "s0 asked to leave"
 
 
+def test_a_joiner_that_asks_to_leave_in_its_first_step_and_dies_is_not_replaced():
+    """It pushes other keys than all others, and so would the next one."""
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 0)
+    world.until(Phase.ARMED)
+    while "w2" not in world.state.job.members:
+        world.turn()
+    assert world.plan is not None, "it is not committed before its first step is made"
+    world.ask(ev.LeaveAsked, "w2", Role.WORKER)
+    world.kill(world.node("w2"))
+    world.settle()
+    assert world.counts == (2, 1)
+    assert world.state.job.goal.workers == 2
+    assert world.state.job.goal.drains == frozenset()
+
+
 def test_a_node_that_registers_by_itself_is_a_wish():
     world = World(2, 1)
     node = world.spawn(Role.WORKER)

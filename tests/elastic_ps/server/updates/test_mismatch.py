@@ -2,7 +2,7 @@
 
 from elastic_ps.server.phases import Given
 from elastic_ps.server.updates.mismatch import mismatch
-from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import RefusedMeta
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_reference import TENSORS
@@ -44,6 +44,7 @@ def test_the_others_make_the_step_without_a_joiner_that_pushes_other_keys(jobs: 
     for name, slab in zip(WORKERS, slabs, strict=True):
         job.push(name, 1, slab, absent=blocks if name == "w2" else ())
     refused = job.workers["w2"].await_kind(Kind.REFUSED).of(RefusedMeta)
+    assert refused.reason is Reason.APART
     assert "key 1: pushed by rank 0 (w0), 1 (w1) but not by rank 2 (w2)" in refused.detail
     others = sorted(set(range(len(job.model.blocks))) - set(blocks))
     for name in WORKERS[:2]:

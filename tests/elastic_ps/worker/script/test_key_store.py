@@ -18,13 +18,28 @@ class Job:
     def __init__(self):
         self.node, self.staging = None, SimpleNamespace(rehearsing=False)
         self.declared, self.away = [], 0
+        self.is_sync, self.local = True, []  # what each declaration says of where updates are made
 
-    def declare(self, _store, tensors, *_):
+    def declare(self, _store, tensors, _optimizer, local, _first):
+        self.local.append(local)
         if self.away:
             self.away -= 1
             raise CoordinatorLost("away")
         self.declared.extend(tensor.key for tensor in tensors)
         return []
+
+
+@pytest.mark.parametrize("has_parameters", [True, False])
+def test_the_job_is_told_that_servers_hold_sums_and_no_parameters(has_parameters):
+    """A script finds out at its first push, when it has declared its keys."""
+    job = Job()
+    store = WorkerKeyStore(job, 0)
+    store.init(["s:a"], [VALUE])
+    if has_parameters:  # that a Trainer updates; else the script's pulls have what it keeps on the servers
+        store._parameters["s:a"] = [VALUE]
+    store.set_local_update()
+    assert job.local == [False, *([True] if has_parameters else [])]
+    assert job.declared == ["s:a"]
 
 
 class Unreadable(NumpyArray):

@@ -1,0 +1,51 @@
+"""Signals that end a program reach it, but those that it was begun to ignore."""
+
+import os
+import signal
+
+import pytest
+
+from elastic_ps.system.process.signals import signals_to
+
+
+@pytest.fixture(autouse=True)
+def kept():
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def heard(*numbers):
+    """The signals that a program is told which gets these."""
+    told = []
+    with signals_to(told.append):
+        for number in numbers:
+            os.kill(os.getpid(), number)
+    return told
+
+
+def test_those_that_end_a_program_are_handed_on_and_the_handlers_before_come_back():
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL), signal.getsignal(signal.SIGTERM)
+    assert heard(signal.SIGHUP, signal.SIGINT, signal.SIGTERM) == [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is before[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_one_of_the_terminal_that_was_ignored_from_the_start_stays_so(number):
+    """`nohup elasticrun` ended its job when the terminal went."""
+    signal.signal(number, signal.SIG_IGN)
+    assert heard(number, signal.SIGTERM) == [signal.SIGTERM]
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+def test_the_ends_of_children_are_heard_of_whatever_the_parent_ignores():
+    """Who waits for one is told that it has none, at once or never."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    heard()
+    child = os.fork()
+    if not child:
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
