@@ -64,7 +64,7 @@ FIELDS = {
     "written_runs": some(RUN),
     "written": st.none()
     | st.builds(Written, COUNT, COUNT, COUNT, st.integers(0, 2**32 - 1), some(st.tuples(NAME, COUNT, COUNT))),
-    **dict.fromkeys(["empty", "states", "numbers", "caught_up", "pause"], st.booleans()),
+    **dict.fromkeys(["empty", "skip_overflow", "states", "numbers", "caught_up", "pause"], st.booleans()),
 }
 PARTICULAR = {
     Kind.RECORD: {"runs": some(RUN).map(lambda runs: runs[:1])},
