@@ -185,6 +185,7 @@ class Optimizer(torch.optim.Optimizer):
         if not pushed:
             raise ConfigurationError("optimizer.step() without a gradient: call loss.backward() before it")
         assert self._store is not None
+        self._store.set_skip_overflow(self._scales)
         self._shared.check_pushed(pushed)
         self._learn_averaged()
         loss_scale.unscale(self, pushed.values())

@@ -23,6 +23,9 @@ class OptimizerStore(Protocol):
     def set_compression(self, compression: Compression) -> None:
         """See `KeyStore.set_compression`."""
 
+    def set_skip_overflow(self, skip: bool) -> None:
+        """See `KeyStore.set_skip_overflow`."""
+
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`."""
 

@@ -41,6 +41,9 @@ class ReplicaStore:
     def set_compression(self, compression: Compression) -> None:
         """See `KeyStore.set_compression`: the replica's layout says how gradients travel."""
 
+    def set_skip_overflow(self, skip: bool) -> None:
+        """See `KeyStore.set_skip_overflow`: each member tells the others what its `hyper` says."""
+
     def set_optimizer(self, spec: OptimizerSpec, hyper: Callable[[int], Hyper]) -> list[str]:
         """See `KeyStore.set_optimizer`: the script's own optimizer makes the updates."""
         self.spec, self.hyper = spec, hyper

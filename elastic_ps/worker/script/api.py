@@ -148,6 +148,12 @@ class KeyStore(Protocol):
     def set_compression(self, compression: Compression) -> None:
         """Quantize the gradients of float32 keys from now on, and let fewer bytes of them travel."""
 
+    def set_skip_overflow(self, skip: bool) -> None:
+        """Say whether exchanges are skipped from now on in which a gradient of this worker is not finite.
+
+        Those of the chief are by its `Hyper`, which alone travels.
+        """
+
     def set_local_update(self) -> None:
         """Say that optimizers live in the workers: the store only sums, worker joins are refused.
 

@@ -39,12 +39,14 @@ class WorkerKeyStore:
     Attributes:
         declared: the job knows the keys.
         compression: of gradients; None: they travel as they are.
+        skip_overflow: see `KeyStore.set_skip_overflow`.
         optimizer: the key store's optimizer, on the servers.
     """
 
     def __init__(self, job: StoreJob, number: int):
         self.declared = False
         self.compression: Compression | None = None
+        self.skip_overflow = False
         self.optimizer = StoreOptimizer(job.node, number)
         self._job = job
         self._number = number
@@ -169,6 +171,10 @@ class WorkerKeyStore:
     def set_compression(self, compression: Compression) -> None:
         """See `KeyStore.set_compression`."""
         self.compression = compression
+
+    def set_skip_overflow(self, skip: bool) -> None:
+        """See `KeyStore.set_skip_overflow`."""
+        self.skip_overflow = skip
 
     def set_local_update(self) -> None:
         """See `KeyStore.set_local_update`."""

@@ -26,10 +26,12 @@ class PushedStore(Protocol):
 
     Attributes:
         compression: of its gradients; None: they travel as they are.
+        skip_overflow: see `KeyStore.set_skip_overflow`.
         optimizer: on the servers.
     """
 
     compression: Compression | None
+    skip_overflow: bool
     optimizer: StoreOptimizer
 
     def auxiliary(self) -> Iterator[tuple[Key, Array]]:
@@ -186,5 +188,6 @@ class Step:
             empty=empty,
             batch=part.number(number),
             compression=store.compression if store else None,
+            skip_overflow=store.skip_overflow if store else False,
             may_be_made=self.may_be_made,
         )

@@ -45,6 +45,7 @@ class Push:
         slice: (epoch, step, exchange, low, high) for the ledger; None for static data.
         roster: the workers among whom the step's samples were divided; None: they were not.
         hyper: the optimizer's values of this step; read from the chief's frames, of a batch from everybody's.
+        skip_overflow: as in `Hyper`, as this worker's script wants it.
         late_hyper: gives them where this worker has become the chief since; None: nothing can.
         empty: this rank has no samples in the step.
         compression: by which gradients of float32 are quantized already, and encoded where they travel.
@@ -62,6 +63,7 @@ class Push:
     empty: bool = False
     batch: tuple[NodeId, int] | None = None
     compression: Compression | None = None
+    skip_overflow: bool = False
     late_hyper: Callable[[], Hyper | None] | None = None
     may_be_made: bool = False
 
@@ -189,8 +191,9 @@ class Exchange:
         node = self._node
         missing, present, sparse = self._masks(push, version, tensors)
         hyper = push.hyper if push.batch or node.is_chief else None
-        skips = push.hyper is not None and push.hyper.skip_overflow
-        common = PushMeta(slice=push.slice, empty=push.empty, skip_overflow=skips, batch=push.batch, hyper=hyper)
+        common = PushMeta(
+            slice=push.slice, empty=push.empty, skip_overflow=push.skip_overflow, batch=push.batch, hyper=hyper
+        )
         for server, blocks in node.configuration.blocks_of.items():
             held = np.asarray(blocks, dtype=np.int64)
             held = held[missing[held]] if len(held) else held

@@ -159,3 +159,20 @@ def test_a_step_that_was_refused_may_be_made_when_the_script_has_mended_it(enabl
     expected, model, _ = both(linear, body=body)
     check_same(expected, model)
     moved(model, linear)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_each_push_says_whether_its_worker_has_a_scaler(enabled: bool) -> None:
+    scaler, told = torch.amp.GradScaler("cpu", 1024.0, enabled=enabled), []
+    with lone_job(SEED) as (_, servers):
+        made = servers.run
+        servers.run = lambda push, boundary: (told.append(push.skip_overflow), made(push, boundary))[1]  # type: ignore[method-assign]
+        model = network()
+        optimizer = elastic.Optimizer(model, sgd(model))
+        for _epoch in elastic.epochs(1):
+            for images, labels in elastic.DataLoader(data(), BATCH):
+                optimizer.zero_grad()
+                scaler.scale(nn.functional.cross_entropy(model(images), labels)).backward()
+                scaler.step(optimizer)
+                scaler.update()
+    assert set(told) == {enabled}

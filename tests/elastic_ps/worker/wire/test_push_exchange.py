@@ -26,6 +26,17 @@ def link_to(server, check_open=lambda: None):
     return SimpleNamespace(peer=server, connection=connection, check_open=check_open)
 
 
+def test_each_worker_says_that_a_step_is_skipped_whose_gradients_overflow(play):
+    """The chief's values alone travel, and it may have no GradScaler: it is on a CPU."""
+    play.start(SPLIT)
+    running = play.exchange(replace(play.push(), skip_overflow=True))
+    for server, blocks in zip(play.servers.values(), (S0, S1), strict=True):
+        server.await_push(blocks, ONE)
+        assert {item.frame.meta.skip_overflow for item in server.of(Kind.PUSH)} == {True}
+        server.answer(1, blocks, ONE)
+    play.check_completes(running, 1)
+
+
 def test_a_step_goes_to_each_owner_and_is_installed_when_all_have_answered(play):
     play.start(SPLIT)
     s0, s1 = play.servers.values()
