@@ -138,6 +138,9 @@ class DirectSession:
         self.node = reply.node
         return pb.RegisterReply(node=reply.node, lease_seconds=10, block_bytes=4 << 20, seed=SEED)
 
+    def leave(self):
+        self.coordinator.ask(lambda to: ev.LeaveAsked(time.time(), to, self.node, Role.WORKER))
+
     def run(self, handler):
         self.handler = handler
         self.coordinator.listen(self.node, handler.on_directive)

@@ -245,6 +245,7 @@ def test_a_worker_that_has_frozen_what_others_train_ends_and_they_make_the_step_
     workers[1].wait()
     finished(coordinator, workers[:1], 2)
     assert told[0].startswith("parameter 0.weight is frozen by this worker, and trained by the chief. A worker that")
+    assert coordinator.state.job.goal.workers == 1, "another one would end likewise"
 
 
 def test_a_parameter_that_some_workers_samples_do_not_use_has_the_others_gradients():
