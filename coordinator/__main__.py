@@ -7,6 +7,7 @@ import os
 import secrets
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -91,7 +92,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
     if not options.restore or options.term > 1:  # a later start: nodes that are there are asked first
         return State(settings, job)
     url, saved = _first(options, job)
-    job, book = replace(restored(job, url, saved, term=0), begun=url), saved.book or Book()
+    job, book = replace(restored(job, url, saved, term=0), begun=url, since=time.time()), saved.book or Book()
     journal.write(job, book=book)
     return State(settings, job, book=book)
 

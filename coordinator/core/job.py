@@ -129,6 +129,7 @@ class DurableJob:
         damaged: folders of those that a server found damaged.
         unread: how often servers could not read one, by folder, since the job trained.
         begun: folder of the checkpoint that the job began from; "": from nothing.
+        since: when it began from that one, in unix seconds; 0: nobody knows.
         saves: the highest number in a checkpoint's name; of a sync job, since it last went back to one.
         voids: restores so far, but those that a later one has undone.
         expelled: nonces of the latest nodes that the job goes on without though nobody saw them end.
@@ -170,6 +171,7 @@ class DurableJob:
     damaged: frozenset[str] = frozenset()
     unread: Mapping[str, int] = field(default_factory=dict)
     begun: str = ""
+    since: float = 0.0
     saves: int = 0
     voids: tuple[Void, ...] = ()
     expelled: tuple[str, ...] = ()

@@ -1,16 +1,21 @@
-"""A job that goes back takes its newest whole checkpoint, then what it began from or was told to restore."""
+"""A job that goes back takes its newest whole checkpoint, then what it began from or was told to restore.
+
+The newest is the one that was written last: a job that went back to an older one saves lower versions than were there.
+"""
 
 import itertools
 import logging
 from collections.abc import Iterator
 
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
-from coordinator.server.checkpoint_storage import read, read_manifest
+from coordinator.server.checkpoint_storage import folder_name, read, read_manifest
 from elastic_ps.core.checkpoint_names import is_of
 from elastic_ps.core.errors import CheckpointError, StorageError
 from elastic_ps.system import storage
 
 log = logging.getLogger(__name__)
+
+_NO_AGE = (0.0, 0)  # after all that have one
 
 
 def find(search: CheckpointSearch, patient: bool = True) -> tuple[str, Manifest]:
@@ -49,17 +54,38 @@ def find(search: CheckpointSearch, patient: bool = True) -> tuple[str, Manifest]
 
 def _searched(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
     """Yield URLs, each once, and whether it must be the job's own."""
-    own = (url for url in _under(search.folder) if is_of(url, search.identity))
     seen = set()
-    for url in itertools.chain(search.known, own):
+    for url, is_own in itertools.chain(_own(search, patient), _named(search, patient)):
         if url not in seen:
             seen.add(url)
+            yield url, is_own
+
+
+def _own(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
+    """Yield the job's own, and in their midst the one that it began from.
+
+    A job that was taken back to an older one has others of its identity beside it, of higher versions, which were
+    written before it began: what they hold was given up.
+    """
+    for url in search.known:
+        yield url, True
+    others = [url for url in _under(search.folder) if is_of(url, search.identity) and url not in search.known]
+    ages = {url: _NO_AGE if url in search.passed else _age(url, patient) for url in others}
+    others.sort(key=ages.__getitem__)
+    before = [url for url in others if -ages[url][0] < search.since]
+    for url in others:
+        if url not in before:
             yield url, True
     if search.begun:
         yield search.begun, False
+    for url in before:
+        if is_of(search.begun, search.identity) and folder_name(url) < folder_name(search.begun):
+            yield url, True
+
+
+def _named(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
     for url in sorted(_under(search.restore), key=lambda url: _age(url, patient)):
-        if url not in seen and url != search.begun:
-            yield url, False
+        yield url, False
 
 
 def _age(url: str, patient: bool) -> tuple[float, int]:
@@ -70,7 +96,7 @@ def _age(url: str, patient: bool) -> tuple[float, int]:
         if patient and isinstance(error, StorageError):
             raise
         log.warning("skipped: %s holds no complete checkpoint: %s", url, error)
-        return 0.0, 0
+        return _NO_AGE
     return -manifest.written, -manifest.version
 
 

@@ -51,7 +51,7 @@ def _prune(url: str, identity: str) -> None:
     """Keep the last `KEPT` of this job. What cannot be deleted stays: nothing depends on it."""
     root, _, own = url.rpartition("/")
     try:
-        older = [other for other in storage.candidates(root) if is_of(other, identity) and _name(other) < own]
+        older = [other for other in storage.candidates(root) if is_of(other, identity) and folder_name(other) < own]
         complete = [other for other in older if storage.is_complete(other)]
         for other in older:
             if other not in complete[: KEPT - 1]:
@@ -69,7 +69,8 @@ def discard(url: str) -> None:
         log.warning("the rest of %s stays: %s", url, error)
 
 
-def _name(url: str) -> str:
+def folder_name(url: str) -> str:
+    """Return the name of a checkpoint's folder; those of one job are in the order of their versions."""
     return url.rpartition("/")[2]
 
 

@@ -178,7 +178,7 @@ def anew(job: DurableJob, goal: ScaleGoal, term: int, found: tuple[str, Manifest
     if found is not None:
         return restored(gone, *found, term)
     empty = DurableJob(goal, model=Model(block_bytes=job.model.block_bytes))
-    names = ("model", "optimizers", "data", "local_update", "restore", "begun")
+    names = ("model", "optimizers", "data", "local_update", "restore", "begun", "since")
     gone = replace(gone, voids=(*job.voids, Void(term, 0)), saves=0 if job.is_sync else job.saves)
     return replace(gone, **{name: getattr(empty, name) for name in names})
 

@@ -76,6 +76,7 @@ class CheckpointSearch:
         begun: the checkpoint that it began from; "": none.
         restore: a checkpoint that was named to begin from, or a folder of some; "": none.
         passed: those that servers could not load.
+        since: unix seconds; of its own that it does not remember those from before are of runs that were given up.
     """
 
     identity: str
@@ -84,3 +85,4 @@ class CheckpointSearch:
     begun: str = ""
     restore: str = ""
     passed: frozenset[str] = frozenset()
+    since: float = 0.0

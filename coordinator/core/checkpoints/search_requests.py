@@ -30,8 +30,9 @@ UNREAD = 3
 def search_of(settings: CoordinatorSettings, job: DurableJob) -> CheckpointSearch:
     """Return which checkpoints the job may load."""
     passed = job.damaged | {url for url, times in job.unread.items() if times >= UNREAD}
+    known = tuple(reversed(job.checkpoints))
     return CheckpointSearch(
-        job.identity, tuple(reversed(job.checkpoints)), settings.checkpoint, job.begun, settings.restore, passed
+        job.identity, known, settings.checkpoint, job.begun, settings.restore, passed, since=job.since
     )
 
 

@@ -1,5 +1,6 @@
 """What a coordinator begins from: the journal, what --restore names, its own checkpoints, or nothing."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -46,9 +47,23 @@ def test_a_named_checkpoint_is_loaded_though_its_folder_has_newer_ones_and_again
     assert back_to(state) == named
     state = begin("--restore", named, "--checkpoint", shared)
     assert back_to(state) == named, "a coordinator that comes back knows it from its journal"
-    own = save(shared, 101, state.job.identity)
+    own = save(shared, 101, state.job.identity, written=time.time() + 1.0)
     assert back_to(state) == own
     assert storage.is_complete(newer)
+
+
+def test_a_job_taken_back_to_an_older_checkpoint_of_its_own_stays_there(begin, tmp_path):
+    """It went wrong after version 100: what it saved later is not what it goes back to when a server dies."""
+    shared = tmp_path / "shared"
+    named = save(shared, 100, "run1", written=time.time() - 20.0)
+    save(shared, 200, "run1", written=time.time() - 10.0)
+    options = ("--identity", "run1", "--restore", named, "--checkpoint", shared)
+    assert back_to(begin(*options)) == named
+    assert back_to(begin(*options)) == named, "a coordinator that comes back knows it from its journal"
+    own = save(shared, 110, "run1", written=time.time() + 10.0)
+    assert back_to(begin(*options)) == own
+    later = begin("--identity", "run1", "--restore", shared, "--checkpoint", shared, folder="later")
+    assert later.job.restore == own, "nor does a run after it go on from there"
 
 
 def test_of_a_named_folder_the_one_that_was_begun_from_stays(begin, tmp_path):

@@ -97,6 +97,33 @@ def test_of_several_jobs_the_last_written_is_the_newest(tmp_path):
     assert found(restore=str(tmp_path)) == gone_on
 
 
+def test_a_job_that_began_from_an_older_one_of_its_own_does_not_jump_to_what_it_gave_up(tmp_path):
+    """Training went wrong after version 100: a person began from that again, under the same identity."""
+    oldest, begun = save(tmp_path, 90, written=4.0), save(tmp_path, 100, written=5.0)
+    given_up = save(tmp_path, 200, written=6.0)
+    places = {"folder": str(tmp_path), "begun": begun, "restore": begun, "since": 7.0}
+    assert found(**places) == begun
+    assert found(**places, passed=frozenset({begun})) == oldest, "which is of what it began from"
+    unjournalled = save(tmp_path, 110, written=8.0)
+    assert found(**places) == unjournalled
+    assert found(**places, known=(unjournalled,), passed=frozenset({unjournalled})) == begun
+    again = str(tmp_path / Path(given_up).name)
+    checkpoint_storage.write(again, manifest(200, written=9.0))
+    assert found(**places) == again, "the job has come there itself"
+
+
+def test_a_job_that_began_from_anothers_does_not_take_what_an_earlier_run_of_its_identity_saved(tmp_path):
+    save(tmp_path / "own", 200, written=6.0)
+    named = save(tmp_path / "other", 100, OTHER, written=5.0)
+    assert found(folder=str(tmp_path / "own"), begun=named, restore=named, since=7.0) == named
+
+
+def test_of_its_own_the_last_written_is_the_newest_where_nobody_knows_when_the_job_began(tmp_path):
+    save(tmp_path, 200, written=6.0)
+    gone_on = save(tmp_path, 110, written=8.0)
+    assert found(folder=str(tmp_path), begun=save(tmp_path, 100, written=5.0)) == gone_on
+
+
 def test_one_of_before_jobs_had_identities_is_taken_where_it_is_named(tmp_path):
     nameless(tmp_path, 1)
     newest = nameless(tmp_path, 2)
