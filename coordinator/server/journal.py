@@ -22,6 +22,10 @@ class Unopened(JournalError, NotNow):
     """The journal cannot be opened now: the disk is full or does not answer, or another coordinator has it."""
 
 
+class Unread(JournalError, NotNow):
+    """The journal cannot be read now: the disk does not answer. What it holds may be whole."""
+
+
 class JobFolderUnwritable(NotNow):
     """The coordinator cannot write down what has happened in a job: it ends, as it would not know of it later.
 
@@ -65,7 +69,7 @@ class Journal:
         """Return what was written last; None: nothing yet.
 
         Raises:
-            JournalError: it is not readable.
+            JournalError: it is damaged, or cannot be read now (`Unread`).
         """
         try:
             row = self._database.execute("SELECT format, text FROM job").fetchone()
@@ -78,6 +82,8 @@ class Journal:
             kept = tuple(decode(Plan, json.loads(text)) for (text,) in plans)
             return decode(DurableJob, json.loads(row[1])), kept, decode(Book, json.loads(book[0])) if book else Book()
         except (KeyError, TypeError, ValueError, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.OperationalError) and not _is_of_text(error):
+                raise Unread(f"cannot read the journal {self._path}: {error}") from error
             raise JournalError(f"the journal {self._path} is damaged: {error!r}") from error
 
     def write(self, job: DurableJob | None, plans: Iterable[Plan] = (), book: Book | None = None) -> None:
@@ -109,3 +115,8 @@ class Journal:
     def close(self) -> None:
         """Let go of the file."""
         self._database.close()
+
+
+def _is_of_text(error: sqlite3.OperationalError) -> bool:
+    """Return whether a statement does not fit the database, such as for a table that is not there."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR

@@ -106,6 +106,39 @@ def test_its_status_says_whether_it_may_go_on_later(tmp_path, monkeypatch, capsy
     assert str(failure) in capsys.readouterr().err
 
 
+class Unreadable:
+    """An `Unreadable` is a database that opens, and then cannot be read."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def execute(self, statement):
+        if statement.startswith("SELECT"):
+            raise self._error
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "status", "said"),
+    [
+        ("disk I/O error", sqlite3.SQLITE_IOERR_READ, EXIT_LATER, "cannot read the journal"),
+        ("no such table: job", sqlite3.SQLITE_ERROR, 2, "is damaged"),
+    ],
+)
+def test_a_disk_that_does_not_answer_is_no_damage_of_the_journal(
+    tmp_path, monkeypatch, capsys, words, code, status, said
+):
+    failure = sqlite3.OperationalError(words)
+    failure.sqlite_errorcode = code
+    monkeypatch.setattr(sqlite3, "connect", lambda *arguments, **options: Unreadable(failure))
+    assert main(command(tmp_path)) == status
+    told = capsys.readouterr().err
+    assert words in told
+    assert said in told
+
+
 def test_a_journal_with_a_page_of_zeros_is_one_sentence(tmp_path, capsys):
     folder = tmp_path / "job"
     folder.mkdir()
