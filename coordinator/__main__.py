@@ -30,6 +30,7 @@ from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger, Steps
 from coordinator.server.runtime import Runtime
 from coordinator.server.service import CoordinatorService
+from elastic_ps.control.channels import address_of
 from elastic_ps.control.token import read_token
 from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, ElasticError, NotNow, StorageError
 from elastic_ps.core.model import Model
@@ -153,7 +154,7 @@ async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, ledg
     server = make_server(token)
     rpc.add_CoordinatorServicer_to_server(CoordinatorService(runtime, ledger, steps), server)
     host = options.advertise or reachable(options.host)
-    address = f"{host}:{_bind(server, options.host, options.port)}"
+    address = address_of(host, _bind(server, options.host, options.port))
     here = f"--coordinator {address} --token-file {options.token_file}"
     settings = replace(runtime.state.settings, join_command=f"elasticrun --role {{role}} {here}")
     runtime.state = replace(runtime.state, settings=settings)
@@ -183,10 +184,11 @@ async def _load_ledger(runtime: Runtime, ledger: Ledger) -> None:
 
 
 def _bind(server: "grpc.aio.Server", host: str, port: int) -> int:
+    address = address_of(host, port)
     try:
-        return int(server.add_insecure_port(f"{host}:{port}"))
+        return int(server.add_insecure_port(address))
     except RuntimeError as error:
-        raise NotNow(f"cannot listen on {host}:{port}: {error}") from error
+        raise NotNow(f"cannot listen on {address}: {error}") from error
 
 
 def _publish(path: Path, address: str) -> None:

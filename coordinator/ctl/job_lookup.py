@@ -59,7 +59,9 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
     if token_file is None:
         raise typer.BadParameter("--coordinator needs --token-file: the file `token` in the job's folder")
     if not is_address(coordinator):
-        raise typer.BadParameter(f"--coordinator is HOST:PORT, PORT from 1 to 65535, not {coordinator!r}")
+        raise typer.BadParameter(
+            f"--coordinator is HOST:PORT, PORT from 1 to 65535, not {coordinator!r}; an IPv6 address as [::1]:PORT"
+        )
     try:
         token = read_token(token_file)
     except ConfigurationError as error:

@@ -21,6 +21,7 @@ from coordinator.ctl.text_columns import (
     time_text,
     transports,
 )
+from elastic_ps.control.channels import address_of
 from elastic_ps.control.codec import runs_from_pb
 from protos import elastic_pb2 as pb
 
@@ -283,7 +284,7 @@ def _servers(nodes: Sequence[pb.NodeStatus]) -> RenderableType:
             f"{bar:<{_BAR}} {share:>4}",
             f"{node.lease_left:.0f}",
             str(node.pid),
-            f"{node.member.host}:{node.member.port}",
+            address_of(node.member.host, node.member.port),
         )
     return table
 

@@ -40,9 +40,16 @@ _GREET_SECONDS = 3.0
 
 
 def is_address(text: str) -> bool:
-    """Return whether a text is HOST:PORT, with a port from 1 to 65535."""
+    """Return whether a text is HOST:PORT, with a port from 1 to 65535; an IPv6 address has brackets."""
     host, _, port = text.rpartition(":")
+    if ":" in host and not re.fullmatch(r"\[.+\]", host):
+        return False
     return bool(host and re.fullmatch("[0-9]{1,5}", port)) and 0 < int(port) < 1 << 16
+
+
+def address_of(host: str, port: int) -> str:
+    """Return HOST:PORT; an IPv6 address gets its brackets, as nobody could tell its end from the port."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
 
 
 class NotTheCoordinator(grpc.RpcError):

@@ -74,7 +74,9 @@ def block_problem(block_bytes: int | None) -> str | None:
 
 def address_problem(address: str) -> str | None:
     """Check --coordinator: it is HOST:PORT."""
-    return None if is_address(address) else f"--coordinator {address!r}: give HOST:PORT, PORT from 1 to 65535"
+    if is_address(address):
+        return None
+    return f"--coordinator {address!r}: give HOST:PORT, PORT from 1 to 65535; an IPv6 address as [::1]:PORT"
 
 
 def token_problem(token_file: Path) -> str | None:

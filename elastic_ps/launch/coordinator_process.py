@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from elastic_ps.control.channels import address_of
 from elastic_ps.core.errors import EXIT_LATER
 from elastic_ps.core.exit_status import signal_of
 from elastic_ps.launch.commands import JoinSettings, ProcessCommands, node_environment
@@ -129,7 +130,8 @@ class CoordinatorProcess:
     def join(self) -> JoinSettings:
         """Return how nodes of this machine find the job."""
         nodes = self._settings.nodes
-        return JoinSettings(f"{nodes.host}:{self._port}", self._folder.token_file, nodes.host, nodes.wire, nodes.mode)
+        address = address_of(nodes.host, self._port)
+        return JoinSettings(address, self._folder.token_file, nodes.host, nodes.wire, nodes.mode)
 
     @property
     def deadline(self) -> float:

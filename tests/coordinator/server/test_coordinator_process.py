@@ -22,6 +22,7 @@ from elastic_ps.core.errors import EXIT_LATER
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 from tests.coordinator.token_channel import showing
+from tests.elastic_ps.transport.conftest import NO_IPV6
 
 TOKEN = bytes(range(16))
 
@@ -33,12 +34,16 @@ def command(tmp_path, *more):
 
 
 @pytest.mark.slow
-def test_the_process_says_where_it_listens_and_ends_on_sigterm(tmp_path):
+@pytest.mark.parametrize(("host", "shown"), [("127.0.0.1", "127.0.0.1:"), pytest.param("::1", "[::1]:", marks=NO_IPV6)])
+def test_the_process_says_where_it_listens_and_ends_on_sigterm(tmp_path, host, shown):
     with subprocess.Popen(
-        [sys.executable, "-m", "coordinator", *command(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "coordinator", *command(tmp_path, "--host", host)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         line = process.stdout.readline().decode()
         address = line.removeprefix("listening on ").strip()
+        assert address.startswith(shown)
         assert (tmp_path / "job" / "coordinator.addr").read_text() == f"{address}\n"
         with grpc.insecure_channel(address) as channel:
             reply = rpc.CoordinatorStub(showing(channel, TOKEN)).Status(pb.StatusRequest(), timeout=10)

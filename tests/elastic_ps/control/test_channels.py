@@ -10,7 +10,13 @@ import grpc
 import pytest
 
 from elastic_ps.control import channels
-from elastic_ps.control.channels import EarlierCoordinator, NotTheCoordinator, coordinator_channel
+from elastic_ps.control.channels import (
+    EarlierCoordinator,
+    NotTheCoordinator,
+    address_of,
+    coordinator_channel,
+    is_address,
+)
 from elastic_ps.control.token import Door
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
@@ -254,3 +260,17 @@ def test_a_call_on_a_channel_that_was_closed_meanwhile_raises(ports, relay):
     for call in (lambda: stub.Stop(pb.StopRequest(), timeout=SECONDS), lambda: attached(stub)):
         with pytest.raises(ValueError, match="closed channel"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("10.0.0.7", "10.0.0.7:80"), ("h", "h:80"), ("::1", "[::1]:80"), ("[fd00::1]", "[fd00::1]:80")],
+)
+def test_an_ipv6_address_has_brackets_beside_its_port(host, address):
+    assert address_of(host, 80) == address
+    assert is_address(address)
+
+
+@pytest.mark.parametrize("text", ["::1", "::1:80", "[::1]", "h:0", ":80"])
+def test_what_is_no_address(text):
+    assert not is_address(text)

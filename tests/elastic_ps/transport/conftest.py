@@ -14,13 +14,13 @@ def _has_ipv6() -> bool:
     return True
 
 
-_NO_IPV6 = pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 loopback here")
+NO_IPV6 = pytest.mark.skipif(not _has_ipv6(), reason="no IPv6 loopback here")
 
 
 @pytest.fixture(
     params=[
         pytest.param(lambda: Tcp("127.0.0.1"), id="tcp-ipv4"),
-        pytest.param(lambda: Tcp("::1"), id="tcp-ipv6", marks=_NO_IPV6),
+        pytest.param(lambda: Tcp("::1"), id="tcp-ipv6", marks=NO_IPV6),
         pytest.param(lambda: Striped("127.0.0.1"), id="tcp-striped"),
         pytest.param(lambda: Shm("127.0.0.1"), id="shm"),
         pytest.param(Memory, id="memory"),
