@@ -9,6 +9,9 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.state_folder import state_folder
+
 _BACKLOG = 128
 _NAME_CHARACTERS = 32
 _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
@@ -31,6 +34,11 @@ class ShmRendezvous:
     def __init__(self, token: bytes, folder: str = ""):
         self._token, self._given = token, folder
         self._folder = folder or own_folder()
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Return whether there is no place to meet, as of a container's user who has no home."""
+        return not self._folder
 
     def name(self, host: str, port: int) -> str:
         """Return the path of the socket of the server that peers of this job reach at (host, port)."""
@@ -84,6 +92,8 @@ class ShmRendezvous:
         """Return what an error of listening or connecting means."""
         if isinstance(error, UnsafePeer):
             return str(error)
+        if self.is_nowhere:
+            return "this user has no home directory, and neither XDG_RUNTIME_DIR nor XDG_STATE_HOME names a folder"
         if not os.path.isdir(self._folder):
             return f"the folder {self._folder} is not there"
         if not os.access(self._folder, os.W_OK | os.X_OK):
@@ -114,12 +124,14 @@ def check_user(local: socket.socket) -> None:
 
 
 def own_folder() -> str:
-    """Return the folder in which the sockets of this user's processes lie."""
+    """Return the folder in which the sockets of this user's processes lie; "": nobody knows of one."""
     run = os.environ.get("XDG_RUNTIME_DIR", "")
     if run and os.path.isdir(run) and os.access(run, os.W_OK | os.X_OK):
         return f"{run}/elastic_ps"
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return f"{state}/elastic_ps/sockets"
+    try:
+        return str(state_folder() / "elastic_ps" / "sockets")
+    except ConfigurationError:
+        return ""
 
 
 class _Entered:

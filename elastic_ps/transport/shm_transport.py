@@ -164,7 +164,8 @@ class ShmTransport:
         try:
             local = self.rendezvous.listen(*there)
         except OSError as error:
-            log.warning("peers reach this node by TCP alone: %s", self.rendezvous.why(error))
+            level = logging.INFO if self.rendezvous.is_nowhere else logging.WARNING
+            log.log(level, "peers reach this node by TCP alone: %s", self.rendezvous.why(error))
             return SocketListener({tcp: self.tcp.accepted}, address)
         accepted = partial(self._accepted, address[1])
         listener = ShmListener({tcp: self.tcp.accepted, local: accepted}, address)

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,27 @@ def test_the_environment_says_where(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert TransportSettings().make(TOKEN).rendezvous.name("h", 1).startswith(f"{tmp_path}/elastic_ps/sockets/")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", "~/state")
+    assert TransportSettings().make(TOKEN).rendezvous.name("h", 1).startswith(f"{tmp_path}/home/state/elastic_ps/")
+
+
+def test_where_a_user_has_no_home_peers_meet_by_tcp_and_nothing_is_made(tmp_path, monkeypatch, caplog):
+    def nobody_knows(path):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.chdir(tmp_path)
+    for name in (FOLDER, "XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "expanduser", nobody_knows)
+    transport = ShmTransport(TOKEN)
+    with caplog.at_level("WARNING"), closing(transport.listen("127.0.0.1")) as listener:
+        with pytest.raises(PeerLost, match="this user has no home directory"):
+            transport.connect(*listener.address, "s0")
+        connecting = Aside(transport.tcp.connect, *listener.address, "s0")
+        accepted = listener.accept()
+        accepted.greet(20)
+        accepted.close()
+        connecting.result().close()
+    assert not caplog.records
+    assert not list(tmp_path.iterdir())
