@@ -8,15 +8,18 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from elastic_ps.control.channels import NotTheCoordinator
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, CoordinatorLost
+from elastic_ps.core.errors import EXIT_RESTART, ConfigurationError, CoordinatorLost, NotNow
+from elastic_ps.launch import decide
 from elastic_ps.launch.commands import JoinSettings, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink, pauses
 from elastic_ps.launch.processes.child_process import ChildProcess
 from elastic_ps.launch.processes.stillness import STILL_SECONDS, Stillness
+from elastic_ps.system.passing_errors import MACHINE_LACKS
 
 _UNDRAINED = 128 + signal.SIGTERM
 _LAST_SECONDS = 5.0
@@ -73,7 +76,8 @@ class MemberAgent:
 
         Raises:
             CoordinatorLost: the job's coordinator does not answer.
-            ConfigurationError: the coordinator refuses this launcher, or its job has ended.
+            ConfigurationError: the coordinator refuses this launcher, its job has ended, or no process can be started.
+            NotNow: the machine has had no process for the node for as long.
         """
         try:
             status = EXIT_RESTART
@@ -118,13 +122,9 @@ class MemberAgent:
         self._processes += 1
         prefix = self._settings.nonce_prefix
         nonce = f"{prefix}.{self._processes}" if prefix else f"{self._settings.role}-{secrets.token_hex(4)}"
-        process = ChildProcess(
-            nonce,
-            self._command(nonce),
-            node_environment(self._settings.join, nonce),
-            None,
-            lambda status: self._events.put(_Exited(status)),
-        )
+        process = self._start(nonce)
+        if isinstance(process, int):
+            return process
         try:
             status = self._follow(process, nonce)
         except BaseException:
@@ -132,6 +132,31 @@ class MemberAgent:
             raise
         self._tell(nonce, status)
         return status
+
+    def _start(self, nonce: str) -> ChildProcess | int:
+        """Start a process, or return an exit status if a signal comes first: the machine may have none for a while."""
+        deadline = time.monotonic() + self._settings.join_timeout
+        for tries in count(1):
+            try:
+                return ChildProcess(
+                    nonce,
+                    self._command(nonce),
+                    node_environment(self._settings.join, nonce),
+                    None,
+                    lambda status: self._events.put(_Exited(status)),
+                )
+            except OSError as error:
+                told, seconds = f"the {self._settings.role} could not be started: {error.strerror}", decide.pause(tries)
+                if error.errno not in MACHINE_LACKS:
+                    raise ConfigurationError(told) from error
+                if time.monotonic() + seconds > deadline:
+                    mend = "free memory or processes of this machine, and start it again"
+                    raise NotNow(f"{told} (tried for {self._settings.join_timeout:g} s); {mend}") from error
+            _say(f"{told}; tried again {decide.when(seconds)}")
+            event = self._next(seconds)
+            if isinstance(event, int):
+                return 128 + event
+        raise AssertionError("count() ends")
 
     def _tell(self, nonce: str, status: int) -> None:
         """Report the end. Of one that came by itself repeatedly: the coordinator may be away, and come back."""

@@ -1,5 +1,6 @@
 """A job of puppets: the launcher is real, its processes and its coordinator do what the test says."""
 
+import errno
 import io
 import os
 import queue
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -23,6 +25,7 @@ from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.outcome import LauncherOutcome
+from elastic_ps.launch.processes.child_process import ChildProcess
 from elastic_ps.launch.processes.output import MergedStream
 from elastic_ps.system.process.proc_stat import stat_fields
 from protos import elastic_pb2 as pb
@@ -80,6 +83,19 @@ class Puppet:
     def close(self) -> None:
         self._lines.close()
         self._connection.close()
+
+
+class ScarceProcesses:
+    """A system that has no process for a launcher the first times that it asks."""
+
+    def __init__(self, times: int, number: int = errno.EAGAIN):
+        self.left, self._number = times, number
+
+    def __call__(self, *arguments: Any) -> ChildProcess:
+        if self.left:
+            self.left -= 1
+            raise OSError(self._number, os.strerror(self._number))
+        return ChildProcess(*arguments)
 
 
 class Stage:

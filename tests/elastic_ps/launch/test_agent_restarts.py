@@ -4,7 +4,6 @@ import errno
 import math
 import os
 import signal
-from typing import Any
 
 import pytest
 
@@ -13,8 +12,7 @@ from elastic_ps.core.errors import EXIT_RESTART
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from elastic_ps.launch import coordinator_link, coordinator_process, decide
 from elastic_ps.launch.processes import children
-from elastic_ps.launch.processes.child_process import ChildProcess
-from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, StartJob, over, registered, running
+from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, ScarceProcesses, StartJob, over, registered, running
 from tests.elastic_ps.waiting import until
 
 
@@ -133,19 +131,6 @@ def test_scripts_that_register_and_end_well_are_not_started_again_without_a_paus
             f"{node} has ended with status 0 before it belonged to the job; one that is wanted is started {when}\n"
         )
     assert over(job, *filter(None, [worker])).status == 0
-
-
-class ScarceProcesses:
-    """A system that has no process for a launcher the first times that it asks."""
-
-    def __init__(self, times: int):
-        self.left = times
-
-    def __call__(self, *arguments: Any) -> ChildProcess:
-        if self.left:
-            self.left -= 1
-            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        return ChildProcess(*arguments)
 
 
 def test_a_job_that_trains_goes_on_where_the_system_has_no_process_for_another_node(

@@ -1,14 +1,18 @@
 """One node that is to join a job elsewhere says why it could not."""
 
+import errno
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from elastic_ps.core.configuration import Role
-from elastic_ps.core.errors import CoordinatorLost
+from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, NotNow
+from elastic_ps.launch import decide, member_agent
 from elastic_ps.launch.commands import JoinSettings
 from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
-from tests.elastic_ps.launch.launch_stage import FakeCoordinator
+from tests.elastic_ps.launch.launch_stage import FakeCoordinator, ScarceProcesses
 
 
 def why_not_joined(address: str, token_file: Path) -> str:
@@ -35,3 +39,47 @@ def test_a_coordinator_that_is_not_there(tmp_path: Path) -> None:
     why = why_not_joined("127.0.0.1:1", tmp_path / "token")
     assert why.startswith("no coordinator has answered at 127.0.0.1:1 for 0.01 s (")
     assert why.endswith("): is the job running, and can this machine reach it?")
+
+
+def member(tmp_path: Path, fake: FakeCoordinator, join_timeout: float = 60.0) -> MemberAgent:
+    """The launcher of one worker, whose process ends with status 7."""
+    token = tmp_path / "token"
+    token.write_text("00" * 16)
+    settings = MemberSettings(Role.WORKER, JoinSettings(fake.address, token, "127.0.0.1"), join_timeout=join_timeout)
+    return MemberAgent(settings, lambda nonce: ["sh", "-c", "exit 7"])
+
+
+def test_a_machine_that_has_no_process_for_the_node_is_asked_again(
+    tmp_path: Path, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was told as a bug of the launcher."""
+    monkeypatch.setattr(decide, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(member_agent, "ChildProcess", ScarceProcesses(2))
+    assert member(tmp_path, fake).run() == 7
+    said = f"elasticrun: the worker could not be started: {os.strerror(errno.EAGAIN)}; tried again"
+    assert capsys.readouterr().err.splitlines() == [f"{said} now", f"{said} in 0.01 s"]
+
+
+def test_a_machine_that_has_no_process_for_long_may_have_one_later(
+    tmp_path: Path, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_agent, "ChildProcess", ScarceProcesses(99))
+    with pytest.raises(NotNow, match=rf"{os.strerror(errno.EAGAIN)} \(tried for 0.5 s\); free memory or processes"):
+        member(tmp_path, fake, join_timeout=0.5).run()
+
+
+def test_a_signal_ends_the_wait_for_a_process(
+    tmp_path: Path, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_agent, "ChildProcess", ScarceProcesses(99))
+    agent = member(tmp_path, fake)
+    agent.signalled(signal.SIGTERM)
+    assert agent.run() == 128 + signal.SIGTERM
+
+
+def test_a_process_that_can_never_be_started_is_one_sentence(
+    tmp_path: Path, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member_agent, "ChildProcess", ScarceProcesses(1, errno.E2BIG))
+    with pytest.raises(ConfigurationError, match="the worker could not be started: Argument list too long"):
+        member(tmp_path, fake).run()
