@@ -200,7 +200,7 @@ class ListenRequest(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., introduction: _Optional[_Union[Introduction, _Mapping]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving", "identity", "begun", "synced", "promoted", "before", "undecided", "machine", "modules", "saves")
+    __slots__ = ("role", "host", "port", "pid", "nonce", "current", "prepared", "clock", "paused", "dead", "cancelled", "tensors", "optimizers", "data", "local_update", "seed", "block_bytes", "plan", "barrier_place", "barrier_number", "barred", "leaving", "identity", "begun", "synced", "promoted", "before", "undecided", "machine", "modules", "saves", "since")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -232,6 +232,7 @@ class Introduction(_message.Message):
     MACHINE_FIELD_NUMBER: _ClassVar[int]
     MODULES_FIELD_NUMBER: _ClassVar[int]
     SAVES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     role: Role
     host: str
     port: int
@@ -263,7 +264,8 @@ class Introduction(_message.Message):
     machine: str
     modules: _containers.RepeatedCompositeFieldContainer[ModuleFile]
     saves: int
-    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., synced: _Optional[_Union[ConfigId, _Mapping]] = ..., promoted: _Optional[_Iterable[int]] = ..., before: _Optional[_Union[Configuration, _Mapping]] = ..., undecided: _Optional[bool] = ..., machine: _Optional[str] = ..., modules: _Optional[_Iterable[_Union[ModuleFile, _Mapping]]] = ..., saves: _Optional[int] = ...) -> None: ...
+    since: float
+    def __init__(self, role: _Optional[_Union[Role, str]] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., nonce: _Optional[str] = ..., current: _Optional[_Union[Configuration, _Mapping]] = ..., prepared: _Optional[_Union[Configuration, _Mapping]] = ..., clock: _Optional[int] = ..., paused: _Optional[bool] = ..., dead: _Optional[_Iterable[str]] = ..., cancelled: _Optional[_Union[ConfigId, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., local_update: _Optional[bool] = ..., seed: _Optional[int] = ..., block_bytes: _Optional[int] = ..., plan: _Optional[int] = ..., barrier_place: _Optional[int] = ..., barrier_number: _Optional[int] = ..., barred: _Optional[bool] = ..., leaving: _Optional[bool] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., synced: _Optional[_Union[ConfigId, _Mapping]] = ..., promoted: _Optional[_Iterable[int]] = ..., before: _Optional[_Union[Configuration, _Mapping]] = ..., undecided: _Optional[bool] = ..., machine: _Optional[str] = ..., modules: _Optional[_Iterable[_Union[ModuleFile, _Mapping]]] = ..., saves: _Optional[int] = ..., since: _Optional[float] = ...) -> None: ...
 
 class Directive(_message.Message):
     __slots__ = ("term", "plan", "prepare", "arm", "adopt", "cancel", "committed", "resume", "extend", "save", "stop", "command", "welcome", "trial")
@@ -298,7 +300,7 @@ class Directive(_message.Message):
     def __init__(self, term: _Optional[int] = ..., plan: _Optional[int] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., arm: _Optional[_Union[Arm, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., cancel: _Optional[_Union[CancelPlan, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., save: _Optional[_Union[Save, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., command: _Optional[_Union[ServerCommand, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., trial: _Optional[_Union[Trial, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("configuration", "tensors", "optimizers", "data", "identity", "begun", "saves")
+    __slots__ = ("configuration", "tensors", "optimizers", "data", "identity", "begun", "saves", "since")
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZERS_FIELD_NUMBER: _ClassVar[int]
@@ -306,6 +308,7 @@ class Welcome(_message.Message):
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     BEGUN_FIELD_NUMBER: _ClassVar[int]
     SAVES_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     configuration: Configuration
     tensors: _containers.RepeatedCompositeFieldContainer[Tensor]
     optimizers: _containers.RepeatedScalarFieldContainer[str]
@@ -313,7 +316,8 @@ class Welcome(_message.Message):
     identity: str
     begun: str
     saves: int
-    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., saves: _Optional[int] = ...) -> None: ...
+    since: float
+    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., optimizers: _Optional[_Iterable[str]] = ..., data: _Optional[_Union[DataSpec, _Mapping]] = ..., identity: _Optional[str] = ..., begun: _Optional[str] = ..., saves: _Optional[int] = ..., since: _Optional[float] = ...) -> None: ...
 
 class Prepare(_message.Message):
     __slots__ = ("configuration", "mode", "dead", "restore", "undecided")

@@ -90,6 +90,7 @@ class Introduction:
         undecided: what `prepared` comes to rests on what is answered after a server's death.
         modules: that a server may load update rules from.
         saves: the highest number in a checkpoint's name.
+        since: when the job began from `begun`, in unix seconds.
     """
 
     member: Member
@@ -120,6 +121,7 @@ class Introduction:
     undecided: bool = False
     modules: tuple[ModuleFile, ...] = ()
     saves: int = 0
+    since: float = 0.0
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:

@@ -193,7 +193,9 @@ def is_unextended(state: State, name: NodeId) -> bool:
 def welcome(state: State) -> Welcome:
     """Return what is in force. After a restore the declarations come before the configuration."""
     job = state.job
-    return _welcome(job.configuration, job.model, job.optimizers, job.data, job.identity, job.begun, job.saves)
+    return _welcome(
+        job.configuration, job.model, job.optimizers, job.data, job.identity, job.begun, job.saves, job.since
+    )
 
 
 @remembered
@@ -205,9 +207,10 @@ def _welcome(
     identity: str,
     begun: str,
     saves: int,
+    since: float,
 ) -> Welcome:
     """Return one object for all nodes, as `_extend` does: all may come at once."""
-    return Welcome(configuration, model.tensors, optimizers, data, identity, begun, saves)
+    return Welcome(configuration, model.tensors, optimizers, data, identity, begun, saves, since)
 
 
 def owed(state: State, name: NodeId) -> tuple[Directive, ...]:

@@ -26,6 +26,7 @@ class Welcome:
     identity: str
     begun: str
     saves: int = 0
+    since: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ def _welcome(value: ef.Welcome) -> "pb.Welcome":
         identity=value.identity,
         begun=value.begun,
         saves=value.saves,
+        since=value.since,
     )
     if value.configuration is not None:
         message.configuration.CopyFrom(configuration_to_pb(value.configuration))
@@ -164,6 +165,7 @@ def introduction_from_pb(request: "pb.ListenRequest") -> Introduction:
         identity=told.identity,
         begun=told.begun,
         saves=told.saves,
+        since=told.since,
         promoted=runs_from_pb(told.promoted),
         before=configuration_from_pb(told.before) if told.HasField("before") else None,
         undecided=told.undecided,

@@ -57,6 +57,7 @@ class NodeMemory:
                 self._remember_declared(directive.welcome.tensors, directive.welcome.optimizers)
                 self._known.data.CopyFrom(directive.welcome.data)
                 self._known.identity, self._known.begun = directive.welcome.identity, directive.welcome.begun
+                self._known.since = directive.welcome.since
                 self._known.saves = max(self._known.saves, directive.welcome.saves)
             elif kind == "save":
                 self._known.saves = max(self._known.saves, directive.save.clock)

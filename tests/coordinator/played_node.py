@@ -49,7 +49,7 @@ class PlayedNode:
     cancelled: ConfigId = NO_CONFIGURATION
     synced: ConfigId = NO_CONFIGURATION
     tables: tuple = ((), (), None)  # tensors, optimizers, data
-    job: tuple[str, str] = ("", "")  # its identity, and what it began from
+    job: tuple[str, str, float] = ("", "", 0.0)  # its identity, what it began from, and when
     copies: frozenset = frozenset()  # blocks that a server has, as owner or not
     level: int = 0  # version of all of them
     owned: frozenset = frozenset()  # those that it has as their owner
@@ -93,6 +93,7 @@ class PlayedNode:
             block_bytes=64,
             identity=self.job[0],
             begun=self.job[1],
+            since=self.job[2],
             promoted=self.promoted,
             before=self.before,
             undecided=self.undecided,
@@ -109,7 +110,7 @@ class PlayedNode:
 
     def on_welcome(self, welcome) -> None:
         self.tables = (welcome.tensors, welcome.optimizers, welcome.data)
-        self.job = (welcome.identity, welcome.begun)
+        self.job = (welcome.identity, welcome.begun, welcome.since)
         self.saves = max(self.saves, welcome.saves)
         if welcome.configuration is not None and not self.is_member and welcome.configuration.id > self.number:
             assert self.prepared is None or self.prepared.id != welcome.configuration.id

@@ -108,6 +108,7 @@ def rebuild(context: StepContext) -> bool:
         rebuilt=bool(known),
         identity=next((told.identity for told in known.values() if told.identity), job.identity),
         begun=next((told.begun for told in known.values() if told.begun), job.begun),
+        since=max([job.since, *(told.since for told in known.values())]),
         seed=first.seed if first else job.seed,
         modules=digests(module for told in known.values() for module in told.modules),
         model=introductions.model(known.values(), first.block_bytes if first else job.model.block_bytes),

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.server.wire import introduction_from_pb
+from coordinator.core.effects import Welcome
+from coordinator.server.wire import directive_to_pb, introduction_from_pb
 from elastic_ps.control.codec import config_id_to_pb, configuration_to_pb, data_to_pb, tensor_to_pb
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role
 from elastic_ps.core.data_order import DataSpec
@@ -51,6 +52,13 @@ def test_the_highest_number_of_a_checkpoint_is_remembered(memory):
         direct(memory, **kind)
         numbers.append(told(memory, Standing("w0")).saves)
     assert numbers == [0, 20, 21, 21]
+
+
+def test_what_a_job_began_from_and_when_is_remembered(memory):
+    """Else its checkpoints could not be told from those of its identity that were given up before."""
+    memory.directed(directive_to_pb(Welcome(None, (), (), None, "run1", "/ck/version-100-run1", 0, 1.5e9), 1, 0))
+    known = told(memory, Standing("w0"))
+    assert (known.identity, known.begun, known.since) == ("run1", "/ck/version-100-run1", 1.5e9)
 
 
 def test_all_that_a_node_knows_arrives(memory):

@@ -193,7 +193,7 @@ def test_a_job_keeps_its_identity_over_restores_restarts_and_the_loss_of_its_jou
     other = replace(saved.manifest, identity="another job's")
     world.post(ev.CheckpointFound(world.now, saved.url, other))
     world.settle()
-    world.journal.write(ef.WriteJournal(replace(world.state.job, begun="file:///named")))
+    world.journal.write(ef.WriteJournal(replace(world.state.job, begun="file:///named", since=5.0)))
     world.kill_coordinator()
     assert world.state.job.identity == IDENTITY
     world.settle()
@@ -201,7 +201,7 @@ def test_a_job_keeps_its_identity_over_restores_restarts_and_the_loss_of_its_jou
     assert world.state.job.identity != IDENTITY, "it is started without one"
     world.settle()
     assert world.state.job.identity == IDENTITY, "which its nodes know"
-    assert world.state.job.begun == "file:///named", "likewise"
+    assert (world.state.job.begun, world.state.job.since) == ("file:///named", 5.0), "likewise"
     assert world.counts == (2, 2)
 
 
