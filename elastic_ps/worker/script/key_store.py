@@ -18,6 +18,7 @@ from elastic_ps.core.script_text import check_text
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.early_sends import Pushpull, send_as_ready
+from elastic_ps.worker.script.key_checks import Kind, check_arrays
 from elastic_ps.worker.script.optimizer_states import State
 from elastic_ps.worker.script.process_ending import exits
 from elastic_ps.worker.script.staging import Key
@@ -50,7 +51,7 @@ class WorkerKeyStore:
         self.optimizer = StoreOptimizer(job.node, number)
         self._job = job
         self._number = number
-        self._keys: dict[str, tuple[tuple[int, ...], str]] = {}  # shape and dtype of what was given to init
+        self._keys: dict[str, Kind] = {}
         self._first: dict[str, NDArray[Any]] = {}  # its values, until the job's are here
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
         self._auxiliary: frozenset[str] | None = None  # None: what is broadcast and never pushed
@@ -82,6 +83,8 @@ class WorkerKeyStore:
 
     def broadcast(self, keys: Sequence[str], arrays: Sequence[Array], outs: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.broadcast`."""
+        kinds = {key: (tuple(array.shape), array.dtype) for key, array in zip(keys, arrays, strict=True)}
+        check_arrays(kinds, keys, outs, "broadcast to an array")
         self.init(keys, arrays)
         self._parameters.update((key, list(targets)) for key, targets in zip(keys, outs, strict=True))
         self._write((key, targets) for key, targets in zip(keys, outs, strict=True) if key not in self._kept)
@@ -109,6 +112,7 @@ class WorkerKeyStore:
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
     ) -> None:
         """See `KeyStore.pushpull`."""
+        self._check(keys, outs, "pulled")
         if self._late is not None:
             self._check(keys, gradients, "pushed")
             self._late += map(Pushpull, keys, gradients, outs)
@@ -332,17 +336,7 @@ class WorkerKeyStore:
             self._stage_gradients([i.key for i in late], [i.gradients for i in late], [i.outs for i in late])
 
     def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
-        for key, listed in zip(keys, arrays, strict=True):
-            if key not in self._keys:
-                raise ConfigurationError(
-                    f"key {key[2:]}: {verb} before it was initialized; call init or broadcast first"
-                )
-            expected, _ = self._keys[key]
-            for array in listed:
-                if tuple(array.shape) != expected:
-                    raise ConfigurationError(
-                        f"key {key[2:]}: {verb} with shape {tuple(array.shape)}, but initialized with {expected}"
-                    )
+        check_arrays(self._keys, keys, arrays, verb)
 
     def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:
         """Write the job's values of keys to arrays."""

@@ -1,5 +1,6 @@
 """What a key store knows of its keys, whatever was refused."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.worker.script.key_store import WorkerKeyStore
 from elastic_ps.worker.script.numpy_array import NumpyArray
+from tests.elastic_ps.worker.instant_job import instant_job
 
 VALUE = NumpyArray(np.ones(2, np.float32))
 
@@ -86,3 +88,34 @@ def test_keys_are_initialized_again_after_what_was_no_fault_of_theirs():
         store.init(["s:a", "s:b"], [VALUE] * 2)
     store.init(["s:a", "s:b"], [VALUE] * 2)
     assert job.declared == ["s:a", "s:b"]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("overlap", [None, False, True])
+def test_an_out_of_another_shape_is_refused_before_anything_is_pushed(size, overlap):
+    """The value's bytes were copied over the end of the smaller one's memory."""
+    out = NumpyArray(np.zeros(size, np.float32))
+    with instant_job() as (job, exchanges):
+        store = job.open_store()
+        store.init(["s:a"], [VALUE])
+        with (
+            pytest.raises(
+                ConfigurationError, match=rf"key a: pulled with shape \({size},\), but initialized with \(2,"
+            ),
+            nullcontext() if overlap is None else store.combined(overlap),
+        ):
+            store.pushpull(["s:a"], [[VALUE]], [[out]])
+        job.buffer.close_exchange()
+        assert exchanges == []
+    assert not out.values.any()
+
+
+def test_an_out_of_another_shape_than_the_value_is_not_broadcast_to():
+    job, out = Job(), NumpyArray(np.zeros(1, np.float32))
+    store = WorkerKeyStore(job, 0)
+    with pytest.raises(
+        ConfigurationError, match=r"key b: broadcast to an array with shape \(1,\), but initialized with"
+    ):
+        store.broadcast(["s:a", "s:b"], [VALUE] * 2, [[VALUE], [out]])
+    assert job.declared == []
+    store.init(["s:a", "s:b"], [VALUE] * 2)
