@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 from mxnet.gluon.data.dataloader import default_batchify_fn
 from numpy.typing import NDArray
@@ -73,7 +74,9 @@ class ElasticDataLoader:
         self._threads: ThreadPoolExecutor | None = None
         self._prefetch: Prefetch | None = None
         if count and most:
-            threads = self._threads = ThreadPoolExecutor(count, thread_name_prefix="elastic-data")
+            # MXNet has its numpy semantics by thread, and the script has chosen them for the main one.
+            np_scope = mx.util.is_np_shape(), mx.util.is_np_array()
+            threads = self._threads = ThreadPoolExecutor(count, "elastic-data", mx.util.set_np, np_scope)
             weakref.finalize(self, threads.shutdown, wait=False, cancel_futures=True)
             self._prefetch = Prefetch(lambda indices: threads.submit(load, indices), load, most)
         self._sampler = Sampler(

@@ -85,6 +85,24 @@ def test_what_is_foreseen_is_loaded_by_threads_and_once(script):
         assert [name.startswith("elastic-data") for name in dataset.by(index)] == [True]
 
 
+@pytest.mark.parametrize(("shape", "array"), [(True, True), (True, False), (False, False)])
+def test_threads_have_the_numpy_semantics_of_the_script(script, shape, array):
+    """Batches that were loaded ahead were of the other class of arrays, and scalars had no shape."""
+    script += [([0], [[1]]), ([1], [])]
+    seen = []
+
+    def batchify(samples):
+        seen.append((threading.current_thread().name, mx.util.is_np_shape(), mx.util.is_np_array()))
+        return data_module.default_batchify_fn(samples)
+
+    with mx.util.np_shape(shape), mx.util.np_array(array):
+        loader = ElasticDataLoader([5, 6], 1, batchify_fn=batchify)
+        batches = [batch for _, _, batch in loader]
+    assert [scope for _, *scope in seen] == [[shape, array]] * 2
+    assert [name == "MainThread" for name, *_ in seen] == [True, False]
+    assert type(batches[0]) is type(batches[1])
+
+
 def test_loading_goes_on_while_the_script_works(script):
     script += [([0], [[1], [2]]), ([1], [[2]]), ([2], [])]
     dataset = Watched()
