@@ -22,6 +22,9 @@ PUSH_SAME_KEYS = "every worker must push the same keys in a step"
 PUSH_AS_REHEARSED = "push the same keys in the same order in every step"
 """A phrase: a step has made more exchanges than the first one, which is the rehearsal."""
 
+PUSH_FROM_THE_START = "push it from the first batch on"
+"""A phrase: a key whose value is averaged, as nobody has pushed it in the rehearsal, is pushed later."""
+
 ITERATE_OVER_SAMPLER = "must iterate over an elastic_ps.Sampler, and train"
 """A phrase: an epoch's body takes no batch of the job."""
 
@@ -43,6 +46,7 @@ PHRASES = (
     NAME_NO_CONSISTENCY,
     PUSH_SAME_KEYS,
     PUSH_AS_REHEARSED,
+    PUSH_FROM_THE_START,
     ITERATE_OVER_SAMPLER,
     KEEP_SHORT_STEP,
 )

@@ -17,6 +17,7 @@ from elastic_ps.core.script_hints import (
     OPTIMIZER_ON_SERVERS,
     PUSH_AS_REHEARSED,
     PUSH_EACH_BATCH,
+    PUSH_FROM_THE_START,
     PUSH_SAME_KEYS,
     give_hints,
 )
@@ -43,6 +44,9 @@ give_hints(
         PUSH_SAME_KEYS: "In MXNet: a gluon.Trainer does; in a loop of your own give pushpull the same keys everywhere",
         PUSH_AS_REHEARSED: "In MXNet: the first batch of each worker trains nothing; let it call step() of each "
         "Trainer as often as any other batch does",
+        PUSH_FROM_THE_START: "In MXNet: its grad_req was 'null' then. Let it have a gradient in every batch, and a "
+        "gluon.Trainer of its own, which is made in or before the first one and steps in each with learning rate "
+        "0 (set_learning_rate) as long as it is to keep still",
         ITERATE_OVER_SAMPLER: "In MXNet: or over an ElasticDataLoader",
         KEEP_SHORT_STEP: 'In MXNet: last="short"',
         NAME_NO_CONSISTENCY: 'In MXNet: kvstore="dist_elastic" names none, "dist_elastic_async" names async',

@@ -19,6 +19,7 @@ from elastic_ps.core.script_hints import (
     OPTIMIZER_ON_SERVERS,
     PUSH_AS_REHEARSED,
     PUSH_EACH_BATCH,
+    PUSH_FROM_THE_START,
     PUSH_SAME_KEYS,
     give_hints,
 )
@@ -42,6 +43,8 @@ give_hints(
         "0 * parameter.sum() to it for one that some samples do not use",
         PUSH_AS_REHEARSED: "In PyTorch: the first batch of each worker trains nothing; let it call step() of each "
         "optimizer as often as any other batch does",
+        PUSH_FROM_THE_START: "In PyTorch: a parameter is trained by the optimizer or changed by the script, and not "
+        "both",
         ITERATE_OVER_SAMPLER: "In PyTorch: over an elastic.DataLoader or an elastic.Sampler, in elastic.epochs(n)",
         KEEP_SHORT_STEP: "In PyTorch: without drop_last=True",
         NAME_NO_CONSISTENCY: "In PyTorch: an elastic.Optimizer opens one",

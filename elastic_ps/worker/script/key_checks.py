@@ -1,8 +1,9 @@
 """This module refuses keys and arrays that do not fit what was initialized: values are copied byte by byte."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.core.script_hints import PUSH_FROM_THE_START
 from elastic_ps.worker.script.api import Array
 
 Kind = tuple[tuple[int, ...], str]
@@ -30,3 +31,21 @@ def check_arrays(kinds: Mapping[str, Kind], keys: Sequence[str], arrays: Sequenc
                 raise ConfigurationError(
                     f"key {key[2:]}: {verb} with shape {tuple(array.shape)}, but initialized with {expected}"
                 )
+
+
+def check_trained(averaged: Set[str], keys: Sequence[str]) -> None:
+    """Refuse a gradient of a key whose value this worker pushes in each step: it would take the gradient's place.
+
+    Args:
+        averaged: the auxiliary keys.
+        keys: of the gradients.
+
+    Raises:
+        ConfigurationError: names one.
+    """
+    if not averaged.isdisjoint(keys):
+        key = next(key for key in keys if key in averaged)
+        raise ConfigurationError(
+            f"key {key[2:]}: it was not pushed in the first batch, so the workers average its value as they do running "
+            f"statistics, and it cannot be trained any more: {PUSH_FROM_THE_START}"
+        )

@@ -18,7 +18,7 @@ from elastic_ps.core.script_text import check_text
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.early_sends import Pushpull, send_as_ready
-from elastic_ps.worker.script.key_checks import Kind, check_arrays
+from elastic_ps.worker.script.key_checks import Kind, check_arrays, check_trained
 from elastic_ps.worker.script.optimizer_states import State
 from elastic_ps.worker.script.process_ending import exits
 from elastic_ps.worker.script.staging import Key
@@ -55,6 +55,7 @@ class WorkerKeyStore:
         self._first: dict[str, NDArray[Any]] = {}  # its values, until the job's are here
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
         self._auxiliary: frozenset[str] | None = None  # None: what is broadcast and never pushed
+        self._averaged: frozenset[str] = frozenset()  # what the job has as auxiliary, once the rehearsal is over
         self._kept: frozenset[str] = frozenset()  # whose arrays are the script's own to change
         self._outs: dict[str, list[Array]] = {}  # of the open exchange
         self._early: set[str] = set()  # keys of the coming pushpull whose gradients have been sent
@@ -114,7 +115,7 @@ class WorkerKeyStore:
         """See `KeyStore.pushpull`."""
         self._check(keys, outs, "pulled")
         if self._late is not None:
-            self._check(keys, gradients, "pushed")
+            self._check_gradients(keys, gradients)
             self._late += map(Pushpull, keys, gradients, outs)
             return
         if self._early:
@@ -270,6 +271,7 @@ class WorkerKeyStore:
     def load_rehearsed(self) -> None:
         """Load what the script wanted loaded in its rehearsal, which is over: the job's values are here."""
         self._first.clear()
+        self._averaged = frozenset(key for (_, key), _ in self.auxiliary())
         self.optimizer.load_now(self._job.begins)
 
     def write_back(self, keys: Iterable[Key]) -> None:
@@ -312,7 +314,7 @@ class WorkerKeyStore:
     def _stage_gradients(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]] | None
     ) -> None:
-        self._check(keys, gradients, "pushed")
+        self._check_gradients(keys, gradients)
         settle((array for arrays in gradients for array in arrays), to_write=False)
         named = [(self._number, key) for key in keys]
         done = self._job.buffer.add_all(named, gradients) if named else []
@@ -337,6 +339,10 @@ class WorkerKeyStore:
 
     def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
         check_arrays(self._keys, keys, arrays, verb)
+
+    def _check_gradients(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
+        self._check(keys, gradients, "pushed")
+        check_trained(self._averaged, keys)
 
     def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:
         """Write the job's values of keys to arrays."""

@@ -55,7 +55,18 @@ class Servers:
         for index in push.present:
             tensor, blocks = model.tensors[index], model.blocks_of[index]
             raw = np.concatenate(push.parts((blocks.start, len(blocks))))[: tensor.nbytes]
-            self.update(self._inbox.tensor(index), raw.view(tensor.dtype).reshape(tensor.shape), push.hyper)
+            update = replace if tensor.auxiliary else self.update
+            update(self._inbox.tensor(index), raw.view(tensor.dtype).reshape(tensor.shape), push.hyper)
+        return True
+
+
+class SteppingServers(Servers):
+    """Each exchange is a version, so an elastic job comes to its end."""
+
+    def run(self, push: Push, boundary: bool) -> bool:
+        super().run(push, boundary)
+        assert self._inbox.version is not None
+        self._inbox.version += 1
         return True
 
 
@@ -89,3 +100,14 @@ def instant_job(update: Update = add, kind: type[Servers] = Servers) -> Iterator
         alone = Configuration(ConfigId(1, 1), (Member("", Role.WORKER, "here"),), (), ())
         job.node.standing = dataclasses.replace(job.node.standing, current=alone)
         yield job, servers.exchanges
+
+
+@contextmanager
+def elastic_job(update: Update = add) -> Iterator[tuple[WorkerJob, list[list[str]]]]:
+    """As `instant_job`, of a script that loops over a sampler: it is the job of this process."""
+    with (
+        instant_job(update, SteppingServers) as (job, exchanges),
+        patch("elastic_ps.worker.script.worker_job.follow", lambda node: node.inbox.begin(0)),
+        patch("elastic_ps.worker.script.worker_job._current", job),
+    ):
+        yield job, exchanges

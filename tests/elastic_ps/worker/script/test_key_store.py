@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
+from elastic_ps.data.sampler import Sampler
 from elastic_ps.worker.script.key_store import WorkerKeyStore
 from elastic_ps.worker.script.numpy_array import NumpyArray
-from tests.elastic_ps.worker.instant_job import instant_job
+from tests.elastic_ps.worker.instant_job import elastic_job, instant_job
 
 VALUE = NumpyArray(np.ones(2, np.float32))
 
@@ -119,3 +120,23 @@ def test_an_out_of_another_shape_than_the_value_is_not_broadcast_to():
         store.broadcast(["s:a", "s:b"], [VALUE] * 2, [[VALUE], [out]])
     assert job.declared == []
     store.init(["s:a", "s:b"], [VALUE] * 2)
+
+
+@pytest.mark.parametrize("combined", [False, True])
+def test_a_gradient_of_a_key_that_is_averaged_since_the_first_batch_is_refused(combined):
+    """The key's value was pushed in its place."""
+    frozen, trained = NumpyArray(np.ones(2, np.float32)), NumpyArray(np.ones(2, np.float32))
+    with elastic_job() as (job, exchanges):
+        store = job.open_store()
+        for number, _ in enumerate(Sampler(8, 4)):
+            if number == 0:
+                store.broadcast(["s:a", "s:b"], [frozen, trained], [[frozen], [trained]])
+            pushed = ["s:b", "s:a"] if number == 2 else ["s:b"]
+            with (
+                pytest.raises(ConfigurationError, match="key a: it was not pushed in the first batch, so the workers")
+                if number == 2
+                else nullcontext(),
+                store.combined(overlap=True) if combined else nullcontext(),
+            ):
+                store.pushpull(pushed, [[VALUE]] * len(pushed), [[trained], [frozen]][: len(pushed)])
+    assert exchanges == [["s:a", "s:b"], []], "nothing of what is refused is pushed"
