@@ -26,15 +26,18 @@ from elastic_ps.mxnet.errors import KVStoreError, KVStoreLost
 from elastic_ps.mxnet.joining import tell_at_exit
 from elastic_ps.mxnet.kvstore import ElasticKVStore, register
 from elastic_ps.mxnet.module import track_auxiliary
+from elastic_ps.mxnet.rehearsed_optimizers import note_optimizers
 from elastic_ps.mxnet.trainer_loops import combine_loops
 from elastic_ps.node.settings import is_node
 from elastic_ps.system.process.quick_end import freeze_imports
+from elastic_ps.worker.script.rehearsal_undo import offer_undo
 
 __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost", "track_auxiliary"]
 
 register()
 combine_loops()
 tell_at_exit()
+offer_undo(note_optimizers)
 give_hints(
     {
         OPTIMIZER_ON_SERVERS: "In MXNet: use gluon.Trainer, and leave its update_on_kvstore at the default, or call "

@@ -22,6 +22,7 @@ from elastic_ps.worker.script.barriers import Barriers
 from elastic_ps.worker.script.data_position import StepPart, agree, position_of
 from elastic_ps.worker.script.key_store import WorkerKeyStore
 from elastic_ps.worker.script.process_ending import exits
+from elastic_ps.worker.script.rehearsal_undo import Undo, note_all
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.staging import Key
 from elastic_ps.worker.script.step import Step
@@ -54,6 +55,7 @@ class WorkerJob(ScriptJob):
         self._stores: list[WorkerKeyStore] = []
         self.buffer = StepBuffer(self.node, self.staging, self._step, self._stores)
         self._named: str | None = None  # the consistency in the key stores' names
+        self._undos: list[Undo] = []  # of the rehearsal under way
         self._left = threading.Event()
 
     def start(self) -> None:
@@ -114,10 +116,13 @@ class WorkerJob(ScriptJob):
         self.spec = spec
         self.data_position = self._step.data_position = self.data_position or position_of(self.node, spec)
         self.staging.rehearse()
+        self._undos = note_all()
 
     def perform(self) -> None:
         """End the rehearsal: declare what it used, take the job's values, and wait to be a member."""
         self.buffer.close_exchange()
+        while self._undos:
+            self._undos.pop()()
         assert self.spec is not None
         assert self.data_position is not None
         if any(store.updates_locally for store in self._stores):
