@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.core.model import ALIGNMENT, Tensor
+from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 from elastic_ps.core.script_text import check_text
@@ -24,7 +24,7 @@ from elastic_ps.worker.script.process_ending import exits
 from elastic_ps.worker.script.staging import Key
 from elastic_ps.worker.script.store_job import StoreJob
 from elastic_ps.worker.script.store_optimizer import UNDIVIDED, StoreOptimizer
-from elastic_ps.worker.script.values import chosen_rows, cut, settle, write_at_once
+from elastic_ps.worker.script.values import chosen_rows, cut, padded, settle, write_at_once
 from elastic_ps.worker.wire.parameters import FirstValues
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ class WorkerKeyStore:
         self._keys: dict[str, Kind] = {}
         self._first: dict[str, NDArray[Any]] = {}  # its values, until the job's are here
         self._parameters: dict[str, list[Array]] = {}  # the script's own arrays of each key, from broadcast
+        self._pulled: dict[str, list[Array]] = {}  # those to which the rehearsal's last values of each key went
         self._auxiliary: frozenset[str] | None = None  # None: what is broadcast and never pushed
         self._averaged: frozenset[str] = frozenset()  # what the job has as auxiliary, once the rehearsal is over
         self._kept: frozenset[str] = frozenset()  # whose arrays are the script's own to change
@@ -104,7 +105,7 @@ class WorkerKeyStore:
 
     def pull(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
         """See `KeyStore.pull`."""
-        self._check(keys, outs, "pulled")
+        self._note_outs(keys, outs)
         self._stage_late()
         self._job.buffer.close_if_staged((self._number, key) for key in keys)
         self._write(zip(keys, outs, strict=True))
@@ -113,7 +114,7 @@ class WorkerKeyStore:
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]]
     ) -> None:
         """See `KeyStore.pushpull`."""
-        self._check(keys, outs, "pulled")
+        self._note_outs(keys, outs)
         if self._late is not None:
             self._check_gradients(keys, gradients)
             self._late += map(Pushpull, keys, gradients, outs)
@@ -254,7 +255,7 @@ class WorkerKeyStore:
     @property
     def first_values(self) -> FirstValues:
         """The script's own values; who knows which keys are auxiliary knows the whole model."""
-        return FirstValues(self._keys.keys(), self._first_bytes, whole=self._auxiliary is not None)
+        return FirstValues(self._keys.keys(), lambda key: padded(self._first[key]), whole=self._auxiliary is not None)
 
     @property
     def updates_locally(self) -> bool:
@@ -280,10 +281,11 @@ class WorkerKeyStore:
         self._write((key, self._parameters[key]) for (_, key), _ in self.auxiliary())
 
     def write_parameters(self) -> None:
-        """Write the job's values to the script's own arrays."""
+        """Write the job's values to the script's own arrays: a script that only pulls has given none to broadcast."""
         self._outs.clear()
-        left = {key for key in self._parameters if key in self._kept or (self._local and self._pushed(key))}
-        self._write((key, arrays) for key, arrays in self._parameters.items() if key not in left)
+        own = self._pulled | self._parameters
+        left = {key for key in own if key in self._kept or (self._local and self._pushed(key))}
+        self._write((key, arrays) for key, arrays in own.items() if key not in left)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
@@ -303,13 +305,6 @@ class WorkerKeyStore:
         warnings = self._job.declare(self._number, tensors, text, self._local, self.first_values)
         self.declared = True
         return warnings
-
-    def _first_bytes(self, key: str) -> NDArray[np.uint8]:
-        """Return a key's first value with its padding, as in a slab."""
-        raw = np.ascontiguousarray(self._first[key]).reshape(-1).view(np.uint8)
-        padded = np.zeros(max(ALIGNMENT, -(-raw.nbytes // ALIGNMENT) * ALIGNMENT), dtype=np.uint8)
-        padded[: raw.nbytes] = raw
-        return padded
 
     def _stage_gradients(
         self, keys: Sequence[str], gradients: Sequence[Sequence[Array]], outs: Sequence[Sequence[Array]] | None
@@ -337,11 +332,14 @@ class WorkerKeyStore:
         else:
             self._stage_gradients([i.key for i in late], [i.gradients for i in late], [i.outs for i in late])
 
-    def _check(self, keys: Sequence[str], arrays: Sequence[Sequence[Array]], verb: str) -> None:
-        check_arrays(self._keys, keys, arrays, verb)
+    def _note_outs(self, keys: Sequence[str], outs: Sequence[Sequence[Array]]) -> None:
+        check_arrays(self._keys, keys, outs, "pulled")
+        if self._job.staging.rehearsing:
+            whole = ([out for out in targets if out.rows is None] for targets in outs)
+            self._pulled.update(zip(keys, whole, strict=True))
 
     def _check_gradients(self, keys: Sequence[str], gradients: Sequence[Sequence[Array]]) -> None:
-        self._check(keys, gradients, "pushed")
+        check_arrays(self._keys, keys, gradients, "pushed")
         check_trained(self._averaged, keys)
 
     def _write(self, wanted: Iterable[tuple[str, Sequence[Array]]]) -> None:

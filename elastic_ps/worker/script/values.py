@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.native.bulk import Addresses, move
 from elastic_ps.native.threads import Copy
 from elastic_ps.worker.script.api import Array
@@ -54,6 +55,14 @@ def write_at_once(state: WorkerState, store: int, wanted: Sequence[tuple[str, Ar
     done: NDArray[np.bool_] = np.array(alike, dtype=bool) & (source != 0) & (to != 0)
     move(to[done], source[done], model.extents[tensors[done], 2])
     return done
+
+
+def padded(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return the bytes of a tensor's values with its padding, as they stand in a slab."""
+    raw = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    found = np.zeros(max(ALIGNMENT, -(-raw.nbytes // ALIGNMENT) * ALIGNMENT), dtype=np.uint8)
+    found[: raw.nbytes] = raw
+    return found
 
 
 def chosen_rows(parts: Sequence[NDArray[Any]], target: Array) -> NDArray[Any]:

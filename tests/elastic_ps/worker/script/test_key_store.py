@@ -140,3 +140,34 @@ def test_a_gradient_of_a_key_that_is_averaged_since_the_first_batch_is_refused(c
             ):
                 store.pushpull(pushed, [[VALUE]] * len(pushed), [[trained], [frozen]][: len(pushed)])
     assert exchanges == [["s:a", "s:b"], []], "nothing of what is refused is pushed"
+
+
+@pytest.mark.parametrize("verb", ["push and pull", "pushpull", "combined"])
+def test_arrays_that_are_only_pulled_have_the_jobs_values_behind_the_rehearsal(verb):
+    """A joiner's first gradient was of its own weights, and that of a step that it has left of what it had made."""
+    weight, seen = NumpyArray(np.ones(2, np.float32)), []
+
+    def exchange(store):
+        if verb == "push and pull":
+            store.push(["s:a"], [[VALUE]])
+            store.pull(["s:a"], [[weight]])
+            return
+        with store.combined(overlap=True) if verb == "combined" else nullcontext():
+            store.pushpull(["s:a"], [[VALUE]], [[weight]])
+
+    with elastic_job() as (job, exchanges):
+        store = job.open_store()
+        for _ in range(2):
+            for _ in Sampler(8, 4):
+                if not seen:
+                    store.init(["s:a"], [weight])
+                seen.append(weight.values.tolist())
+                if len(seen) == 2:  # its first step, which the script leaves
+                    weight.values[:] = 7
+                    break
+                exchange(store)
+                if len(seen) == 1:
+                    weight.values[:] = 7
+    assert exchanges == [["s:a"]] * 2
+    assert seen == [[1, 1], [1, 1], [1, 1], [2, 2]]
+    assert not job.node.inbox.model.tensors[0].auxiliary
