@@ -114,7 +114,7 @@ class Sampler:
         """Return a batch of the usual size, from the epoch's start."""
         job.rehearse(self.spec)
         workers = max(len(job.node.configuration.workers), 1) if self.spec.is_sync else 1
-        rank = job.rank if self.spec.is_sync else 0
+        rank = job.rank % workers if self.spec.is_sync else 0
         positions = share(self.spec, 0, rank, workers)
         chosen = self._indices(job, 0, positions if len(positions) else range(1))
         return 0, chosen, self._batch(chosen)

@@ -60,8 +60,8 @@ class BeforeRehearsal:
         return _marks([self._arrays[key].tensor for key in self._frozen])
 
 
-class BufferVersions:
-    """`BufferVersions` finds the buffers that a script has set since its optimizer was made, before its first batch.
+class BuffersBefore:
+    """`BuffersBefore` finds the buffers that a script has set since its optimizer was made, before its first batch.
 
     It does so by the epoch, say, in which a worker joins: the job's first values are of another one.
 
@@ -70,17 +70,17 @@ class BufferVersions:
     """
 
     def __init__(self, model: torch.nn.Module):
-        self._known = {key_of(name): (buffer, _version(buffer)) for name, buffer in model.named_buffers()}
+        self._known = {key_of(name): buffer.detach().clone() for name, buffer in model.named_buffers()}
 
     def changed(self, arrays: Mapping[str, ModelArray]) -> set[str]:
         """Return the keys of those buffers, of all that the job holds."""
-        known = ((key, *self._known[key], array.tensor) for key, array in arrays.items() if key in self._known)
-        return {key for key, before, version, now in known if now is not before or _version(now) != version}
+        known = ((key, self._known[key], array.tensor) for key, array in arrays.items() if key in self._known)
+        return {key for key, before, now in known if not _is_same(before, now)}
 
 
-def _version(tensor: torch.Tensor) -> int:
-    """Return how often a tensor has been changed in place; one of inference mode does not count."""
-    return 0 if tensor.is_inference() else tensor._version
+def _is_same(before: torch.Tensor, now: torch.Tensor) -> bool:
+    """Return whether a tensor has the values of before, whatever device and type it has been moved to."""
+    return before.shape == now.shape and torch.equal(before, now.to(before))
 
 
 def check_frozen(averaged: Collection[str], pushed: Collection[str]) -> None:

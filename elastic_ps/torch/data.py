@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._utils import ExceptionWrapper
 from torch.utils.data import default_collate
 from torch.utils.data._utils import worker
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -113,6 +114,8 @@ class DataLoader(Sampler):
     def _take(self, indices: Indices) -> Any:
         """See `Sampler`: the batch."""
         batch = self._collate(_items(self.dataset, indices)) if self._ahead is None else self._ahead.take(indices)
+        if isinstance(batch, ExceptionWrapper):
+            batch.reraise()  # type: ignore[no-untyped-call]
         return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
 
 
@@ -228,4 +231,7 @@ def _load(indices: Indices, seed: int) -> Any:
     random.seed(seed)
     np.random.seed(seed)
     dataset, collate = _own
-    return collate(_items(dataset, indices))
+    try:
+        return collate(_items(dataset, indices))
+    except Exception:  # noqa: BLE001  # whose class may not be made again of its pickle: it travels as a text
+        return ExceptionWrapper(where="in a process that loads data (num_workers)")  # type: ignore[no-untyped-call]

@@ -23,7 +23,7 @@ def unscale(optimizer: torch.optim.Optimizer, gradients: Iterable[torch.Tensor])
     if scale is not None:
         factor = scale.double().reciprocal().float()
         for gradient in gradients:
-            gradient.mul_(factor)
+            gradient.mul_(factor.to(gradient.device))
 
 
 def forget(optimizer: torch.optim.Optimizer) -> None:

@@ -250,6 +250,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the groups and, collected from the servers, the states, in the wrapped optimizer's own format."""
+        self._check_nothing_sent("state_dict")
         found = self._store.optimizer_states() if self._store is not None else None
         if found is not None:
             to_torch(self.wrapped, found, self._keys, self._first)
@@ -268,6 +269,7 @@ class Optimizer(torch.optim.Optimizer):
             ConfigurationError: it is of another optimizer than the job has; nothing has been loaded then.
         """
         check_states(state_dict)
+        self._check_nothing_sent("load_state_dict")
         before = self.wrapped.state_dict()
         self._loads = True
         try:
@@ -341,6 +343,13 @@ class Optimizer(torch.optim.Optimizer):
     def _hyper(self, _num_update: int) -> Hyper:
         found = rules.hyper(self.wrapped, self._spec, self._first)
         return replace(found, max_norm=self.max_norm, skip_overflow=self._scales)
+
+    def _check_nothing_sent(self, call: str) -> None:
+        if self._early is not None and self._early.sent:
+            raise ConfigurationError(
+                f"{call}() between loss.backward() and optimizer.step(), when overlap=True has sent gradients of the "
+                "step: call it behind step(), or make elastic.Optimizer without overlap=True"
+            )
 
     def _share_groups(self) -> None:
         """Take the groups and the state of the script's own optimizer, which may have loaded others."""

@@ -91,6 +91,12 @@ class Sampler:
                 f"the loop over an elastic.{name} is outside of `for epoch in elastic.epochs(n)`: a worker that "
                 "joins would not know in which epoch the job is"
             )
+        job = script_job()
+        if job.rehearsed and job.epochs is not None and job.epoch >= job.epochs:
+            raise ConfigurationError(
+                f"the loop over an elastic.{name} is behind the last of elastic.epochs({job.epochs}), and has no batch "
+                "any more: to evaluate, or for torch.optim.swa_utils.update_bn, take torch.utils.data.DataLoader"
+            )
         refuse_other_length(self.dataset, self._order.spec)
         for number, _indices, batch in self._order:
             self._step = number

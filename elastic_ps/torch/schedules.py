@@ -104,6 +104,7 @@ class Schedules:
             steps_per_epoch: of the data.
         """
         start, self._start = self._start, None
+        self._before = None  # what ends without a place from here on is a batch that the script has let go late
         if start is None:
             return
         number, each_step = place.epoch * steps_per_epoch + place.step, self._each_step

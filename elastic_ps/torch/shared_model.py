@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 import torch
 
 from elastic_ps.torch.arrays import ModelArray, overwrite
-from elastic_ps.torch.before_rehearsal import BeforeRehearsal, BufferVersions, check_frozen
+from elastic_ps.torch.before_rehearsal import BeforeRehearsal, BuffersBefore, check_frozen
 from elastic_ps.torch.model import check_parameters, check_shapes, key_of, parameter_keys, statistics, tensors_of
 from elastic_ps.torch.optimizer_store import OptimizerStore
 
@@ -29,7 +29,7 @@ class SharedModel:
         self.keys = parameter_keys(model, optimizer)
         self.arrays: dict[str, ModelArray] = {}
         self._model = model
-        self._made_with = BufferVersions(model)
+        self._made_with: BuffersBefore | None = BuffersBefore(model)  # until the model is defined
         self._before = BeforeRehearsal({}, ())
         self._averaged: set[str] = set()  # keys of what the workers average in each step
         self._set: set[str] = set()  # keys of the buffers that the script has set before its first batch
@@ -45,7 +45,8 @@ class SharedModel:
         """
         self.arrays = dict(tensors_of(self._model, others))
         check_parameters(self.arrays, self.keys)
-        self._set = self._made_with.changed(self.arrays)
+        assert self._made_with is not None, "it is defined once"
+        self._set, self._made_with = self._made_with.changed(self.arrays), None
         store.keep(self._set)
         store.broadcast(list(self.arrays), list(self.arrays.values()), [[own] for own in self.arrays.values()])
         trained = {key_of(name) for name, parameter in self._model.named_parameters() if parameter in updated}

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from elastic_ps.control.token_proof import NONCE_BYTES, PROOF_BYTES, Purpose, new_nonce, proof, proves
 from elastic_ps.core.errors import PeerLost, ProtocolError
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 MAGIC = b"ELPS"
 OTHER = "another program, or another version of this one, uses this port"
 """The likely cause where bytes are not what a peer of this release sends."""

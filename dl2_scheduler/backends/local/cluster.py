@@ -135,7 +135,7 @@ class LocalCluster:
     def finish_slot(self) -> SlotOutcome:
         """See `Cluster.finish_slot`. It ends early where nothing runs (any more) while a job waits.
 
-        It does not where one could not begin in it: that would be tried again and again.
+        It does not where one could not begin in it, which would be tried again and again, unless another has come.
         """
         end = self._began_slot + self._slot_seconds
         while not self._closing and self._began_slot <= (now := self._clock.now()) < end:  # a clock may be set back
@@ -203,8 +203,9 @@ class LocalCluster:
 
     def _idles(self) -> bool:
         decided = [record for record in self._records.active() if not record.left_alone]
-        waits = bool(decided) and not any(record.phase.has_processes for record in decided)
-        return waits and self._put_off.isdisjoint(record.number for record in decided)
+        if not decided or any(record.phase.has_processes for record in decided):
+            return False
+        return not self._put_off or any(record.number not in self._granted for record in decided)
 
     def _observe(self) -> None:
         """Ask every coordinator."""

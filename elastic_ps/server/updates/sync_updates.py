@@ -66,6 +66,7 @@ class SyncUpdates:
         self._switch = switch
         self._intake = intake
         self._hyper: Hyper | None = None
+        self._scales = False  # some worker has scaled gradients
         self._untold = np.zeros(0, dtype=bool)  # by block: the workers have not been sent what it has come to
         self._untold_rows: dict[Run, NDArray[np.int64]] = {}  # of untold runs of which only some rows have changed
         self._rows_for: Sequence[NodeId] = ()  # the workers who have all other rows
@@ -203,11 +204,13 @@ class SyncUpdates:
             closed.rows.append((segment, aggregate.numbers))
 
     def _hyper_of(self, closed: _Closed) -> Hyper | None:
-        """Return the chief's values; a worker on a GPU may scale gradients where the chief, on a CPU, does not."""
+        """Return the chief's values; a worker on a GPU may scale gradients where the chief, on a CPU, does not.
+
+        If it dies in a step that is skipped, another server may have skipped it already.
+        """
         hyper = self._hyper
-        if hyper is None or hyper.skip_overflow or not any(share.skip_overflow for _, share in closed.shares):
-            return hyper
-        return replace(hyper, skip_overflow=True)
+        self._scales = self._scales or any(share.skip_overflow for _, share in closed.shares)
+        return replace(hyper, skip_overflow=True) if hyper is not None and self._scales else hyper
 
     def _drop(self, ready: Run, waiting: Sequence[Run]) -> None:
         """Forget the contributions to a run, but those that wait for the factor on them."""

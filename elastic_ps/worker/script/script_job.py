@@ -92,8 +92,9 @@ class ScriptJob:
 
     @property
     def rank(self) -> int:
-        """This worker's rank; 0 for a shadow that rehearses."""
-        return self.node.configuration.ranks.get(self.node.session.node, 0)
+        """This worker's rank; a shadow that rehearses has the next one: no other is taken for the first."""
+        configuration = self.node.configuration
+        return configuration.ranks.get(self.node.session.node, len(configuration.workers))
 
     @property
     def num_workers(self) -> int:

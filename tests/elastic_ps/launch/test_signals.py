@@ -27,7 +27,14 @@ def drive(tmp_path: Path, stage: Stage) -> Iterator[Drive]:
         arguments = [str(tmp_path), str(stage.port), str(grace), *filter(None, (member, prefix))]
         command = [sys.executable, "-m", DRIVER, *arguments]
         drivers.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=os.getcwd())
+            subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=os.getcwd(),
+                preexec_fn=hear_the_terminal,
+            )
         )
         return drivers[-1]
 
@@ -35,6 +42,12 @@ def drive(tmp_path: Path, stage: Stage) -> Iterator[Drive]:
     for driver in drivers:
         driver.kill()
         driver.communicate()
+
+
+def hear_the_terminal() -> None:
+    """Hear what the tests may have been begun to ignore, as in the background of a shell's script."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.slow

@@ -262,6 +262,24 @@ def test_an_error_in_a_process_reaches_the_script() -> None:
         list(epochs(elastic.DataLoader(Broken(), 4, num_workers=1)))
 
 
+class BadSample(Exception):
+    """An error that cannot be made again of its text alone."""
+
+    def __init__(self, path: str, why: str):
+        super().__init__(f"{path}: {why}")
+
+
+class Truncated(Numbers):
+    def __getitem__(self, index: int) -> tuple[int, float, float, float]:
+        raise BadSample(f"{index}.jpg", "truncated")
+
+
+def test_an_error_that_cannot_be_unpickled_is_told_in_its_own_words() -> None:
+    """It broke the processes' queue, and was told as one of them that had been killed."""
+    with lone_job(), pytest.raises(RuntimeError, match=r"(?s)BadSample.*0\.jpg: truncated"):
+        list(epochs(elastic.DataLoader(Truncated(), 4, num_workers=1)))
+
+
 class Killing(Numbers):
     """One that is too large for the memory that is left."""
 

@@ -48,6 +48,19 @@ def test_a_second_loop_goes_on_where_the_first_has_ended() -> None:
             elastic.epochs(3)
 
 
+def test_a_loop_behind_the_last_epoch() -> None:
+    """It had no batch, in silence: `update_bn` left statistics of nothing."""
+    with lone_job():
+        net = model()
+        optimizer = elastic.Optimizer(net, torch.optim.SGD(net.parameters(), 0.1))
+        loader = elastic.DataLoader(DATA, 4)
+        for epoch in elastic.epochs(1):
+            for batch in loader:
+                plain(net, optimizer, batch, epoch)
+        with pytest.raises(ConfigurationError, match=r"elastic.DataLoader is behind the last of elastic.epochs\(1\)"):
+            next(iter(loader))
+
+
 def test_a_plain_body_is_taken() -> None:
     train(plain)
     train(exploding)
@@ -200,9 +213,17 @@ def replacing(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
     optimizer.step()
 
 
+def collecting(net: nn.Module, optimizer: Any, batch: Any, _number: int) -> None:
+    optimizer.zero_grad()
+    loss(net, batch).backward()
+    optimizer.state_dict()
+    optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
+        (collecting, r"state_dict\(\) between loss.backward\(\) and optimizer.step\(\)"),
         (dividing, r"backward\(\) is called once more in this batch, .* without overlap=True"),
         (taking_away, "a gradient was taken away"),
         (replacing, "or replaced between"),

@@ -196,3 +196,18 @@ def test_numbers_that_the_rehearsals_body_sets_are_taken_back(scheduled: bool) -
     group["momentum"] = 0.75
     schedules.begin_step(Place(2, 0), 10)
     assert (group["lr"], group["weight_decay"], group["momentum"]) == (0.25 if scheduler else 1.0, 0.25, 0.75)
+
+
+def test_a_batch_that_is_let_go_late_takes_nothing_back() -> None:
+    """A script kept the iterator that it had left, and drops it in the next epoch."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedules = Schedules((optimizer,))
+    schedules.begin_rehearsal()
+    optimizer.step()
+    schedules.rehearse()
+    schedules.end_batch()
+    schedules.begin_batch(Place(0, 0), 10)
+    schedules.begin_step(Place(0, 0), 10)
+    optimizer.param_groups[0]["lr"] = 0.25
+    schedules.end_batch()
+    assert optimizer.param_groups[0]["lr"] == 0.25

@@ -240,6 +240,11 @@ def test_a_job_that_cannot_begin_for_now_is_tried_once_a_slot(serve, runtime, cl
     clock.at(begun + 2.0, lambda: runtime.end("digits", 69, "No space left on device"))
     assert only(slot(cluster, digits=(1, 1))).workers == 0
     assert clock.now() >= begun + 20.0
+    begun = clock.now()
+    clock.at(begun + 2.0, lambda: runtime.end("digits", 69, "No space left on device"))
+    clock.at(begun + 3.0, lambda: cluster.desk.submit(document("other"), HERE))
+    slot(cluster, digits=(1, 1))
+    assert clock.now() == begun + 3.0, "another job begins at once"
 
 
 def test_a_job_that_is_being_stopped_takes_no_orders(serve):

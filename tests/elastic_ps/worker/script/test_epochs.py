@@ -8,6 +8,7 @@ import pytest
 import elastic_ps
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.sampler import Sampler, epochs
+from elastic_ps.worker.script.script_job import ScriptJob
 
 
 class LateJob:
@@ -181,3 +182,11 @@ def test_metrics_of_a_step_that_is_none_are_refused(monkeypatch, step):
         elastic_ps.report(step, loss=0.5)
     with pytest.raises(ConfigurationError, match="report: the step must be 0 or more, not -1"):
         elastic_ps.report(-1, loss=0.5)
+
+
+def test_a_joiner_that_rehearses_is_not_taken_for_the_first_worker():
+    """`if elastic_ps.rank() == 0` did in each joiner what is for one worker to do."""
+    configuration = SimpleNamespace(workers=("w0", "w1"), ranks={"w0": 0, "w1": 1})
+    sessions = (SimpleNamespace(node=name) for name in ("w1", "w2"))
+    nodes = [SimpleNamespace(configuration=configuration, session=session) for session in sessions]
+    assert [ScriptJob(node).rank for node in nodes] == [1, 2]
