@@ -5,7 +5,7 @@ import os
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ def worker_scaling(
     suspended = [ms for plan in made for ms in plan.suspension_ms.values()]
     # Who joins has nothing else to do at the switch: it waits for the others, and none of them for it.
     trained = [ms for plan in made for worker, ms in plan.suspension_ms.items() if worker not in plan.joined]
-    by_plan = [list(_excess(archive, plan)) for plan in made]
+    seconds = _seconds(archive)
+    by_plan = [list(_excess(seconds, plan)) for plan in made]
     by_step = [steps for found in by_plan for steps in found]
     excess = [sum(steps) for steps in by_step]
     row = {
@@ -96,14 +97,19 @@ def _excess_by_change(by_plan: Sequence[Sequence[Sequence[float]]]) -> dict[str,
     return {change: statistics.median(excess) for change, excess in found.items() if excess}
 
 
-def _excess(archive: Archive, plan: pb.Plan) -> Iterator[list[float]]:
+def _seconds(archive: Archive) -> dict[str, dict[int, float]]:
+    """Return how long steps took, by worker and version."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in archive.steps:
+        found[row.worker][row.step.version] = row.step.seconds
+    return found
+
+
+def _excess(seconds: Mapping[str, Mapping[int, float]], plan: pb.Plan) -> Iterator[list[float]]:
     """Yield, by worker that trained before a plan, what each of five steps behind its clock took longer, in ms.
 
     Longer than later ones, that is. Who joins has made no step before: its first one begins with the switch.
     """
-    seconds: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in archive.steps:
-        seconds[row.worker][row.step.version] = row.step.seconds
     following = range(plan.clock + 1, plan.clock + 1 + NEXT)
     later = range(following.stop, following.stop + USUAL)
     for steps in (steps for worker, steps in seconds.items() if worker not in plan.joined):

@@ -31,3 +31,12 @@ class Forecast:
     made: float
     start: ExpectedTime | None
     end: ExpectedTime | None
+
+    def is_of_another(self, submitted: float, now: float) -> bool:
+        """Return whether it was made for an earlier job of the name that one has which was submitted then.
+
+        Args:
+            submitted: unix seconds; a time of the future came by another clock, and tells nothing.
+            now: unix seconds.
+        """
+        return self.made < submitted <= now

@@ -17,7 +17,7 @@ def shown_forecast(job: JobStatus, forecast: Forecast | None, now: float) -> pb.
     """
     if forecast is None or job.phase.ended or job.held:
         return None
-    if forecast.made < job.submitted <= now:  # of an earlier job of its name; one of the future came by another clock
+    if forecast.is_of_another(job.submitted, now):
         return None
     start = forecast.start if job.phase is LiveJobPhase.WAITING else None
     end = forecast.end if job.epochs else None

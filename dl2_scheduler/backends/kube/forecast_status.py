@@ -56,8 +56,8 @@ class ForecastWriter:
         """Write these, and return when that is done; what cannot be written is told again with the next ones."""
         for job in self._view.jobs():
             forecast = forecasts.get(job.id) if job.scaled else None
-            if forecast is not None and forecast.made < job.created <= time.time():
-                forecast = None  # of an earlier job of its name; one of the future came by another clock
+            if forecast is not None and forecast.is_of_another(job.created, time.time()):
+                forecast = None
             change = change_of(job.status.forecast, forecast)
             if change is None:
                 continue

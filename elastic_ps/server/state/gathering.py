@@ -26,14 +26,12 @@ class Share:
         slice: what its push is about; None for static data.
         version: which it pushes; -1: none. Not told of a batch that is the worker's own.
         empty: it has no samples in the step.
-        skip_overflow: its script scales gradients, which may overflow: such a step is skipped.
     """
 
     samples: int = 0
     slice: Slice | None = None
     version: int = -1
     empty: bool = False
-    skip_overflow: bool = False
 
 
 @dataclass(slots=True)

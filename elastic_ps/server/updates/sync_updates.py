@@ -134,7 +134,8 @@ class SyncUpdates:
     def _note(self, rank: int, frame: Frame) -> None:
         """Remember what a push says of its step."""
         push = frame.of(PushMeta)
-        self._take_in(rank, Share(frame.samples, push.slice, frame.version, push.empty, push.skip_overflow))
+        self._take_in(rank, Share(frame.samples, push.slice, frame.version, push.empty))
+        self._scales = self._scales or push.skip_overflow
         if rank == 0 and push.hyper is not None:
             self._hyper = push.hyper
 
@@ -184,7 +185,7 @@ class SyncUpdates:
             closed.refused.append(self._mismatch(segment, given))
             return
         aggregate: GradientSum | Rows | None = None
-        hyper = self._hyper_of(closed)
+        hyper = self._hyper_of_all()
         if result is UpdateOutcome.UPDATE:
             if refusal := state.store.refusal(segment[0], hyper):
                 closed.refused.append(Refusal(refusal, state.gathering.workers))
@@ -203,13 +204,12 @@ class SyncUpdates:
         if isinstance(aggregate, Rows):
             closed.rows.append((segment, aggregate.numbers))
 
-    def _hyper_of(self, closed: _Closed) -> Hyper | None:
+    def _hyper_of_all(self) -> Hyper | None:
         """Return the chief's values; a worker on a GPU may scale gradients where the chief, on a CPU, does not.
 
         If it dies in a step that is skipped, another server may have skipped it already.
         """
         hyper = self._hyper
-        self._scales = self._scales or any(share.skip_overflow for _, share in closed.shares)
         return replace(hyper, skip_overflow=True) if hyper is not None and self._scales else hyper
 
     def _drop(self, ready: Run, waiting: Sequence[Run]) -> None:
@@ -224,7 +224,7 @@ class SyncUpdates:
         """Tell the chief the squares of what waits: with those of the other servers it decides the factor."""
         state = self._state
         runs, found = zip(*closed.waiting, strict=True)
-        hyper = self._hyper_of(closed)
+        hyper = self._hyper_of_all()
         assert hyper is not None, "it has said that they wait"
         meta = SquaresMeta(runs=runs, squares=tuple(chain.from_iterable(found)), hyper=hyper)
         state.outbox.send(state.gathering.workers[0], state.frame(meta, closed.version))
