@@ -29,7 +29,7 @@ async def kept(api, *bodies):
         await found.close()
 
 
-async def until(ready, seconds=5.0):
+async def until(ready, seconds=30.0):
     async with asyncio.timeout(seconds):
         while not ready():
             await asyncio.sleep(0.01)

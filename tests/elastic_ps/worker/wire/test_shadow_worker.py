@@ -274,6 +274,7 @@ def test_a_joiner_without_a_common_version_takes_its_values_again_after_a_plan_w
     joiner.adopt(configuration)
     give(joiner, configuration.id, version=1)
     following.result()
+    assert joiner.holds(1)
 
 
 def give(play, number, version=0):
