@@ -12,7 +12,7 @@ from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, speeds_of, waited_at
 
 MOST_SLOTS = 500
-"""Of a simulated future; jobs that have not ended by then count as if they ended there."""
+"""Of a simulated future; jobs that have not ended by then count as if they ended as soon as they could from there."""
 
 
 def completion(

@@ -25,8 +25,10 @@ from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobId, Snapshot
 from dl2_scheduler.live.exploration.explorer import Explorer
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.keep_what_ends_soon import keep
+from dl2_scheduler.live.known_samples import KnownSamples
 from dl2_scheduler.live.policies import SlotPolicies
 from dl2_scheduler.live.reasons import explain
+from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.serve_the_waiting import NOBODY, REMEMBERED_SLOTS, Waited, count_waiting, serve, waiting_in
 from dl2_scheduler.live.shrink_before_suspend import spare
 from dl2_scheduler.live.slot_draft import SlotDraft
@@ -141,12 +143,14 @@ class SlotDecision:
         policy: the name of the policy that decided.
         allocation: what is done now, with reasons.
         wanted: what the policy wanted, before it was limited, and before jobs explored.
+        seen: the slot as the policy saw it, see `KnownSamples`.
         fault: what was wrong with the policy that was asked; "": nothing.
     """
 
     policy: str
     allocation: Allocation
     wanted: Allocation
+    seen: Snapshot
     fault: str
 
 
@@ -165,6 +169,7 @@ class SlotDecider:
         self._limits = limits
         self._history = history
         self._explorer = explorer
+        self._samples = KnownSamples()
         self._waited: Waited | None = None
         self._scaled: Mapping[JobId, int] | None = None
 
@@ -178,17 +183,20 @@ class SlotDecider:
         """
         slot = snapshot.slot
         if self._waited is None:
-            self._waited = waiting_in(self._history.slots(after=slot - REMEMBERED_SLOTS - 1))
+            self._waited = waiting_in(map(self._noted, self._history.slots(after=slot - REMEMBERED_SLOTS - 1)))
         if self._scaled is None:
             self._scaled = last_scalings(self._history.slots(after=slot - self._limits.least_slots - 1))
-        found = answer_or_fall_back(
-            policies.policy, policies.fallback, snapshot, self._rule, self._waited, start_seconds
-        )
+        seen = self._samples.seen(snapshot)
+        found = answer_or_fall_back(policies.policy, policies.fallback, seen, self._rule, self._waited, start_seconds)
         draft = limit(_with_fault(found, policies), self._limits, self._scaled)
         if self._explorer is not None and not found.fault:
             draft = self._explorer.explored(draft, self._keeps_to_limits)
         name = policies.fallback_name if found.fault else policies.name
-        return SlotDecision(name, draft.allocation, found.draft.allocation, found.fault)
+        return SlotDecision(name, draft.allocation, found.draft.allocation, seen, found.fault)
+
+    def _noted(self, slot: RecordedSlot) -> RecordedSlot:
+        self._samples.seen(slot.snapshot)
+        return slot
 
     def done(self, snapshot: Snapshot, allocation: Allocation) -> None:
         """Remember what is done in a slot that has been decided: not all of it may have found a place.

@@ -88,7 +88,7 @@ class SlotLoop:
         self._decider.done(snapshot, allocation)
         self._history.decided(self._now(), decision.policy, snapshot, allocation)
         self._cluster.apply(allocation)
-        self._ask_shadow(policies, snapshot, decision.wanted, start_seconds)
+        self._ask_shadow(policies, decision.seen, decision.wanted, start_seconds)
         self._tell_observers("after", snapshot.slot)
         outcome = self._cluster.finish_slot()
         self._history.happened(outcome)

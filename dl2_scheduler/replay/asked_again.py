@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import JobId
+from dl2_scheduler.live.known_samples import KnownSamples
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
 from dl2_scheduler.live.slot_decision import answer
@@ -51,12 +52,13 @@ def ask_again(
     """
     policies: dict[str, AllocationPolicy] = {}
     waited: Waited = {}
-    costs = RecentCosts()  # by which the loop kept jobs that end soon
+    costs, samples = RecentCosts(), KnownSamples()  # by which the loop kept jobs that end soon
     for slot in slots:
         own = name or slot.policy
         if own not in policies:
             policies[own] = make(own)
-        found = answer(policies[own], slot.snapshot, rule, waited, costs.scaling.start).allocation
+        seen = samples.seen(slot.snapshot)
+        found = answer(policies[own], seen, rule, waited, costs.scaling.start).allocation
         costs.observe(slot)
         waited = count_waiting(waited, slot.snapshot, slot.allocation)
         ids = [state.job.id for state in slot.snapshot.jobs]

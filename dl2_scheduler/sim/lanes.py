@@ -279,6 +279,21 @@ class Lanes:
         self.finish = np.where(found["finish"] == _NOT_YET, np.nan, found["finish"])
         self.slot = int(state["slot"])
 
+    def soonest(self) -> Floats:
+        """Return when each job has ended, or else could at the soonest, in slots, (lanes, jobs); NaN: there is no job.
+
+        From now on, or from its arrival, it would train as fast as its model can within its maxima, alone in its
+        cluster. So futures that are cut differ by what jobs lack, however long these are.
+        """
+        found = self.finish.copy()
+        for lane, number in zip(*(self.real & np.isnan(self.finish)).nonzero(), strict=True):
+            grid = self._grids[self._world[min(lane, len(self._world) - 1), 0], self.model[lane, number]]
+            job = Speeds({self.jobs[lane][number].model: grid}).grid_of(self.jobs[lane][number])
+            rate = job.max() * self.speed_factor[lane, number] * self.slot_seconds / self.samples[lane, number]
+            left = (self.epochs - self.done)[lane, number]
+            found[lane, number] = max(self.slot, self.arrival[lane, number]) + left / rate
+        return found
+
     def completion_times(self) -> Floats:
         """Return the slots from each job's arrival to its end, (lanes, jobs); NaN where it has not ended."""
         times: Floats = self.finish - self.arrival

@@ -71,9 +71,8 @@ class SimulatedFuture:
 
     @property
     def mean_end(self) -> float:
-        """In slots from the present on; of jobs that have not ended, the slot that the future has come to."""
-        lanes = self.cluster.lanes
-        return float(np.where(np.isnan(lanes.finish[0]), lanes.slot, lanes.finish[0]).mean()) - PRESENT
+        """In slots from the present on; of jobs that have not ended, when they could end (`Lanes.soonest`)."""
+        return float(self.cluster.lanes.soonest()[0].mean()) - PRESENT
 
 
 def speeds_of(jobs: Sequence[Job], fitted: FittedSpeeds) -> Speeds:

@@ -9,6 +9,7 @@ from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.ranges import MOST_SAMPLES
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.live.history import History
+from dl2_scheduler.live.known_samples import told_in
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.live.serve_the_waiting import Waited, count_waiting
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
@@ -112,8 +113,7 @@ class ObservedCluster:
                 if self.last is not None:
                     self.waited = count_waiting(self.waited, self.last.snapshot, self.last.allocation)
                 self.fitted.observe(slot.snapshot.reports)
-                told = [state.job for state in slot.snapshot.jobs if state.job.samples_known]
-                self.samples |= {job.model: job.samples_per_epoch for job in told}
+                self.samples |= told_in(slot.snapshot)
                 self.jobs.see(slot)
             if slot.outcome is not None:
                 self.jobs.observe(slot)
