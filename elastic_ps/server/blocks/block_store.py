@@ -116,23 +116,29 @@ class ServerBlockStore:
                 self.init_states(run)
 
     def allocate(self, blocks: Sequence[int], status: BlockStatus) -> None:
-        """Hold blocks from now on; their values are zero until they come."""
+        """Hold blocks from now on, whose values come; what was `unused` of their memory is zero by now."""
         ids = np.asarray(blocks, dtype=np.int64)
         self.status[ids] = status
         self.values.sides[ids] = 0
         self.versions[ids] = 0
         self.counts[ids] = 0
 
-    def release(self, blocks: Iterable[int], unused: UnusedMemory) -> None:
-        """Forget blocks; their memory is `unused`, and must be zero before they are held again."""
+    def release(self, blocks: Iterable[int], unused: UnusedMemory, keeps_values: bool = False) -> None:
+        """Forget blocks.
+
+        Args:
+            blocks: ascending ids.
+            unused: takes their memory, which must be zero before other blocks come there.
+            keeps_values: workers may read the values yet: they stay as they are.
+        """
         gone = list(runs(blocks))
         self.applied.forget(gone)
         for run in gone:
             self.row_updates.forget(run)
             for segment in self.segments(run):
                 span, treatment = self.model.span(segment), self.treatment(segment[0])
-                for image in self.values.images:
-                    unused.add(image, span.start, span.stop)
+                if not keeps_values:
+                    self.values.release(span, unused)
                 self._states.release(treatment, span, unused)
             self.status[run[0] : run[0] + run[1]] = BlockStatus.ABSENT
 

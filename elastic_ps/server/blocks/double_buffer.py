@@ -11,6 +11,7 @@ import numpy as np
 
 from elastic_ps.core.model import Model, Run
 from elastic_ps.core.segments import Raw, stretches
+from elastic_ps.server.blocks.memory_release import UnusedMemory
 from elastic_ps.transport.shared_memory import Image
 
 
@@ -55,6 +56,11 @@ class DoubleBuffer:
     def turn(self, segment: Run) -> None:
         """Make the other image of blocks that are in one image the present one."""
         self.sides[segment[0] : sum(segment)] = 1 - self.sides[segment[0]]
+
+    def release(self, span: slice, unused: UnusedMemory) -> None:
+        """Give back the memory of blocks that are not held any more; `span`: their bytes."""
+        for image in self.images:
+            unused.add(image, span.start, span.stop)
 
     def by_image(self, runs: Iterable[Run]) -> list[list[Run]]:
         """Return runs by image, cut where their values go on in the other one."""

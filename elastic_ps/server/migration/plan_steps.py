@@ -172,7 +172,7 @@ class PlanSteps:
         state.release(frozen.tolist())
         copies = state.store.held(BlockStatus.FOLLOWER).tolist()
         state.release([block for block in copies if not state.is_named(block)])
-        state.release_gradients()
+        state.give_back_past()
 
     def feed(self, target: NodeId, link: Link) -> bool:
         """See `Plans`."""

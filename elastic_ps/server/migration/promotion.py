@@ -55,5 +55,5 @@ def promote(state: ServerState, sources: FollowSources, blocks: Sequence[int]) -
     others = [block for block in blocks if current.primary(block) != state.node and status[block] != BlockStatus.ABSENT]
     gone = [block for block in others if status[block] in owned or not state.is_named(block)]
     state.ledger.wait_no_more(np.asarray(gone, dtype=np.int64))
-    state.release_values(gone)
+    state.release_in_step(gone)
     state.allocate([block for block in gone if state.is_named(block)], BlockStatus.FOLLOWER)

@@ -60,7 +60,7 @@ class ServerState:
     snapshot: CheckpointSnapshot | None = None
     held: HeldFrames = field(default_factory=HeldFrames)
     gradients: WeakSet[Image] = field(default_factory=WeakSet)  # of the workers' connections
-    pushed_elsewhere: dict[int, int] = field(default_factory=dict)  # by block: see `release_values`
+    used_elsewhere: dict[int, int] = field(default_factory=dict)  # by block, since which version: see `release_in_step`
     unused: UnusedMemory = field(default_factory=UnusedMemory)
     acknowledged: AcknowledgedVersions = field(default_factory=AcknowledgedVersions)
     followed_ledger: FollowedLedger = field(default_factory=FollowedLedger)
@@ -200,27 +200,40 @@ class ServerState:
         Nobody reads them any more: a plan is committed when all workers are past its clock, so when every push of that
         version has been applied. In async and ssp there is none to tell it: what workers have pushed stays.
         """
-        self.store.release(blocks, self.unused)
-        self._give_back([block for block in blocks if block not in self.pushed_elsewhere])
+        gone = [block for block in blocks if block not in self.used_elsewhere]
+        self.store.release(gone, self.unused)
+        self.store.release([block for block in blocks if block in self.used_elsewhere], self.unused, keeps_values=True)
+        self._give_back(gone)
         self.changed.notify_all()
 
-    def release_values(self, blocks: Sequence[int]) -> None:
-        """Forget blocks in the middle of a step: workers have put gradients here that they push to their new owner."""
-        self.store.release(blocks, self.unused)
-        self.pushed_elsewhere.update(dict.fromkeys(blocks, int(self.store.versions.max(initial=NOTHING))))
+    def release_in_step(self, blocks: Sequence[int]) -> None:
+        """Forget blocks in the middle of a step, which workers may make again from the values that they read here.
+
+        They have put gradients here, too, that they push to the new owner. So the memory of both stays as it is until
+        `give_back_past`, also where the block comes back. In async and ssp workers have copies.
+        """
+        self.store.release(blocks, self.unused, keeps_values=self.data.is_sync)
+        if self.data.is_sync:
+            self.used_elsewhere.update(dict.fromkeys(blocks, int(self.store.versions.max(initial=NOTHING))))
         self.changed.notify_all()
 
-    def release_gradients(self) -> None:
-        """Give back the gradients of blocks that were released in a step which is over, but of those that came back.
+    def give_back_past(self) -> None:
+        """Give back the memory of blocks that were released in a step which is over, but of those that came back.
 
         Two versions later it is over: an update of a block of this server's has all workers' pushes of the version
         before, which they make when they have all blocks at it. A death's plan may be committed earlier.
         """
+        if not self.used_elsewhere:
+            return
         current, reached = self.standing.current, int(self.store.versions[self.owned()].max(initial=NOTHING))
-        over = [block for block, version in self.pushed_elsewhere.items() if reached >= version + 2]
-        for block in over:
-            del self.pushed_elsewhere[block]
-        self._give_back([block for block in sorted(over) if current is None or current.primary(block) != self.node])
+        over = sorted(block for block, version in self.used_elsewhere.items() if reached >= version + 2)
+        if not over:
+            return
+        self.store.values.begin(max(self.used_elsewhere.pop(block) for block in over) + 2)
+        for run in runs([block for block in over if self.store.status[block] == BlockStatus.ABSENT]):
+            self.store.values.release(self.store.model.span(run), self.unused)
+        self._give_back([block for block in over if current is None or current.primary(block) != self.node])
+        self.changed.notify_all()
 
     def _give_back(self, blocks: Sequence[int]) -> None:
         """Give back the memory in which workers have put gradients of blocks."""
@@ -231,7 +244,8 @@ class ServerState:
 
     def allocate(self, blocks: Sequence[int], status: BlockStatus) -> None:
         """Hold blocks from now on (see `ServerBlockStore.allocate`)."""
-        self.unused.give_back()
+        if blocks:
+            self.unused.give_back()
         self.store.allocate(blocks, status)
         if status is BlockStatus.FOLLOWER:
             self.store.versions[np.asarray(blocks, dtype=np.int64)] = NOTHING  # until a whole copy has come
@@ -345,6 +359,7 @@ class ServerState:
         """Tell who sends or saves blocks that they have reached `version`, of which a step takes `each`."""
         for source in self.sources.values():
             source.stepped(version, each)
+        self.give_back_past()
         self.wake_copying()
 
     def wake_copying(self) -> None:

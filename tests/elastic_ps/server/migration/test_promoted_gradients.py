@@ -1,4 +1,4 @@
-"""What workers have put into a server's memory for blocks that a death gives to another one."""
+"""What workers have in a server's memory of blocks that a death gives to another one: gradients, and values."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -37,15 +37,24 @@ def promoted_elsewhere(desk: Desk, follows: bool) -> Image:
     return image
 
 
+def handed_over(desk: Desk) -> tuple[Image, ...]:
+    """Have handed a block over to a server that is dead by now; return the images of the values."""
+    images = desk.state.store.values.images
+    for image in images:
+        image.array[...] = 1
+    desk.state.store.status[BLOCK] = BlockStatus.FROZEN
+    return images
+
+
 def cleared(desk: Desk, image: Image) -> list[bool]:
     """Whether each block's gradients are gone."""
     spans = (image.array[desk.model.span((block, 1))] for block in range(len(desk.model.blocks)))
     return [not np.any(span) for span in spans]
 
 
-def release_gradients(desk: Desk) -> None:
+def give_back(desk: Desk) -> None:
     with desk.state.changed:
-        desk.state.release_gradients()
+        desk.state.give_back_past()
         desk.state.unused.give_back()
 
 
@@ -55,10 +64,10 @@ def test_gradients_stay_until_the_step_is_over(follows: bool) -> None:
     image = promoted_elsewhere(desk, follows)
     assert desk.state.store.status[BLOCK] == (BlockStatus.FOLLOWER if follows else BlockStatus.ABSENT)
     assert not any(cleared(desk, image))  # workers push them to the new owner, from here
-    release_gradients(desk)
+    give_back(desk)
     assert not any(cleared(desk, image))  # the death is committed, and they may not have pushed yet
     desk.state.store.versions += 2
-    release_gradients(desk)
+    give_back(desk)
     assert cleared(desk, image) == [block == BLOCK for block in range(len(desk.model.blocks))]
 
 
@@ -68,7 +77,7 @@ def test_gradients_of_a_block_that_has_come_back_are_its_own() -> None:
     image = promoted_elsewhere(desk, follows=True)
     desk.state.standing = before
     desk.state.store.versions += 2
-    release_gradients(desk)
+    give_back(desk)
     assert not any(cleared(desk, image))
 
 
@@ -79,3 +88,47 @@ def test_gradients_stay_also_where_the_next_plan_takes_the_copy_away() -> None:
         desk.state.release([BLOCK])
         desk.state.unused.give_back()
     assert not any(cleared(desk, image))
+
+
+def test_values_stay_until_no_worker_makes_the_step_from_them_again() -> None:
+    desk = Desk(data=SYNC)
+    images = handed_over(desk)
+    promoted_elsewhere(desk, follows=False)
+    assert desk.state.store.status[BLOCK] == BlockStatus.ABSENT
+    give_back(desk)
+    assert not any(any(cleared(desk, image)) for image in images)
+    desk.state.store.versions += 2
+    with desk.state.changed:
+        desk.state.stepped(2)
+        desk.state.unused.give_back()
+    assert all(cleared(desk, image) == [block == BLOCK for block in range(len(desk.model.blocks))] for image in images)
+    assert desk.state.store.values.mark.array.view(np.int64)[0] == 2  # who reads them nevertheless can see it
+
+
+def test_values_stay_where_the_block_comes_back_as_a_copy() -> None:
+    desk = Desk(data=SYNC)
+    images = handed_over(desk)
+    desk.state.store.status[BLOCK] = BlockStatus.PRIMARY
+    promoted_elsewhere(desk, follows=True)
+    assert desk.state.store.status[BLOCK] == BlockStatus.FOLLOWER
+    desk.state.store.versions += 2
+    give_back(desk)
+    assert not any(any(cleared(desk, image)) for image in images)
+
+
+def test_values_stay_also_where_the_next_plan_takes_the_copy_of_them_away() -> None:
+    desk = Desk(data=SYNC)
+    images = handed_over(desk)
+    desk.state.store.status[BLOCK] = BlockStatus.PRIMARY
+    promoted_elsewhere(desk, follows=True)
+    with desk.state.changed:
+        desk.state.release([BLOCK])
+        desk.state.unused.give_back()
+    assert not any(any(cleared(desk, image)) for image in images)
+
+
+def test_values_of_an_async_job_go_at_once() -> None:
+    desk = Desk(data=replace(DATA, consistency="async"))
+    images = handed_over(desk)
+    promoted_elsewhere(desk, follows=False)
+    assert all(cleared(desk, image)[BLOCK] for image in images)  # workers have copies
