@@ -9,10 +9,11 @@ Servers run no code of the script. They know exactly PyTorch's classes below, or
             return {"beta": self.defaults["beta"]}
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+import numpy as np
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
@@ -176,6 +177,7 @@ def hyper(optimizer: torch.optim.Optimizer, spec: OptimizerSpec, first: Sequence
     for index, group in enumerate(optimizer.param_groups):
         numbers = numbers_of(group)
         if rule is not None:
+            _check_read(index, group, numbers, rule.numbers)
             numbers = {name: value for name, value in numbers.items() if name in rule.numbers}
             if numbers.get("momentum") and not spec.args.get("momentum", True):
                 raise ConfigurationError(
@@ -229,14 +231,34 @@ def _check_dampening(index: int, now: Numbers, first: Numbers) -> None:
 
 
 def numbers_of(group: Group) -> dict[str, float]:
-    """Return the numbers of a parameter group by name, pairs as their parts."""
+    """Return the numbers of a parameter group by name, pairs as their parts; numpy's are numbers, too."""
     numbers: dict[str, float] = {}
     for name, value in group.items():
         if name in _PAIRS:
             numbers.update(zip(_PAIRS[name], map(float, value), strict=True))
-        elif isinstance(value, int | float | torch.Tensor) and not isinstance(value, bool):
+        elif _is_number(value):
             numbers[name] = float(value)
     return numbers
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.ndim == 0 and np.issubdtype(value.dtype, np.number) and not np.iscomplexobj(value)
+    return isinstance(value, int | float | torch.Tensor) and not isinstance(value, bool)
+
+
+def _check_read(index: int, group: Group, numbers: Numbers, wanted: Collection[str]) -> None:
+    """Refuse a setting that is no number: servers would take the rule's default for it.
+
+    Args:
+        index: of the parameter group.
+        group: its settings.
+        numbers: those of them that could be read.
+        wanted: which the rule takes.
+    """
+    for name in wanted:
+        if name in group and name not in numbers:
+            raise ConfigurationError(f"parameter group {index}: {name} is {group[name]!r:.80}; give a number")
 
 
 def _check_groups(kind: str, groups: Sequence[Group]) -> None:

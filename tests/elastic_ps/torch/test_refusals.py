@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -13,6 +14,7 @@ from torch.utils.data import IterableDataset  # noqa: E402
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from elastic_ps.core.script_hints import PHRASES  # noqa: E402
+from elastic_ps.torch.rules import hyper, translate  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
 from tests.elastic_ps.torch.small_script import DATA, model, wrapped  # noqa: E402
 
@@ -162,6 +164,21 @@ def test_a_norm_that_is_no_number(bound: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"max_norm=.*: give a number above 0, or None"):
         elastic.Optimizer(net, own, max_norm=bound)
     assert elastic.Optimizer(net, own, max_norm=torch.tensor(2)).max_norm == 2.0
+
+
+@pytest.mark.parametrize("rate", [np.float32(0.5), np.float64(0.5), np.array(0.5), torch.tensor(0.5), np.int64(2)])
+def test_numbers_of_numpy_are_the_step_s(rate: Any) -> None:
+    own = torch.optim.SGD(model().parameters(), lr=rate)
+    assert hyper(own, translate(own, {}), ()).groups[0]["lr"] == float(rate)
+
+
+@pytest.mark.parametrize("rate", ["0.5", None, True, np.ones(2), np.bool_(True), 1j])
+def test_a_setting_that_is_no_number(rate: Any) -> None:
+    own = torch.optim.SGD(model().parameters(), lr=0.1)
+    spec = translate(own, {})
+    own.param_groups[0]["lr"] = rate
+    with pytest.raises(ConfigurationError, match="parameter group 0: lr is .*; give a number"):
+        hyper(own, spec, ())
 
 
 @pytest.mark.parametrize("states", [None, {}, [1], model().state_dict()])
