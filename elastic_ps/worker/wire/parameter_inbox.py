@@ -151,7 +151,8 @@ class ParameterInbox:
     def changed(self, version: int, run: Run, rows: Rows) -> None:
         """Take note that blocks of the version after the installed are what is installed, but for some rows.
 
-        Where that version is installed by now, another owner of the blocks was faster.
+        Where that version is installed by now, another owner of the blocks was faster. What the installed version lacks,
+        as others have defined it, is not wanted: when this worker's script comes to it, it asks for all of it.
 
         Args:
             version: the version of the blocks.
@@ -159,9 +160,14 @@ class ParameterInbox:
             rows: the rows that have changed, with their new values.
         """
         arrivals = self._for(version)
-        if arrivals is not None and arrivals is not self._installed:
-            arrivals.changed.append((run, rows))
-            arrivals.where[run[0] : sum(run)] = _CHANGED
+        if arrivals is None or arrivals is self._installed:
+            return
+        there = (self._installed.where[run[0] : sum(run)] != _MISSING).nonzero()[0] + run[0]
+        for first, count in runs(there.tolist()):
+            part = rows_of(self.model, (first, count))
+            assert part is not None, "else these rows were not known"
+            arrivals.changed.append(((first, count), rows.between(part)))
+            arrivals.where[first : first + count] = _CHANGED
 
     def updates(self, store: int) -> int:
         """Return the most updates of any tensor of `store`, as servers told with the installed values (async, ssp)."""

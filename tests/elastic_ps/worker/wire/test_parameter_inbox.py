@@ -293,6 +293,38 @@ def test_changed_rows_alone_make_the_next_version():
     assert image.view("f4").max() <= 1  # the server's own is not written to
 
 
+def test_rows_of_a_key_that_this_script_has_not_defined_are_not_wanted():
+    inbox = ParameterInbox(Model((Tensor(0, "i:0", (4,), "float32"), Tensor(0, "i:1", (4, 2), "float32"))))
+    inbox.begin(0)
+    receive(inbox, 1, 0, 1)
+    inbox.install(1)
+    inbox.changed(2, (1, 1), rows_at([1]))
+    assert inbox.next_after() is None
+    receive(inbox, 2, 0, 2)
+    assert inbox.next_after() == 2, "it does not wait for the key"
+    inbox.install(2)
+    assert not inbox.holds(1)
+    assert inbox.missing(2) == [(1, 1)], "which it asks for when its script comes to it"
+    receive(inbox, 2, 1, 2)
+    inbox.changed(3, (1, 1), rows_at([1]))
+    receive(inbox, 3, 0, 3)
+    inbox.install(3)
+    assert inbox.tensor(1).tolist() == [[2, 2], [0, 0], [2, 2], [2, 2]]
+
+
+def test_rows_change_those_blocks_that_are_here():
+    model = Model((Tensor(0, "i:0", (48, 2), "float32"),), 128)  # three blocks of 16 rows
+    inbox = ParameterInbox(model)
+    inbox.begin(1)
+    for block in (0, 2):
+        receive(inbox, 1, block, 1)
+    inbox.changed(2, (0, 3), rows_at([0, 20, 47]))
+    assert (inbox.missing(2), inbox.next_after()) == ([(1, 1)], 2)
+    inbox.install(2)
+    receive(inbox, 2, 1, 2)
+    assert inbox.tensor(0)[:, 0].nonzero()[0].tolist() == [*range(1, 47)]
+
+
 def rows_at(numbers):
     return Rows(np.array(numbers, dtype=np.int64), np.zeros((len(numbers), 2), np.float32))
 
