@@ -110,12 +110,15 @@ class WorkerFrames:
         decoded = payloads.decoded(frame, data, self._state.store)  # without the lock: what it reads only ever grows
         with self._state.changed:
             check_open()
-            if frame.kind in self._serve:
+            if frame.kind is Kind.FACTOR:
+                self._judge_factor(node, frame)
+            elif frame.kind in self._serve:
                 self._judge(node, frame, decoded)
             elif frame.kind is not Kind.NOTICE:
                 raise ProtocolError(f"a worker sent {frame.kind.name}")
             elif self._state.standing.decided(frame.configuration):
                 self._switch()
+        self._sync.go_on()
 
     def buffers(self, node: NodeId, frame: Frame, gradients: Image | None, check_open: Callable[[], None]) -> list[Raw]:
         """Return where the payload that a worker's frame must bring is received: an array for each run.
@@ -172,6 +175,14 @@ class WorkerFrames:
             self._hold(node, frame, data)
         else:
             self._serve[frame.kind](node, frame, data)
+
+    def _judge_factor(self, node: NodeId, frame: Frame) -> None:
+        """Judge a frame that may make updates of all blocks; they are postponed to `SyncUpdates.go_on`."""
+        self._sync.postpones = True
+        try:
+            self._judge(node, frame, ())
+        finally:
+            self._sync.postpones = False
 
     def _verdict(self, node: NodeId, frame: Frame) -> FrameVerdict:
         if self._state.standing.decided(frame.configuration):

@@ -173,7 +173,9 @@ class ServerState:
         version = self.store.versions[begun].min()
         what = f"its push of version {version}"
         lacking = np.flatnonzero(~given[:, begun].all(axis=1)).tolist()
-        if not lacking:  # gradients wait for the factor on all of them
+        if not lacking:  # gradients wait for the factor on all of them, or are being applied, as it is here
+            if self.store.decided.of(int(version)) is not None:
+                return []
             what, lacking = f"its FACTOR for version {version}", [0]
         workers = [self.gathering.workers[rank] for rank in lacking]
         return [Awaited(worker, what) for worker in workers if worker not in self.standing.dead]

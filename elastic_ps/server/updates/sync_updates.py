@@ -1,6 +1,7 @@
 """In a `sync` job contributions are gathered until all have come, then applied to the store and answered by VALUE."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import ProtocolError
-from elastic_ps.core.model import Run
+from elastic_ps.core.model import Run, members, runs
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Array, Raw, grown, joined, runs_of
+from elastic_ps.core.segments import Array, runs_of
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import Contribution, GradientSum
 from elastic_ps.server.copying.shadows import Subscription
@@ -22,11 +23,15 @@ from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.updates.gradient_squares import scaled, squares
 from elastic_ps.server.updates.intake import Intake
 from elastic_ps.server.updates.mismatch import Refusal, mismatch
+from elastic_ps.server.updates.updated_values import UpdatedValues
 from elastic_ps.transport.frame_kinds import Reason
-from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta, ValueMeta
+from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta
 from elastic_ps.transport.frames import Frame
 
 log = logging.getLogger(__name__)
+
+_GROUP_BYTES, _YIELD_SECONDS = 64 << 20, 0.001
+"""By one FACTOR all of a server's blocks are updated: so many bytes of them, then others have the lock for so long."""
 
 
 @dataclass
@@ -67,9 +72,9 @@ class SyncUpdates:
         self._intake = intake
         self._hyper: Hyper | None = None
         self._scales = False  # some worker has scaled gradients
-        self._untold = np.zeros(0, dtype=bool)  # by block: the workers have not been sent what it has come to
-        self._untold_rows: dict[Run, NDArray[np.int64]] = {}  # of untold runs of which only some rows have changed
-        self._rows_for: Sequence[NodeId] = ()  # the workers who have all other rows
+        self.postpones = False  # FACTORs are taken note of, and `go_on` comes
+        self._factored: int | None = None  # the version whose updates are postponed
+        self._values = UpdatedValues(state)
 
     # ---- PUSH --------------------------------------------------------------------------------------------------------
 
@@ -88,7 +93,7 @@ class SyncUpdates:
             else:
                 answer.append(np.arange(piece.run[0], sum(piece.run)))
         if answer:  # before what may be the clock's last update: it puts another configuration in force
-            self._send_values(node, np.concatenate(answer))
+            self._values.send(node, np.concatenate(answer))
         if frame.of(PushMeta).empty:
             self._complete(self._at(frame.version))  # also blocks that the worker had not heard of, and does not name
         elif kept:
@@ -108,7 +113,40 @@ class SyncUpdates:
         if node != state.gathering.workers[0]:
             raise ProtocolError(f"{node} sent a FACTOR, and is not the chief, {state.gathering.workers[0]}")
         state.store.decided.note(frame.version, frame.of(FactorMeta).factor)
-        self._complete(self._at(frame.version))
+        if self.postpones:
+            self._factored = frame.version
+        else:
+            self._complete(self._at(frame.version))
+
+    def go_on(self) -> None:
+        """Make the updates that were postponed, a group of blocks at a time. Not called under the lock."""
+        low: int | None = 0 if self._factored is not None else None
+        while low is not None:
+            with self._state.changed:
+                low = self._complete_group(low)
+            if low is not None:
+                time.sleep(_YIELD_SECONDS)
+
+    def _complete_group(self, low: int) -> int | None:
+        """Update the first blocks from `low` on whose factor has come; return where the rest begins, None: nowhere.
+
+        What has come between the groups is no matter: of a worker's death or another configuration blocks wait again,
+        and the factor stays known.
+        """
+        store, gathering = self._state.store, self._state.gathering
+        if self._factored is None:  # another thread has gone on
+            return None
+        ready: list[int] = []
+        for run in self._at(self._factored):
+            gathering.settle(run, self._factored)
+            ready += [block for block in members(gathering.complete(run)) if block >= low]
+        sizes = np.cumsum(store.extents[np.asarray(ready, dtype=np.int64)])
+        most = max(1, int(np.searchsorted(sizes, _GROUP_BYTES, side="right")))
+        self._complete(list(runs(ready[:most])))
+        if len(ready) > most:
+            return ready[most]
+        self._factored = None
+        return None
 
     def answer_pull(self, node: NodeId, frame: Frame, blocks: NDArray[np.int64]) -> None:
         """See `PushMode.answer_pull`: who asks for the next version of blocks has pushed this one."""
@@ -117,7 +155,7 @@ class SyncUpdates:
             rank = gathering.workers.index(node)
             if not gathering.has_come_to(rank, frame.version):
                 self._take_in(rank, Share(version=frame.version))
-        self._send_values(node, blocks)
+        self._values.send(node, blocks)
 
     def begin_subscription(self, node: NodeId) -> None:
         """See `PushMode.begin_subscription`: now, and with each update."""
@@ -248,109 +286,18 @@ class SyncUpdates:
         """Tell the workers, the shadows and the ledger what has gone from its version to the next."""
         state, version = self._state, closed.version
         if not state.acknowledged.guards:
-            by_rows = {segment for segment, _ in closed.rows}
-            self._tell(state.gathering.workers, version + 1, [run for run in closed.updated if run not in by_rows])
-            self._tell_rows(version + 1, closed.rows)
+            self._values.send_updated(version + 1, closed.updated, closed.rows)
         if closed.pushed:
             state.write_down(version, closed.pushed, closed.shares)
         state.stepped(version + 1)
         if state.acknowledged.guards:
-            self._withhold(closed)
-            self.tell()
+            self._values.withhold(closed.updated, closed.rows)
+            self._values.tell()
         if due(state.standing, state.told_versions()):
             self._switch()
         elif state.held:
             state.retry()
 
-    def _withhold(self, closed: _Closed) -> None:
-        """Remember what workers are to be told once followers have it."""
-        self._untold = grown(self._untold, len(self._state.store.status))
-        for first, count in closed.updated:
-            self._untold[first : first + count] = True
-        if self._rows_for != self._state.gathering.workers:
-            self._rows_for, self._untold_rows = self._state.gathering.workers, {}
-        self._untold_rows.update(closed.rows)
-
     def tell(self) -> None:
         """See `PushMode.tell`."""
-        state, store = self._state, self._state.store
-        if not self._untold.any():
-            return
-        self._untold = grown(self._untold, len(store.status))
-        self._untold &= having(store.status, BlockStatus.PRIMARY)  # who owns the others tells of them
-        if self._rows_for != state.gathering.workers:
-            self._untold_rows = {}  # who has come since needs all of them
-        ready = self._untold & state.may_tell()
-        self._untold &= ~ready
-        rows = [(run, numbers) for run, numbers in self._untold_rows.items() if ready[run[0] : sum(run)].all()]
-        for version in np.unique(store.versions[ready]).tolist():
-            found = ready & (store.versions == version)
-            changed = [(run, numbers) for run, numbers in rows if found[run[0]]]
-            for first, count in (run for run, _ in changed):
-                found[first : first + count] = False
-            self._tell(state.gathering.workers, version, runs_of(found))
-            self._tell_rows(version, changed)
-        self._untold_rows = {
-            run: numbers for run, numbers in self._untold_rows.items() if self._untold[run[0] : sum(run)].all()
-        }
-
-    def _tell(self, workers: Sequence[NodeId], version: int, updated: Sequence[Run]) -> None:
-        state = self._state
-        for cut in state.store.values.by_image(joined(updated)):
-            frame = state.frame(ValueMeta(runs=tuple(cut), factor=state.store.decided.of(version - 1)), version)
-            payload = [piece for run in cut for piece in state.store.values.pieces(run)]
-            for worker in workers:
-                # Not copied: nobody updates these blocks again before this worker has pushed for them again, which it
-                # does only after it has their values.
-                state.outbox.send(worker, frame, payload)
-            self._tell_shadows(frame, cut, payload)
-
-    def _tell_rows(self, version: int, updated: Sequence[tuple[Run, NDArray[np.int64]]]) -> None:
-        """Send the values of blocks of which some rows have changed: where values travel, only those rows do."""
-        if not updated:
-            return
-        state = self._state
-        sharing = [worker for worker in state.gathering.workers if state.outbox.shares(worker)]
-        self._tell(sharing, version, [run for run, _ in updated])
-        if len(sharing) == len(state.gathering.workers):
-            return
-        found = [state.store.row_values(run, numbers) for run, numbers in updated]
-        factor = state.store.decided.of(version - 1)
-        meta = ValueMeta(runs=tuple(run for run, _ in updated), rows=tuple(map(len, found)), factor=factor)
-        frame = state.frame(meta, version)
-        for worker in state.gathering.workers:
-            if worker not in sharing:
-                state.outbox.send(worker, frame, [part for rows in found for part in rows.payload()])
-
-    def _tell_shadows(self, frame: Frame, runs: list[Run], payload: list[Raw]) -> None:
-        state = self._state
-        shadows = [shadow for node, shadow in state.subscriptions.items() if node not in state.gathering.workers]
-        prepared = state.standing.prepared if state.standing.clock is not None else None
-        armed = prepared.ranks if prepared is not None else {}
-        taking = [shadow for shadow in shadows if shadow.takes(frame.version, shadow.node in armed)]
-        listening = [shadow for shadow in taking if state.outbox.is_connected(shadow.node)]
-        # Where it is a member with the version that it switches at, nobody writes over that without its push; if an
-        # earlier one changes under its eyes, it has not used it.
-        reading = {shadow.node for shadow in listening if shadow.node in armed and state.outbox.shares(shadow.node)}
-        copies = [piece.copy() for piece in payload] if len(reading) < len(listening) else []
-        for shadow in listening:
-            state.outbox.send(shadow.node, frame, payload if shadow.node in reading else copies)
-        for shadow in state.subscriptions.values():
-            for run in runs:
-                (shadow.owes if shadow in shadows and shadow not in taking else shadow.sent)(run)
-        if len(taking) < len(shadows):
-            state.changed.notify_all()  # who sends them when the job stands still
-
-    def _send_values(self, node: NodeId, blocks: NDArray[np.int64]) -> None:
-        """Send the values of blocks in one frame for each version.
-
-        Copied, unlike those of an update: the worker may have them already by another connection, go on, and see them
-        change under way.
-        """
-        state = self._state
-        versions = state.store.versions[blocks]
-        for version in np.unique(versions).tolist():
-            runs = list(state.store.alike(np.unique(blocks[versions == version])))
-            pieces = [piece.copy() for run in runs for piece in state.store.values.pieces(run)]
-            meta = ValueMeta(runs=tuple(runs), factor=state.store.decided.of(version - 1))
-            state.outbox.send(node, state.frame(meta, version), pieces)
+        self._values.tell()

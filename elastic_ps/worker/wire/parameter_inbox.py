@@ -151,8 +151,8 @@ class ParameterInbox:
     def changed(self, version: int, run: Run, rows: Rows) -> None:
         """Take note that blocks of the version after the installed are what is installed, but for some rows.
 
-        Where that version is installed by now, another owner of the blocks was faster. What the installed version lacks,
-        as others have defined it, is not wanted: when this worker's script comes to it, it asks for all of it.
+        Where that version is installed by now, another owner of the blocks was faster. What the installed version
+        lacks, as others have defined it, is not wanted: when this worker's script comes to it, it asks for all of it.
 
         Args:
             version: the version of the blocks.

@@ -177,7 +177,7 @@ def test_a_setting_that_is_no_number(rate: Any) -> None:
     own = torch.optim.SGD(model().parameters(), lr=0.1)
     spec = translate(own, {})
     own.param_groups[0]["lr"] = rate
-    with pytest.raises(ConfigurationError, match="parameter group 0: lr is .*; give a number"):
+    with pytest.raises(ConfigurationError, match=r"parameter group 0: lr is .*; give a number"):
         hyper(own, spec, ())
 
 

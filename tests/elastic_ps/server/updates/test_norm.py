@@ -1,5 +1,8 @@
 """A server keeps gradients until the factor on all of them is known; see `docs/reference/protocol.md`."""
 
+import threading
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.updates import sync_updates
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
@@ -187,3 +191,80 @@ def test_a_factor_of_an_earlier_version_is_not_taken_for_the_present_one() -> No
     assert (played.state.store.versions[:1] == 1).all()
     factor(played, 1.0, version=1)
     assert (played.state.store.versions == 2).all()
+
+
+def between_groups(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Have updates made in groups of two blocks, and something done in another thread behind each but the last."""
+
+    def rest(_seconds: float) -> None:
+        thread = threading.Thread(target=act)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive(), "the lock is held"
+
+    monkeypatch.setattr(sync_updates, "_GROUP_BYTES", 1024)
+    monkeypatch.setattr(sync_updates.time, "sleep", rest)
+
+
+def test_others_have_their_turn_while_the_factor_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large share takes longer than a lease: the server could not report, and was taken for stopped."""
+    played, seen, awaited = desk(), [], []
+    push_all(played, [played.slab() for _ in WORKERS])
+
+    def look() -> None:
+        with played.state.changed:
+            seen.append(int((played.state.store.versions == 1).sum()))
+            awaited.extend(played.state.awaited())
+
+    between_groups(monkeypatch, look)
+    answers = factor(played, 0.5)
+    assert len(seen) > 2
+    assert seen == sorted(set(seen))
+    assert not awaited, "the chief has said it"
+    assert len(answers) > len(seen)
+    assert (played.state.store.versions == 1).all()
+
+
+def test_the_groups_make_the_same_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, grouped = desk(), desk()
+    slabs = [whole.slab() for _ in WORKERS]
+    for played in (whole, grouped):
+        push_all(played, slabs)
+        factor(played, 0.25)
+        between_groups(monkeypatch, lambda: None)
+    assert whole.image() == grouped.image()
+
+
+def test_a_worker_that_dies_between_the_groups_is_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    played, deaths = desk(), []
+    slabs = [played.slab() for _ in WORKERS]
+    push_all(played, slabs)
+
+    def die() -> None:
+        with played.state.changed:
+            if not deaths:
+                played.state.gathering.drop_worker(2)
+            deaths.append(int(played.state.store.versions.sum()))
+
+    between_groups(monkeypatch, die)
+    factor(played, 0.5)
+    assert deaths == [deaths[0]]
+    assert int(played.state.store.versions.sum()) == deaths[0]
+    push(played, "w2", slabs[2])
+    assert (played.state.store.versions == 1).all()
+
+
+def test_a_factor_that_was_held_is_applied_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    played, turns = desk(), []
+    push_all(played, [played.slab() for _ in WORKERS])
+    between_groups(monkeypatch, lambda: turns.append(1))
+    following, state = ConfigId(1, 2), played.state
+    factor(played, 0.5, number=following)
+    assert state.held
+    assert not state.store.versions.all()
+    assert state.standing.current is not None
+    state.standing = replace(state.standing, current=replace(state.standing.current, id=following))
+    with state.changed:
+        state.retry()
+    assert (state.store.versions == 1).all()
+    assert not turns
