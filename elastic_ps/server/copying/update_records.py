@@ -1,5 +1,6 @@
 """`UpdateRecords` keeps the memory of updates that are on their way to a follower."""
 
+import mmap
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +18,16 @@ from elastic_ps.transport.shared_memory import Image
 
 RECORDED_VERSIONS = 2
 """Versions whose records a follower on this host has room for; further ones travel."""
+
+_NORESERVE = 0x4000  # mmap's, which Python's module does not name
+
+
+def _unreserved(nbytes: int) -> Raw:
+    """Return zeroed memory of which only those pages take room that are written to.
+
+    Asked for by numpy, more than the machine has would be refused as a whole.
+    """
+    return np.frombuffer(mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE), dtype=np.uint8)
 
 
 @dataclass
@@ -155,7 +166,7 @@ class UpdateRecords:
         if place.number >= 0:
             return self._shared[0].array[place.number * size : (place.number + 1) * size]
         if place.own.nbytes < size:
-            place.own = np.zeros(size, dtype=np.uint8)  # of which only what is written to takes room
+            place.own = _unreserved(size)
         return place.own
 
     def _done(self, place: VersionMemory) -> None:

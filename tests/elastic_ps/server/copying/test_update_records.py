@@ -68,6 +68,14 @@ def test_a_record_needs_no_descriptor(store: ServerBlockStore, monkeypatch: pyte
     assert (slot, memory.nbytes, memory.any()) == (None, MODEL.slab_bytes, False)
 
 
+def test_records_that_travel_take_what_is_written_and_not_the_model(store: ServerBlockStore) -> None:
+    """Where a model exceeds a machine's memory, its servers have parts of it: as a whole it is refused."""
+    large = SimpleNamespace(slab_bytes=1 << 42, span=MODEL.span)
+    memory, slot, _ = take(UpdateRecords(SimpleNamespace(model=large), ()), (0, 2), 0)  # type: ignore[arg-type]
+    memory[...] = 1
+    assert (slot, memory.nbytes) == (None, MODEL.slab_bytes)
+
+
 def test_memory_that_the_follower_has_not_made_large_enough_is_not_used(store: ServerBlockStore) -> None:
     image = Image(MODEL.slab_bytes)
     records = UpdateRecords(store, [image])
