@@ -20,20 +20,20 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId
 from elastic_ps.core.model import Run
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import Array, grown, has_any, runs_of
+from elastic_ps.core.segments import Array, grown, has_any
 from elastic_ps.core.sparse_rows import Rows
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.copying.snapshot_pace import SnapshotPace
 from elastic_ps.server.copying.streamed_blocks import Mask, StreamedBlocks
+from elastic_ps.server.copying.told_entries import ToldEntries, WrittenFrom
 from elastic_ps.server.copying.update_records import OpenRecord, UpdateRecords
 from elastic_ps.server.phases import BlockStatus, having
 from elastic_ps.transport.frame_metas import HandoverMeta, Meta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.meta_parts import Written
 from elastic_ps.transport.send_queue import Link
-from protos import elastic_pb2 as pb
 
 PIECE_BYTES = 4 << 20
 """Values that one piece holds, where a block is not larger: what one hold of the lock copies."""
@@ -77,7 +77,7 @@ class FollowSource:
         store: this server's blocks.
         link: the connection to the follower.
         streams: how many streams this server feeds at the same time.
-        written: returns what this server's ledger has of a segment and the coordinator does not: number, entry, blocks.
+        written: returns what this server's ledger has and the coordinator does not; see `ToldEntries`.
         caught_up: called before the follower is told that a plan's stream has caught up.
 
     Attributes:
@@ -93,7 +93,7 @@ class FollowSource:
         store: ServerBlockStore,
         link: Link,
         streams: int = 1,
-        written: Callable[[Run], Sequence[tuple[int, pb.LedgerEntry, Mask]]] = lambda _segment: (),
+        written: WrittenFrom = lambda _first: (),
         caught_up: Callable[[], None] = lambda: None,
     ):
         self.link = link
@@ -103,6 +103,7 @@ class FollowSource:
         self._store = store
         self._streams = streams
         self._written = written
+        self._told = ToldEntries()
         self._caught_up = caught_up
         self._number = self._plan = NO_CONFIGURATION
         self._live = False
@@ -205,6 +206,7 @@ class FollowSource:
         if piece is None and self._live:
             piece = next_run(self._store, self._pending(self._planned))
         if piece is not None:
+            self._tell_written(self._standing | self._planned)
             self._snapshot(piece, copy=True)
         elif self._live and not self._announced and self.link.is_idle:
             self._announced = True
@@ -213,6 +215,9 @@ class FollowSource:
 
     def send_rest(self, blocks: NDArray[np.int64]) -> None:
         """Queue what has not been streamed of blocks, which nothing writes to any more."""
+        rest = np.zeros(len(self._store.status), dtype=bool)
+        rest[blocks] = True
+        self._tell_written(rest)
         for run in self._store.alike(blocks, self._store.versions, self.followed):
             if not self.followed[run[0]]:
                 for segment in self._store.segments(run):
@@ -221,7 +226,6 @@ class FollowSource:
     def _snapshot(self, segment: Run, copy: bool) -> None:
         first, count = segment
         image = self._store.image(segment)
-        self._tell_written(segment)
         self._pace.sent += sum(part.nbytes for part in image)
         meta = SnapshotMeta(
             runs=(segment,),
@@ -306,12 +310,12 @@ class FollowSource:
         )
         self._send(meta, opened.version, opened.payload, sent, moves=moves)
 
-    def _tell_written(self, segment: Run) -> None:
-        """Send what has been written down of the updates that a snapshot brings."""
-        for sequence, entry, updated in self._written(segment):
+    def _tell_written(self, wanted: Mask) -> None:
+        """Send what has been written down of updates that snapshots of wanted blocks bring."""
+        for sequence, entry, updated in self._told.news(wanted, self.followed, self._written):
             slices = tuple((part.worker, part.low, part.high) for part in entry.slices)
             written = Written(sequence, entry.epoch, entry.step, entry.exchange, slices)
-            meta = RecordMeta(written=written, written_runs=tuple(runs_of(updated)), kept=self.ledger_kept)
+            meta = RecordMeta(written=written, written_runs=updated, kept=self.ledger_kept)
             self._send(meta, entry.version, number=ConfigId(entry.term, entry.number))
 
     def forget(self, run: Run) -> None:
@@ -336,6 +340,7 @@ class FollowSource:
         self.fell_back = True
         self._streamed.keep(np.zeros_like(self._planned))
         self.link.withdraw()
+        self._told = ToldEntries()  # some of it was waiting, perhaps
         self._send(RecordMeta(pause=True), number=self._plan)
 
     # ---- at the switch -----------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from elastic_ps.control.codec import runs_from_pb
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId
 from elastic_ps.core.model import Run, members
 from elastic_ps.core.segments import grown, runs_of
@@ -124,20 +123,12 @@ class FollowSources:
         if planned is not None:
             source.begin_plan(self._grown(planned), number, self._live)
 
-    def _written(self, segment: Run) -> list[tuple[int, pb.LedgerEntry, Mask]]:
-        """Return the entries of the ledger that the coordinator does not have, and which of a segment's blocks they are
-        about: a snapshot brings their updates.
-        """
+    def _written(self, first: int) -> list[tuple[int, pb.LedgerEntry]]:
+        """Return the entries of this server's ledger from `first` on that the coordinator does not have."""
         state = self._state
         if not any(known is not None and known.followers for known in (state.standing.current, self._plan)):
             return []
-        found = []
-        for sequence, entry in state.ledger.unkept():
-            blocks = self._mask(list(members(runs_from_pb(entry.runs))))
-            blocks[: segment[0]] = blocks[sum(segment) :] = False
-            if entry.server == state.node and blocks.any():
-                found.append((sequence, entry, blocks))
-        return found
+        return [(sequence, entry) for sequence, entry in state.ledger.unkept(first) if entry.server == state.node]
 
     def end_plan(self) -> None:
         """End the streams that only a plan wanted: it is void, or in force."""

@@ -121,9 +121,10 @@ class ServerLedger:
         """Report all entries from now on: nobody goes on with what followers have."""
         self._withheld.clear()
 
-    def unkept(self) -> list[tuple[int, pb.LedgerEntry]]:
-        """Return the entries that the coordinator does not have, by number."""
-        return list(enumerate(self._entries, self._first))
+    def unkept(self, first: int = 0) -> list[tuple[int, pb.LedgerEntry]]:
+        """Return the entries from number `first` on that the coordinator does not have, by number."""
+        first = max(first, self._first)
+        return list(enumerate(self._entries[first - self._first :], first))
 
     @property
     def first(self) -> int:
