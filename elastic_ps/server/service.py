@@ -116,20 +116,19 @@ class ServerNode:
 
     def _spawn(self, name: str, body: Callable[[], None]) -> threading.Thread:
         """Start a named thread; its death by an error ends the server: nothing is half alive."""
-
-        def guarded() -> None:
-            try:
-                body()
-            except RuleFailed as error:
-                self._break(str(error))
-            except Exception as error:
-                if not self._ended.is_set():
-                    log.exception("thread %s died", threading.current_thread().name)
-                    self.end(f"thread {threading.current_thread().name} died: {error!r}", 1)
-
-        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread = threading.Thread(target=self._guarded, args=(body,), name=name, daemon=True)
         thread.start()
         return thread
+
+    def _guarded(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except RuleFailed as error:
+            self._break(str(error))
+        except Exception as error:
+            if not self._ended.is_set():
+                log.exception("thread %s died", threading.current_thread().name)
+                self.end(f"thread {threading.current_thread().name} died: {error!r}", 1)
 
     # ---- directives (session thread) ---------------------------------------------------------------------------------
 
@@ -307,7 +306,10 @@ class ServerNode:
             self.plan_steps.follow_target.followed(peer.node, frame, data, link.check_open, link.enqueue)
 
     def idle(self) -> None:
-        """See `Receiver`."""
+        """See `Receiver`; the thread is one connection's, and an error is of all frames: the server ends by it."""
+        self._guarded(self._look_again)
+
+    def _look_again(self) -> None:
         with self.state.changed:
             self.state.wake_copying()
             if self.state.held:  # there may be room for an answer now

@@ -1,5 +1,6 @@
 """Frames that a server can neither serve nor refuse yet are held, and judged again whenever something changes."""
 
+from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 
@@ -50,18 +51,22 @@ class HeldFrames:
         self._frames = [*others, held]
 
     def retry(self, dead: Set[NodeId], refuse: Callable[[NodeId, str], None]) -> None:
-        """Judge everything again; what must wait longer is held anew.
+        """Judge everything again; what must wait longer is held anew, and behind an unexpected error what is left.
 
         Args:
             dead: nodes whose frames are dropped.
             refuse: tells a sender what is wrong with its frame: its fault, not that of the thread that happens to be
                 here.
         """
-        waiting, self._frames = self._frames, []
-        for held in waiting:
-            if held.node in dead:
-                continue
-            try:
-                held.again()
-            except ProtocolError as error:
-                refuse(held.node, str(error))
+        waiting, self._frames = deque(self._frames), []
+        try:
+            while waiting:
+                held = waiting.popleft()
+                if held.node in dead:
+                    continue
+                try:
+                    held.again()
+                except ProtocolError as error:
+                    refuse(held.node, str(error))
+        finally:
+            self._frames += waiting

@@ -19,6 +19,7 @@ from elastic_ps.server.connections import EXCHANGE
 from elastic_ps.server.optimizer_trials import OptimizerTrials
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.service import ServerNode
+from elastic_ps.server.state.held_frames import HeldFrame
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import GoodbyeMeta, HelloMeta
 from elastic_ps.transport.frames import Frame
@@ -59,6 +60,18 @@ def test_joiner_that_is_not_wanted_any_more_ends(job: Job) -> None:
 def test_expelled_server_ends_with_an_error(job: Job) -> None:
     job.servers["s0"].on_expelled("unknown node")
     assert job.servers["s0"].wait(TIMEOUT) == 1
+
+
+def test_an_error_of_what_was_held_ends_the_server_and_not_the_connection_that_happened_to_be_idle(job: Job) -> None:
+    server = job.servers["s0"]
+
+    def fail() -> None:
+        raise MemoryError
+
+    with server.state.changed:
+        server.state.held.hold(HeldFrame(fail, "w0", 0), 1)
+    server.idle()
+    assert server.wait(0) == 1
 
 
 def test_command_without_a_handler_names_the_way_out(job: Job) -> None:
