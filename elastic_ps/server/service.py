@@ -25,6 +25,7 @@ from elastic_ps.server.interfaces import Control
 from elastic_ps.server.migration.follow_connections import FollowStreams
 from elastic_ps.server.migration.plan_steps import PlanSteps
 from elastic_ps.server.optimizer_trials import OptimizerTrials
+from elastic_ps.server.state.awaited_peers import awaited_peers
 from elastic_ps.server.state.server_state import ServerState
 from elastic_ps.server.worker_frames import WorkerFrames
 from elastic_ps.transport.base import Listener, Transport
@@ -330,7 +331,7 @@ class ServerNode:
         state = self.state
         with state.changed:
             owing = self.plan_steps.awaited(lambda owner: self.connections.received(owner, FOLLOW))
-            awaited, apart = [*state.awaited(), *owing], self._apart()
+            awaited, apart = [*awaited_peers(state), *owing], self._apart()
         return PeerView(self.connections.links, awaited, {**apart, **self._feeds.apart})
 
     def _apart(self) -> dict[NodeId, str]:

@@ -173,6 +173,7 @@ class PlanSteps:
         copies = state.store.held(BlockStatus.FOLLOWER).tolist()
         state.release([block for block in copies if not state.is_named(block)])
         state.give_back_past()
+        state.forget_strangers()
 
     def feed(self, target: NodeId, link: Link) -> bool:
         """See `Plans`."""
@@ -264,6 +265,7 @@ class PlanSteps:
         if self._preparing == number:
             self._preparing = NO_CONFIGURATION
         state.standing = state.standing.cancel(number)
+        state.forget_strangers()
         state.retry()
 
     def committed(self, number: ConfigId) -> bool:

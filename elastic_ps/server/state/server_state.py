@@ -13,9 +13,8 @@ from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model, Run, runs
 from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.core.optimizer import Hyper
-from elastic_ps.core.segments import has_any, joined
+from elastic_ps.core.segments import joined
 from elastic_ps.core.sparse_rows import Rows
-from elastic_ps.node.peer_watch import Awaited
 from elastic_ps.node.standing import Standing
 from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
@@ -154,31 +153,11 @@ class ServerState:
         for node in dead:
             self.subscriptions.pop(node, None)
 
-    def awaited(self) -> list[Awaited]:
-        """Return the workers whose pushes lack in updates that others have begun (none in an async or ssp job), and the
-        followers that have not acknowledged updates.
-        """
-        behind = self.acknowledged.lacking(self.owned(), self.store.versions) if self.acknowledged.guards else []
-        return self._awaited_pushes() + [
-            Awaited(node, "its acknowledgement of updates", self.acknowledged.times(node))
-            for node in behind
-            if node not in self.standing.dead
-        ]
-
-    def _awaited_pushes(self) -> list[Awaited]:
-        given = self.gathering.given
-        if not has_any(given):  # `Given.NOTHING` is 0
-            return []
-        begun = given.any(axis=0)
-        version = self.store.versions[begun].min()
-        what = f"its push of version {version}"
-        lacking = np.flatnonzero(~given[:, begun].all(axis=1)).tolist()
-        if not lacking:  # gradients wait for the factor on all of them, or are being applied, as it is here
-            if self.store.decided.of(int(version)) is not None:
-                return []
-            what, lacking = f"its FACTOR for version {version}", [0]
-        workers = [self.gathering.workers[rank] for rank in lacking]
-        return [Awaited(worker, what) for worker in workers if worker not in self.standing.dead]
+    def forget_strangers(self) -> None:
+        """Drop the subscriptions of joiners that have gone, and that no plan takes: they died, or were sent away."""
+        for node in list(self.subscriptions):
+            if not self.standing.knows(node) and not self.outbox.is_connected(node):
+                del self.subscriptions[node]
 
     def retry(self) -> None:
         """Judge everything again that was held."""

@@ -152,6 +152,33 @@ def test_a_shadow_that_another_plan_goes_on_without_is_owed_no_more_when_that_is
     assert server.state.subscriptions.keys() == {"w9"}
 
 
+def test_a_shadow_that_has_gone_is_forgotten_when_no_plan_takes_it(joining) -> None:
+    job, connection, new = joining
+    state = job.servers["s0"].state
+    connection.close()
+    with state.changed:
+        assert state.changed.wait_for(lambda: not state.outbox.is_connected("w9"), TIMEOUT)
+    assert state.subscriptions.keys() == {"w9"}, "it may come back"
+    job.direct("s0", cancel=pb.CancelPlan(configuration=codec.config_id_to_pb(new.id), reason="w9 is gone"))
+    assert not state.subscriptions
+
+
+def test_a_shadow_that_has_gone_is_forgotten_when_a_plan_without_it_is_committed(joining) -> None:
+    job, connection, new = joining
+    state = job.servers["s0"].state
+    job.direct("s0", cancel=pb.CancelPlan(configuration=codec.config_id_to_pb(new.id), reason="not wanted now"))
+    assert state.subscriptions.keys() == {"w9"}, "it is here, and the next plan may take it"
+    connection.close()
+    with state.changed:
+        assert state.changed.wait_for(lambda: not state.outbox.is_connected("w9"), TIMEOUT)
+    other = job.next(["w0", "w1"], ["s0"], [0] * len(MODEL.blocks))
+    other = replace(other, id=new.id._replace(number=new.id.number + 1))
+    job.prepare(other, ["s0"])
+    job.adopt(other, ["s0"])
+    job.commit(["s0"])
+    assert not state.subscriptions
+
+
 def test_a_slow_shadow_gets_the_latest_version_once_training_stands_still(joining) -> None:
     job, connection, _ = joining
     for version in range(1, 21):

@@ -6,6 +6,7 @@ from elastic_ps.control.codec import runs_from_pb
 from elastic_ps.core.data_order import DataSpec, share
 from elastic_ps.core.model import Run
 from elastic_ps.server.phases import BlockStatus
+from elastic_ps.server.state.awaited_peers import awaited_peers
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import InitMeta, PullMeta, PushMeta, RefusedMeta
 from elastic_ps.transport.frames import Frame
@@ -66,7 +67,7 @@ def test_whoever_has_no_samples_answers_for_keys_that_come_later() -> None:
     assert desk.versions(desk.known) == {1}
     desk.init(desk.new)
     assert desk.gives("w0", desk.new) == []
-    assert desk.state.awaited()[0].peer == "w1", "of w2 nothing lacks"
+    assert awaited_peers(desk.state)[0].peer == "w1", "of w2 nothing lacks"
     assert {frame.kind for frame in desk.gives("w1", desk.new)} == {Kind.VALUE}
     desk.check_updated()
 

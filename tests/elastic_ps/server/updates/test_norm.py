@@ -13,6 +13,7 @@ from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.optimizer import Hyper
+from elastic_ps.server.state.awaited_peers import awaited_peers
 from elastic_ps.server.updates import sync_updates
 from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta, ValueMeta
@@ -171,8 +172,8 @@ def test_a_push_that_comes_again_is_asked_for_again() -> None:
     slabs = [played.slab() for _ in WORKERS]
     push_all(played, slabs)
     assert {frame.kind for frame in push(played, "w0", slabs[0])} == {Kind.SQUARES, Kind.VALUE}  # the auxiliary ones'
-    assert played.state.awaited()[0].peer == "w0"
-    assert "FACTOR for version 0" in played.state.awaited()[0].what
+    assert awaited_peers(played.state)[0].peer == "w0"
+    assert "FACTOR for version 0" in awaited_peers(played.state)[0].what
 
 
 def test_only_the_chief_decides() -> None:
@@ -214,7 +215,7 @@ def test_others_have_their_turn_while_the_factor_is_applied(monkeypatch: pytest.
     def look() -> None:
         with played.state.changed:
             seen.append(int((played.state.store.versions == 1).sum()))
-            awaited.extend(played.state.awaited())
+            awaited.extend(awaited_peers(played.state))
 
     between_groups(monkeypatch, look)
     answers = factor(played, 0.5)
