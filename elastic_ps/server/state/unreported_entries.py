@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,8 @@ from elastic_ps.core.segments import has_any, joined
 from elastic_ps.server.state.gathering import Share
 from protos import elastic_pb2 as pb
 
-REPORT_ENTRIES = 2000
-"""Most entries of one report."""
+REPORT_ENTRIES, _REPORT_BYTES = 2000, 8 << 20
+"""Most entries of one report, and about how many bytes they have: a message of gRPC has its bound."""
 
 
 @dataclass
@@ -133,7 +134,9 @@ class ServerLedger:
 
     def report(self) -> tuple[int, list[pb.LedgerEntry]]:
         """Return the sequence number of the first entry that is not acknowledged, and the entries from it on."""
-        entries = self._entries[: min(self._reportable, REPORT_ENTRIES)]
+        sizes = accumulate(entry.ByteSize() for entry in self._entries[: min(self._reportable, REPORT_ENTRIES)])
+        count = sum(1 for size in takewhile(lambda size: size <= _REPORT_BYTES, sizes))
+        entries = self._entries[: max(count, min(self._reportable, 1))]  # one goes, whatever it takes
         self._handed_out = max(self._handed_out, self._first + len(entries))
         return self._first, entries
 

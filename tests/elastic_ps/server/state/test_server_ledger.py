@@ -1,7 +1,10 @@
 """What a server tells of its updates, until the coordinator has it."""
 
+import pytest
+
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.data_order import Slice
+from elastic_ps.server.state import unreported_entries
 from elastic_ps.server.state.gathering import Share
 from elastic_ps.server.state.unreported_entries import ServerLedger
 
@@ -33,3 +36,25 @@ def test_lost_reports_are_sent_again() -> None:
     assert [entry.version for entry in ledger.report()[1]] == [0, 1, 2]
     ledger.kept(2)
     assert [entry.version for entry in ledger.report()[1]] == [2]
+
+
+def test_a_report_has_a_bound_of_bytes_and_brings_one_entry_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The coordinator has been away, and blocks are in many runs: more than a message may have ended the server."""
+    monkeypatch.setattr(unreported_entries, "_REPORT_BYTES", 1000)
+    ledger, sizes = ServerLedger("s0"), [100, 100, 700, 100, 1]
+    for version, runs in enumerate(sizes):
+        ledger.append(ConfigId(1, 1), version, [(2 * block, 1) for block in range(runs)], [])
+    told = []
+    while ledger.waiting:
+        first, entries = ledger.report()
+        told.append(len(entries))
+        assert len(entries) == 1 or sum(entry.ByteSize() for entry in entries) <= 1000
+        ledger.kept(first + len(entries))
+    assert told == [2, 1, 2]
+    assert ledger.report()[1] == []
+
+
+def test_an_entry_that_is_withheld_is_not_reported_for_being_the_first() -> None:
+    ledger = ServerLedger("s0")
+    ledger.withhold(ledger.append(ConfigId(1, 1), 0, [(0, 1)], []), 0, [(0, 1)], 1)
+    assert ledger.report()[1] == []
