@@ -71,7 +71,7 @@ class SyncUpdates:
         self._switch = switch
         self._intake = intake
         self._hyper: Hyper | None = None
-        self._scales = False  # some worker has scaled gradients
+        self._scaled: set[int] = set()  # key stores of which some worker has scaled gradients
         self.postpones = False  # FACTORs are taken note of, and `go_on` comes
         self._factored: int | None = None  # the version whose updates are postponed
         self._values = UpdatedValues(state)
@@ -173,7 +173,8 @@ class SyncUpdates:
         """Remember what a push says of its step."""
         push = frame.of(PushMeta)
         self._take_in(rank, Share(frame.samples, push.slice, frame.version, push.empty))
-        self._scales = self._scales or push.skip_overflow
+        if push.skip_overflow and frame.runs:
+            self._scaled.add(self._state.store.tensor(frame.runs[0][0]).store)  # an exchange pushes keys of one
         if rank == 0 and push.hyper is not None:
             self._hyper = push.hyper
 
@@ -223,7 +224,7 @@ class SyncUpdates:
             closed.refused.append(self._mismatch(segment, given))
             return
         aggregate: GradientSum | Rows | None = None
-        hyper = self._hyper_of_all()
+        hyper = self._hyper_of_all(segment)
         if result is UpdateOutcome.UPDATE:
             if refusal := state.store.refusal(segment[0], hyper):
                 closed.refused.append(Refusal(refusal, state.gathering.workers))
@@ -242,13 +243,15 @@ class SyncUpdates:
         if isinstance(aggregate, Rows):
             closed.rows.append((segment, aggregate.numbers))
 
-    def _hyper_of_all(self) -> Hyper | None:
+    def _hyper_of_all(self, segment: Run) -> Hyper | None:
         """Return the chief's values; a worker on a GPU may scale gradients where the chief, on a CPU, does not.
 
-        If it dies in a step that is skipped, another server may have skipped it already.
+        Once heard that counts for good: all servers have to wait for a factor, or none, also those whom a worker that
+        dies in a step has not told. If it dies in a step that is skipped, another server may have skipped it already.
         """
         hyper = self._hyper
-        return replace(hyper, skip_overflow=True) if hyper is not None and self._scales else hyper
+        scales = self._state.store.tensor(segment[0]).store in self._scaled
+        return replace(hyper, skip_overflow=True) if hyper is not None and scales else hyper
 
     def _drop(self, ready: Run, waiting: Sequence[Run]) -> None:
         """Forget the contributions to a run, but those that wait for the factor on them."""
@@ -262,7 +265,7 @@ class SyncUpdates:
         """Tell the chief the squares of what waits: with those of the other servers it decides the factor."""
         state = self._state
         runs, found = zip(*closed.waiting, strict=True)
-        hyper = self._hyper_of_all()
+        hyper = self._hyper_of_all(runs[0])
         assert hyper is not None, "it has said that they wait"
         meta = SquaresMeta(runs=runs, squares=tuple(chain.from_iterable(found)), hyper=hyper)
         state.outbox.send(state.gathering.workers[0], state.frame(meta, closed.version))

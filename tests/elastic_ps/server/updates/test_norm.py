@@ -1,7 +1,7 @@
 """A server keeps gradients until the factor on all of them is known; see `docs/reference/protocol.md`."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.gradient_norm import SKIPPED
+from elastic_ps.core.model import Run, runs
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.server.state.awaited_peers import awaited_peers
 from elastic_ps.server.updates import sync_updates
@@ -19,7 +20,7 @@ from elastic_ps.transport.frame_kinds import Kind
 from elastic_ps.transport.frame_metas import FactorMeta, PushMeta, SquaresMeta, ValueMeta
 from elastic_ps.transport.frames import Frame
 from tests.elastic_ps.server.server_desk import FIRST, Desk
-from tests.elastic_ps.server.server_reference import HYPER, TENSORS
+from tests.elastic_ps.server.server_reference import HYPER, SGD, TENSORS
 
 DATA = DataSpec(True, 24, 9)  # three samples for each of the three workers
 WORKERS = ("w0", "w1", "w2")
@@ -38,11 +39,13 @@ def push(
     version: int = 0,
     runs: Any = None,
     scaling: str = "",
+    absent: Sequence[Run] = (),
 ) -> list[Frame]:
     runs = runs or played.every
     position = 3 * WORKERS.index(worker)
     meta = PushMeta(
         runs=tuple(runs),
+        absent=tuple(absent),
         slice=(0, 0, 0, position, position + 3),
         hyper=hyper if worker == "w0" else None,
         skip_overflow=worker == scaling,
@@ -141,6 +144,23 @@ def test_the_gradients_of_a_worker_that_alone_scales_them_are_looked_at(scaling:
         after = played.image()
         spans = [span_of(played, number) for number, tensor in enumerate(TENSORS) if not tensor.auxiliary]
         assert all(after[span] == before[span] for span in spans)
+
+
+def test_who_scales_gradients_of_one_key_store_does_not_of_another() -> None:
+    tensors = tuple(replace(tensor, store=store) for store in (0, 1) for tensor in TENSORS[:2])
+    played = Desk(tensors, (SGD, SGD), data=DATA)
+    halves = [
+        [run for number in numbers for run in runs(played.model.blocks_of[number])] for numbers in ((0, 1), (2, 3))
+    ]
+    for version, store in enumerate((0, 1, 0)):
+        slabs = [played.slab() for _ in WORKERS]
+        here, other = halves[store], halves[1 - store]
+        scaling = "w1" if version == 0 else ""
+        answers = push_all(played, slabs, runs=here, absent=other, hyper=HYPER, version=version, scaling=scaling)
+        assert [frame.kind for frame in answers].count(Kind.SQUARES) == (1 - store), "once it is heard it counts"
+        if store == 0:
+            factor(played, 1.0, version=version)
+        assert (played.state.store.versions == version + 1).all()
 
 
 def test_what_is_not_finite_is_told_as_such() -> None:
