@@ -151,13 +151,21 @@ class GroupState(MemberState):
             self.changed.notify_all()
 
     def _not_built(self, number: ConfigId, why: str) -> None:
-        """End this worker where its members could not meet and nobody has said why: another may take its place."""
+        """End this worker where its members could not meet and nobody has said why: another may take its place.
+
+        The coordinator says Prepare again meanwhile, so that a later try may bring them together.
+        """
         with self.changed:
             self._building.discard(number)
-            awaited = self._is_known(number)
         log.info("the group of configuration %s was not made: %s", number, why)
-        if awaited and self.waits_in_vain(lambda: not self._is_known(number)):
-            self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
+        self.waits_in_vain(lambda: not self._is_lacking(number))
+        with self.changed:
+            if self._ended is None and self._is_lacking(number):
+                self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
+
+    def _is_lacking(self, number: ConfigId) -> bool:
+        """Return whether this worker needs the group of a configuration and has none. Call under the lock."""
+        return self._is_known(number) and number not in self._groups
 
     def waits_in_vain(self, is_told: Callable[[], bool], turns: float = 1) -> bool:
         """Wait for news from the coordinator, as of why a group has failed; return whether none has come in time.

@@ -134,6 +134,29 @@ def test_a_worker_whose_group_cannot_be_made_is_as_patient(monkeypatch):
     assert node.ended is None, "another configuration came"
 
 
+def test_a_worker_whose_group_was_made_at_the_second_try_goes_on(monkeypatch):
+    """It ended 30 s behind the first try, and all that had failed in it ended together."""
+    build = Mock(side_effect=[RuntimeError("reset by peer"), SimpleNamespace(attempt=0)])
+    node = GroupNode(
+        Mock(node="w0", lease_seconds=10.0, in_touch_seconds=float("inf")),
+        SimpleNamespace(build=build),
+    )
+    configuration = Configuration(ConfigId(1, 1), (), ())
+    node.standing = Standing("w0", current=configuration)
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        node._build(configuration)  # the coordinator has said Prepare again
+
+    monkeypatch.setattr(group_state, "time", SimpleNamespace(monotonic=lambda: 30.0 * len(waits)))
+    monkeypatch.setattr(node.changed, "wait", wait)
+    node._build(configuration)
+    assert waits == [30.0]
+    assert node.ended is None
+    assert node.has_group(configuration.id)
+
+
 def test_a_configuration_that_is_adopted_before_its_group_is_built_is_waited_for(monkeypatch):
     """A coordinator without a journal takes it for ready: a leaver has not come, who may be armed for it."""
     first, second = (
