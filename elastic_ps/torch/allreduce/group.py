@@ -29,7 +29,7 @@ _ASK_SECONDS = 5.0
 _END_SECONDS = 2.0
 
 _EPOCH = "epoch"
-_PROTOCOL = 3
+_PROTOCOL = 4
 """Of what members tell one another and how they sum: those of other releases would not understand, so they do not meet.
 """
 

@@ -263,6 +263,8 @@ class AllReduceJob(ScriptJob):
             log.warning("%s", warning)
         model = Model(tuple(map(codec.tensor_from_pb, reply.tensors)), node.model.block_bytes)
         _check_declared(store, model, reply.optimizers)
+        # The job's, whatever this rehearsal has changed: all members sum the same.
+        store.set_auxiliary([tensor.key for tensor in model.tensors if tensor.auxiliary])
         with node.changed:
             node.data = self.spec
             # All of the job's, as there is one optimizer: the first step may come before the coordinator's Extend.

@@ -28,7 +28,7 @@ from elastic_ps.torch.allreduce.replica.replica import Portion, Replica
 from elastic_ps.torch.allreduce.replica.state_bytes import pack
 from elastic_ps.torch.allreduce.summing.layout import Sums
 from elastic_ps.torch.allreduce.summing.step_buffers import is_in
-from elastic_ps.torch.allreduce.transfer import give_bytes, give_told, take_bytes
+from elastic_ps.torch.allreduce.transfer import give_bytes, give_told, take_told
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,9 @@ class ShadowFeed:
         """Send until the end, or until the shadow is not wanted any more."""
         feeds = self._feeds
         try:
-            take_bytes(group, SHADOW)  # it has rehearsed
+            if take_told(group, SHADOW)["shape"] != self._replica.shape():  # it has rehearsed
+                with feeds.changed:
+                    self.end(PAUSE)  # gloo would end both processes: the agreement says what is not alike
             while True:
                 self._copy()
                 with feeds.changed:

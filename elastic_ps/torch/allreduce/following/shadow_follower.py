@@ -185,7 +185,7 @@ class ShadowFollower:
 
     def _receive(self, group: WorkerGroup) -> str:
         """Receive until the end; return its kind."""
-        give_told(group, {})  # it has rehearsed
+        give_told(group, {"shape": self._replica.shape()})  # it has rehearsed
         while True:
             told = take_told(group, GIVER)
             if told["kind"] in (END, PAUSE):

@@ -90,12 +90,14 @@ class Worker:
         make: makes its optimizer.
         at: called with this worker and a word where the script comes by; it may raise `Killed`.
         seed: of its model's first values.
+        counts: its rehearsal finds that batches change the model's buffer.
     """
 
-    def __init__(self, coordinator, epochs, make=adam, at=lambda worker, where: None, seed=CHIEF + 1):
+    def __init__(self, coordinator, epochs, make=adam, at=lambda worker, where: None, seed=CHIEF + 1, counts=True):
         self.coordinator = coordinator
         self.epochs = epochs
         self.at = at
+        self.counts = counts
         self.model = network(seed)
         self.optimizer = make(self.model)
         rendezvous = Rendezvous("127.0.0.1", TOKEN)
@@ -150,9 +152,10 @@ class Worker:
         job, node, keys = self.job, self.node, [name for name, _ in self.model.named_parameters()]
         node.wait(lambda: node.is_member or node.is_shadow)
         arrays = [ModelArray(self.model[int(name[0])], name[2:]) for name in self.model.state_dict()]
-        statistics = {f"s:{name}" for name, _ in self.model.named_buffers()}
+        statistics = {f"s:{name}" for name, _ in self.model.named_buffers()} if self.counts else set()
         store = job.open_store(
-            lambda store: Replica(self.optimizer, list(self.model.parameters()), store.arrays, statistics), lambda: None
+            lambda store: Replica(self.optimizer, list(self.model.parameters()), store.arrays, store.statistics),
+            lambda: None,
         )
         self.store = store
         names = {parameter: f"s:{name}" for name, parameter in self.model.named_parameters()}

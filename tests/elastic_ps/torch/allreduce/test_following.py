@@ -9,11 +9,13 @@ torch = pytest.importorskip("torch")
 
 from coordinator.core.plans.plan import Phase, PlanKind  # noqa: E402
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role  # noqa: E402
+from elastic_ps.core.errors import ProtocolError  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
 from elastic_ps.torch.allreduce.following import shadow_feed  # noqa: E402
 from elastic_ps.torch.allreduce.following.follow_stream import RECORD, SNAPSHOT  # noqa: E402
 from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower  # noqa: E402
 from elastic_ps.torch.allreduce.group_state import givers  # noqa: E402
+from elastic_ps.torch.allreduce.replica.replica import Replica  # noqa: E402
 from tests.elastic_ps.torch.allreduce.group_job import CHIEF, Killed, Worker, adam  # noqa: E402
 from tests.elastic_ps.torch.allreduce.played_coordinator import Coordinator  # noqa: E402
 from tests.elastic_ps.torch.allreduce.test_group_jobs import finished  # noqa: E402
@@ -37,7 +39,7 @@ class GrowingJob:
         dead: who has died.
     """
 
-    def __init__(self, members, make=adam, at=lambda worker, where: None, portion_bytes=1):
+    def __init__(self, members, make=adam, at=lambda worker, where: None, portion_bytes=1, joiner_counts=True):
         self.coordinator = Coordinator(members)
         self.workers = []
         self.given = []
@@ -45,6 +47,7 @@ class GrowingJob:
         self.dead = []
         self._seen = {}
         self._members, self._make, self._at, self._portion_bytes = members, make, at, portion_bytes
+        self._joiner_counts = joiner_counts
 
     def run(self):
         give_state, apply = exchange.give_state, ShadowFollower._apply
@@ -69,15 +72,15 @@ class GrowingJob:
                 worker.wait()
         return self
 
-    def start(self, seed=CHIEF + 9):
-        self.workers.append(Worker(self.coordinator, EPOCHS, self._make, self._at_work, seed))
+    def start(self, seed=CHIEF + 9, counts=True):
+        self.workers.append(Worker(self.coordinator, EPOCHS, self._make, self._at_work, seed, counts))
         self.workers[-1].start()  # which looks for itself among them
 
     def _at_work(self, worker, where):
         if where == "begun":
             if (worker, len(self.workers)) == (self.workers[0], self._members):
                 self.coordinator.scale(self._members + 1)
-                self.start()
+                self.start(counts=self._joiner_counts)
             self.coordinator.until(lambda state: self._may_step(state, worker))
             self._seen[worker.id] = len(self.followed)
         self._at(worker, where)
@@ -85,7 +88,7 @@ class GrowingJob:
     def _may_step(self, state, worker):
         """Hold steps back until there is a shadow, and until it has got something of each; not behind a death."""
         plan = state.job.plan
-        if self.dead:
+        if self.dead or any(worker.error for worker in self.workers):
             return True
         if plan is None:
             return len(self.coordinator.workers()) == self._members + 1
@@ -145,6 +148,25 @@ class TestWholeJobs:
         assert RECORD in between, "while it trains"
         joiner = job.workers[-1]
         assert joiner.node.report().copied >= 3 * nbytes(joiner.model), "parameters, and two states of each, or more"
+
+    def test_a_joiner_whose_rehearsal_changes_other_buffers_averages_those_of_the_job(self):
+        """By then the body does something else, by the epoch say; such a worker could never join."""
+        job = GrowingJob(2, joiner_counts=False).run()
+        assert len(job.left()) == 3
+        assert job.given == [1], "it has followed"
+        job.proves()
+
+    def test_a_joiner_that_sums_something_else_ends_with_a_sentence_and_not_with_its_giver(self):
+        """Gloo ends both processes where what they tell has other lengths."""
+        shape = Replica.shape
+
+        def told(replica):
+            return shape(replica) + (job.workers[-1].optimizer is replica.optimizer and len(job.workers) == 3)
+
+        job = GrowingJob(2)
+        with patch.object(Replica, "shape", told), pytest.raises(ProtocolError, match="give all the same script"):
+            job.run()
+        assert SNAPSHOT not in [kind for _, kind, _, _ in job.followed]
 
     def test_members_that_differ_in_who_joins_divide_the_step_among_all(self):
         def forgets(worker, where):
