@@ -132,9 +132,11 @@ class AllReduceJob(ScriptJob):
         self._undo_rehearsal()
         with exits():
             self._declare(self._store)
-            self._exchange = GroupExchange(self.node, self._begun_replica(self._store, self._make_replica))
-            self._become_member()
-            self._exchange.settle()
+            replica = self._begun_replica(self._store, self._make_replica)
+            self._exchange = GroupExchange(self.node, replica)
+            with replica.keeping_numbers():
+                self._become_member()
+                self._exchange.settle()
         self.rehearsed = True
 
     def begin_step(self, epoch: int) -> StepPart | None:

@@ -1,8 +1,8 @@
 """A `Replica` is a worker's own model and optimizer, which it keeps alike with those of all members."""
 
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,17 @@ class Replica:
     def numbers(self) -> tuple[float, ...]:
         """The numbers of the optimizer's groups, as this worker's script has set them."""
         return group_numbers(self.optimizer)
+
+    @contextmanager
+    def keeping_numbers(self) -> Iterator[None]:
+        """Take over what members hold within; schedules count on from this script's own numbers, not from the chief's.
+
+        Those of an optimizer of the script's own stay as they have come: its step may have changed them.
+        """
+        own = self.numbers
+        yield
+        if self._is_of_torch:
+            set_group_numbers(self.optimizer, own)
 
     def present(self, gives: bool) -> list[bool]:
         """Return by parameter whether this worker has a gradient of it; none where it `gives` none."""

@@ -149,6 +149,22 @@ class TestWholeJobs:
         joiner = job.workers[-1]
         assert joiner.node.report().copied >= 3 * nbytes(joiner.model), "parameters, and two states of each, or more"
 
+    def test_a_joiner_that_has_followed_has_its_own_scripts_rate(self):
+        """A schedule counts on from it: where the joiner became the chief at once, the rate had decayed twice."""
+        rates = []
+
+        def make(model):
+            return torch.optim.AdamW(model.parameters(), lr=0.5 if len(job.workers) == 1 else 0.01)
+
+        def at(worker, where):
+            if where == "member":
+                rates.append(worker.optimizer.param_groups[0]["lr"])
+
+        job = GrowingJob(1, make, at)
+        job.run().proves()
+        assert rates == [0.01, 0.5]
+        assert RECORD in [kind for _, kind, _, _ in job.followed]
+
     def test_a_joiner_whose_rehearsal_changes_other_buffers_averages_those_of_the_job(self):
         """By then the body does something else, by the epoch say; such a worker could never join."""
         job = GrowingJob(2, joiner_counts=False).run()
