@@ -88,4 +88,4 @@ class AllReduceOptimizer(Optimizer):
 
     def _replica(self, store: ReplicaStore) -> Replica:
         wire = getattr(torch, self._compression) if self._compression is not None else None
-        return Replica(self.wrapped, list(self._keys), store.arrays, store.statistics, wire)
+        return Replica(self.wrapped, list(self._keys), store.arrays, store.statistics, wire, lambda: store.kept)

@@ -34,6 +34,7 @@ class ReplicaStore:
         self.statistics: frozenset[str] = frozenset()
         self.hyper: Callable[[int], Hyper] = lambda _: Hyper()
         self.factor = 1.0
+        self._kept: frozenset[str] = frozenset()
         self._staging = staging
         self._make_step = make_step
         self._begin_step = begin_step
@@ -58,7 +59,13 @@ class ReplicaStore:
         self.statistics = frozenset(keys)
 
     def keep(self, keys: Collection[str]) -> None:
-        """See `KeyStore.keep`: nothing else is written."""
+        """See `KeyStore.keep`: what comes from another worker or a checkpoint leaves them out."""
+        self._kept = frozenset(keys)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Keys of the buffers that are the script's own to set; what the job averages is not."""
+        return self._kept - self.statistics
 
     def push_early(self, keys: Sequence[str], ready: Sequence[str], gradients: Sequence[Sequence[Array]]) -> bool:
         """See `KeyStore.push_early`: begin to sum gradients that are there."""

@@ -111,7 +111,7 @@ class ReplicaBlocks:
         return [found for numbers in self.model.by_tensor(blocks) for found in self._copied(numbers, states)]
 
     def install(self, read: Mapping[int, ReadBlock]) -> None:
-        """Make the replica hold what a checkpoint has.
+        """Make the replica hold what a checkpoint has, but for buffers that the script sets by itself.
 
         Args:
             read: all blocks of the model.
@@ -124,11 +124,13 @@ class ReplicaBlocks:
                 raise CheckpointError(f"the checkpoint lacks key {self._tensor(block).name}: it is of another model")
             self._check(block, read[block.id].entry)
         states: dict[str, State] = {}
+        kept = self._replica.kept()
         self._replica.optimizer.state.clear()
         for index, tensor in enumerate(self.model.tensors):
             found = [(self.model.blocks[number], read[number]) for number in self.model.blocks_of[index]]
             values = np.concatenate([block.values(own.nbytes) for own, block in found])
-            self._replica.arrays[tensor.key].write(values.view(tensor.dtype).reshape(tensor.shape))
+            if tensor.key not in kept:
+                self._replica.arrays[tensor.key].write(values.view(tensor.dtype).reshape(tensor.shape))
             states[tensor.key] = {"count": found[0][1].entry.count} | {
                 name: _joined(name, tensor, found) for name, _ in self._layout(tensor)
             }

@@ -55,6 +55,7 @@ class Replica:
         arrays: all parameters and buffers of the model, by key.
         statistics: keys of the buffers that are averaged in every step.
         wire: see `Layout`.
+        kept: returns the keys of the buffers that the script sets by itself.
 
     Attributes:
         layout: of gradients and statistics in sums.
@@ -68,11 +69,13 @@ class Replica:
         arrays: Mapping[str, ModelArray],
         statistics: Collection[str],
         wire: torch.dtype | None = None,
+        kept: Callable[[], Collection[str]] = tuple,
     ):
         self.optimizer = optimizer
         self._own_numbers = OwnNumbers(optimizer)
         self.parameters = parameters
         self.arrays = arrays
+        self.kept = kept
         keys = [key for key in arrays if key in statistics]
         self._statistics = [arrays[key] for key in keys]
         self.layout = Layout.of(parameters, [array.tensor for array in self._statistics], wire)

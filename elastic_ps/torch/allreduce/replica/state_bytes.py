@@ -39,6 +39,8 @@ def pack(replica: Replica, told: dict[str, Any], portion: Portion | None = None)
 def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
     """Fill a replica with what `pack` has made of another, or of a portion of it; return what was told with it.
 
+    Buffers that the script sets by itself stay as they are.
+
     Raises:
         ProtocolError: it is of another model.
     """
@@ -50,7 +52,8 @@ def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
     if header["count"] != len(shapes) or any(shapes.get(key) != shape for key, shape in given.items()):
         raise ProtocolError("the members' models are not alike: give all workers the same script")
     with torch.no_grad():
-        for key, place in header["tensors"].items():
+        for key in header["tensors"].keys() - replica.kept():
+            place = header["tensors"][key]
             overwrite(replica.arrays[key].tensor, _tensor(place, payload))
     for number, state in header["states"]:
         parameter = replica.parameters[number]

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from itertools import count
+from unittest.mock import patch
 
 import pytest
 
@@ -11,6 +12,11 @@ from torch import nn  # noqa: E402
 
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
+from elastic_ps.core.model import Model, Tensor  # noqa: E402
+from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks  # noqa: E402
+from elastic_ps.torch.allreduce.optimizer import spec_of  # noqa: E402
+from elastic_ps.torch.allreduce.replica.state_bytes import pack, unpack  # noqa: E402
+from tests.elastic_ps.torch.allreduce.checkpoints.test_replica_blocks import saved  # noqa: E402
 from tests.elastic_ps.torch.allreduce.lone_group import lone_group  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
@@ -102,6 +108,56 @@ def test_a_batch_that_is_left_comes_again_as_if_it_had_not_come():
                     left_once(model, optimizer, batch, next(numbers))
     check_same(trained_plain(), model)
     assert next(numbers) == 2 * STEPS + 2  # the rehearsal, and the one that was left
+
+
+def joining(job, take):
+    """Return what lets the lone worker take over, as one that joins, a replica whose buffers are larger by 4."""
+
+    def become_member():
+        replica = job._exchange._replica
+        with torch.no_grad():
+            buffers = [array.tensor for key, array in job._store.arrays.items() if key in ("s:tau", "s:noise")]
+            for buffer in buffers:
+                buffer.add_(4)
+            given = take(replica, None)
+            for buffer in buffers:
+                buffer.sub_(4)
+        take(replica, given)
+
+    return become_member
+
+
+def by_a_snapshot(replica, given):
+    return pack(replica, {}) if given is None else unpack(replica, given)
+
+
+def by_a_checkpoint(replica, given):
+    tensors = tuple(
+        Tensor(0, key, array.shape, array.dtype, auxiliary=key in replica._statistic_slots)
+        for key, array in replica.arrays.items()
+    )
+    spec = spec_of(replica.optimizer, {replica.arrays[key].tensor: key for key in replica.parameter_numbers})
+    blocks = ReplicaBlocks(replica, Model(tensors, 128), spec)
+    return saved(blocks)[0] if given is None else blocks.install(given)
+
+
+@pytest.mark.parametrize("take", [by_a_snapshot, by_a_checkpoint])
+def test_who_joins_has_the_jobs_buffers_but_for_those_that_its_script_has_set(take):
+    found = []
+    with lone_group() as job:
+        model = network()
+        model.register_buffer("tau", torch.ones(1))
+        model.register_buffer("noise", torch.full((2,), 3.0))
+        optimizer = elastic.Optimizer(model, sgd(model))
+        loader = elastic.DataLoader(data(), BATCH)
+        with patch.object(job, "_become_member", joining(job, take)):
+            for epoch in elastic.epochs(2):
+                model.tau.fill_(0.5 ** (epoch + 1))
+                for batch in loader:
+                    step(model, optimizer, batch)
+                    found.append((epoch, float(model.tau), model.noise.tolist()))
+    assert {(epoch, tau) for epoch, tau, _ in found} == {(0, 0.5), (1, 0.25)}
+    assert [noise for _, _, noise in found] == [[3.0, 3.0]] + [[7.0, 7.0]] * 2 * STEPS, "behind the rehearsal"
 
 
 @pytest.mark.parametrize(
