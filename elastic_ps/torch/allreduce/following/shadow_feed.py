@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,9 @@ PORTION_BYTES = 16 << 20
 SNAPSHOT_STEPS = 8
 """About so many steps a snapshot takes, one portion a step: more, and more records are sent with it; fewer, and a
 portion is longer in the way of the next update."""
+
+IDLE_SECONDS = 1.0
+"""Where no update has come for so long since the last copy (the script evaluates, say), the next portion is copied."""
 
 WAITING_RECORDS = 32
 WAITING_BYTES = 1 << 30
@@ -87,6 +91,7 @@ class ShadowFeed:
         self._portions: list[Portion] | None = None  # not divided yet
         self._copied = 0  # portions
         self._copied_at = -1  # version
+        self._copied_when = 0.0  # monotonic seconds
         self._waiting: deque[_Message] = deque()
 
     # ---- on the script's thread, under the lock ----------------------------------------------------------------------
@@ -145,7 +150,8 @@ class ShadowFeed:
                 self._copy()
                 with feeds.changed:
                     feeds.changed.wait_for(
-                        lambda: self.over or self._waiting or (self._is_due() and not feeds.still.locked())
+                        lambda: self.over or self._waiting or (self._is_due() and not feeds.still.locked()),
+                        IDLE_SECONDS,  # a portion comes to be due without a word
                     )
                     if not self._waiting:
                         if self.over:
@@ -174,9 +180,11 @@ class ShadowFeed:
             self.sums = None
 
     def _is_due(self) -> bool:
-        """Return whether the next portion may be copied: one a version, and none while one waits."""
+        """Return whether the next portion may be copied: none while one waits, and one a version while that grows."""
         with self._feeds.changed:
-            if self.over or self._version() < 0 or self._version() == self._copied_at:
+            if self.over or self._version() < 0:
+                return False
+            if self._version() == self._copied_at and time.monotonic() < self._copied_when + IDLE_SECONDS:
                 return False
             if self._portions is None:
                 return True
@@ -192,7 +200,7 @@ class ShadowFeed:
             message = self._next_portion()
             with feeds.changed:
                 if not self.over:
-                    self._copied_at = self._version()
+                    self._copied_at, self._copied_when = self._version(), time.monotonic()
                     self._copied += 1
                     self._waiting.append(message)
         except ElasticError as error:  # the optimizer keeps what cannot be given: the agreement says so

@@ -111,6 +111,14 @@ class GrowingJob:
         finished(self.coordinator, self.left(), EPOCHS)
 
 
+class IdleJob(GrowingJob):
+    """A job whose members make no step until the worker that joins has followed: they evaluate meanwhile, say."""
+
+    def _may_step(self, state, worker):
+        plan = state.job.plan
+        return super()._may_step(state, worker) and (plan is None or plan.phase is not Phase.SYNCING)
+
+
 def nbytes(model):
     return sum(each.nbytes for each in model.parameters())
 
@@ -183,6 +191,17 @@ class TestWholeJobs:
         with patch.object(Replica, "shape", told), pytest.raises(ProtocolError, match="give all the same script"):
             job.run()
         assert SNAPSHOT not in [kind for _, kind, _, _ in job.followed]
+
+    def test_a_joiner_follows_members_that_make_no_step(self):
+        """It was given one portion a step, and expelled where an evaluation took ten minutes."""
+        with patch.object(shadow_feed, "IDLE_SECONDS", 0.05):
+            job = IdleJob(2).run()
+        assert len(job.left()) == 3
+        assert job.given == [1]
+        kinds = [kind for _, kind, _, _ in job.followed]
+        assert kinds[: kinds.count(SNAPSHOT)] == [SNAPSHOT] * kinds.count(SNAPSHOT)
+        assert kinds.count(SNAPSHOT) > 2
+        job.proves()
 
     def test_members_that_differ_in_who_joins_divide_the_step_among_all(self):
         def forgets(worker, where):
