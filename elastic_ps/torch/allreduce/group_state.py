@@ -96,7 +96,7 @@ class GroupState(MemberState):
         self.proven = True
         self.copied = 0
         self._groups: dict[ConfigId, WorkerGroup] = {}
-        self._building: set[ConfigId] = set()
+        self._building: dict[ConfigId, int] = {}  # attempts, the latest of each
         self._met = NO_CONFIGURATION  # whose shadows have been met last
 
     @property
@@ -131,7 +131,7 @@ class GroupState(MemberState):
         with self.changed:
             if configuration.id in self._groups or configuration.id in self._building:
                 return
-            self._building.add(configuration.id)
+            self._building[configuration.id] = 0
         name = f"build-{configuration.id}"
         threading.Thread(target=self._build, args=(configuration,), name=name, daemon=True).start()
 
@@ -142,8 +142,7 @@ class GroupState(MemberState):
             self._not_built(configuration.id, why_failed(error))
             return
         with self.changed:
-            self._building.discard(configuration.id)
-            if self._is_known(configuration.id):
+            if self._is_latest(configuration.id, 0) and self._is_known(configuration.id):
                 self._groups[configuration.id] = group
             else:
                 group.close()
@@ -156,12 +155,19 @@ class GroupState(MemberState):
         The coordinator says Prepare again meanwhile, so that a later try may bring them together.
         """
         with self.changed:
-            self._building.discard(number)
+            self._is_latest(number, 0)
         log.info("the group of configuration %s was not made: %s", number, why)
         self.waits_in_vain(lambda: not self._is_lacking(number))
         with self.changed:
             if self._ended is None and self._is_lacking(number):
                 self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
+
+    def _is_latest(self, number: ConfigId, attempt: int) -> bool:
+        """Take note that an attempt to make a group is over; return whether none later is made. Call under the lock."""
+        if self._building.get(number) != attempt:
+            return False
+        del self._building[number]
+        return True
 
     def _is_lacking(self, number: ConfigId) -> bool:
         """Return whether this worker needs the group of a configuration and has none. Call under the lock."""
@@ -198,39 +204,45 @@ class GroupState(MemberState):
                 self.changed.wait(min(turn, turns * turn - waited))
         return False
 
-    def regroup(self, failed: WorkerGroup) -> None:
+    def regroup(self, failed: WorkerGroup | None, attempt: int = 1) -> None:
         """Connect to the members of the configuration in force once more, as its group has failed.
 
         A connection of two was reset, say, and nobody is gone. A group whose member leaves it fails at the others, too,
         so that all come to meet again; those that are in no collective hear of it by the coordinator. Where one is
         gone, another configuration will come. It is done on a thread of its own. The members agree on a version before
-        their next step, as after a switch.
+        their next step, as after a switch. All meet for the latest attempt that any of them makes, which takes the
+        place of an earlier one that is under way here.
 
         Args:
-            failed: the group.
+            failed: the group; None: it is not made yet here.
+            attempt: at which the others meet, if that is known.
         """
+        if failed is not None:
+            attempt = max(attempt, failed.attempt + 1)
         with self.changed:
             configuration = self.configuration
-            if self._groups.get(configuration.id) is not failed or configuration.id in self._building:
+            number = configuration.id
+            if self._groups.get(number) is not failed or self._building.get(number, -1) >= attempt:
                 return
-            self._building.add(configuration.id)
-            self.failed_group = configuration.id, failed.attempt + 1
+            self._building[number] = attempt
+            self.failed_group = number, attempt
         self.session.report_soon()
-        failed.close()
-        name = f"regroup-{configuration.id}-{failed.attempt + 1}"
-        threading.Thread(target=self._regroup, args=(configuration, failed), name=name, daemon=True).start()
+        if failed is not None:
+            failed.close()
+        name, given = f"regroup-{number}-{attempt}", (configuration, failed, attempt)
+        threading.Thread(target=self._regroup, args=given, name=name, daemon=True).start()
 
-    def _regroup(self, configuration: Configuration, failed: WorkerGroup) -> None:
+    def _regroup(self, configuration: Configuration, failed: WorkerGroup | None, attempt: int) -> None:
         group, why = None, ""
         try:
-            group = self.rendezvous.build(configuration, self.session.node, self.changed, failed.attempt + 1)
+            group = self.rendezvous.build(configuration, self.session.node, self.changed, attempt)
         except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind
             why = why_failed(error)
         with self.changed:
-            self._building.discard(configuration.id)
-            if self.failed_group[0] == configuration.id:  # and not a later one's, which is under way
+            is_wanted = self._is_latest(configuration.id, attempt) and self._groups.get(configuration.id) is failed
+            is_wanted = is_wanted and self.standing.config_id == configuration.id
+            if self.failed_group == (configuration.id, attempt):  # and not a later one, which is under way
                 self.failed_group = NO_CONFIGURATION, 0
-            is_wanted = self._groups.get(configuration.id) is failed and self.standing.config_id == configuration.id
             if group is not None and is_wanted and self.ended is None:
                 log.info("the workers of configuration %s have met again: their group had failed", configuration.id)
                 self._groups[configuration.id] = group
@@ -243,16 +255,17 @@ class GroupState(MemberState):
             self.changed.notify_all()
 
     def hear_of_failed(self, number: ConfigId, attempt: int) -> None:
-        """Meet the members again that wait for this one, if its own group is one that has failed at them.
+        """Meet the members again that wait for this one, if its own group is one that has failed at them, or none.
 
         Args:
             number: of the configuration.
             attempt: how often their group has failed.
         """
         with self.changed:
-            group = self._groups.get(number) if number == self.standing.config_id and self._ended is None else None
-        if group is not None and group.attempt < attempt:
-            self.regroup(group)
+            is_wanted = number == self.standing.config_id and self.is_member and self._ended is None
+            group = self._groups.get(number)
+        if is_wanted and (group is None or group.attempt < attempt):
+            self.regroup(group, attempt)
 
     def meet_shadows(self, configuration: Configuration) -> None:
         """Connect this worker to whom it follows, or to who follows it, by a plan of `configuration`; once."""

@@ -18,6 +18,7 @@ from elastic_ps.torch.allreduce.group import WorkerGroup  # noqa: E402
 from elastic_ps.torch.allreduce.group_collectives import GroupCollectives  # noqa: E402
 from elastic_ps.torch.allreduce.group_state import GroupState  # noqa: E402
 from elastic_ps.torch.allreduce.node import GroupNode  # noqa: E402
+from tests.elastic_ps.waiting import until  # noqa: E402
 
 AWAY = "this worker waits for the coordinator at head:7070 to say how it goes on; it is away: 24 h at most"
 
@@ -145,16 +146,89 @@ def test_a_worker_whose_group_was_made_at_the_second_try_goes_on(monkeypatch):
     node.standing = Standing("w0", current=configuration)
     waits = []
 
+    def tries():
+        node._building[configuration.id] = 0
+        node._build(configuration)
+
     def wait(seconds):
         waits.append(seconds)
-        node._build(configuration)  # the coordinator has said Prepare again
+        tries()  # the coordinator has said Prepare again
 
     monkeypatch.setattr(group_state, "time", SimpleNamespace(monotonic=lambda: 30.0 * len(waits)))
     monkeypatch.setattr(node.changed, "wait", wait)
-    node._build(configuration)
+    tries()
     assert waits == [30.0]
     assert node.ended is None
     assert node.has_group(configuration.id)
+
+
+class Meeting:
+    """A rendezvous at which members meet for an attempt as soon as a test lets them."""
+
+    def __init__(self):
+        self.attempts, self.groups = [], {}
+        self.may = [threading.Event() for _ in range(5)]
+
+    def build(self, configuration, node, changed, attempt=0):
+        self.attempts.append(attempt)
+        assert self.may[attempt].wait(20)
+        self.groups[attempt] = SimpleNamespace(attempt=attempt, close=Mock())
+        return self.groups[attempt]
+
+
+@pytest.fixture
+def regrouping():
+    """A member of two, and where it meets the other one."""
+    meeting = Meeting()
+    node = GroupNode(Mock(node="w0", lease_seconds=10.0, in_touch_seconds=float("inf")), meeting)
+    members = tuple(Member(name, Role.WORKER, "h", 1) for name in ("w0", "w1"))
+    node.standing = Standing("w0", current=Configuration(ConfigId(1, 1), members, (), ()))
+    return node, meeting
+
+
+def test_members_whose_group_failed_at_different_tries_meet_for_the_latest(regrouping):
+    """Each met for the one behind its own, at which nobody else came, and they ended one after the other."""
+    node, meeting = regrouping
+    number = node.configuration.id
+    failed = node._groups[number] = SimpleNamespace(attempt=0, close=Mock())
+    node.regroup(failed)
+    until(lambda: meeting.attempts == [1])
+    assert node.failed_group == (number, 1)
+    for attempt in (1, 3, 2, 3):
+        node.hear_of_failed(number, attempt)
+    until(lambda: meeting.attempts == [1, 3])
+    assert node.failed_group == (number, 3)
+    meeting.may[1].set()
+    until(lambda: 1 in meeting.groups and meeting.groups[1].close.called)
+    assert node.group is failed
+    assert node.failed_group == (number, 3), "the others are to hear of it"
+    meeting.may[3].set()
+    until(lambda: node.generation == 1)
+    assert node.group is meeting.groups[3]
+    assert node.fresh
+    assert node.failed_group[1] == 0
+
+
+def test_a_member_whose_group_is_not_made_yet_hears_that_it_has_failed(regrouping):
+    node, meeting = regrouping
+    number = node.configuration.id
+    node.build(node.configuration)
+    until(lambda: meeting.attempts == [0])
+    node.hear_of_failed(number, 1)
+    until(lambda: meeting.attempts == [0, 1])
+    meeting.may[0].set()
+    until(lambda: 0 in meeting.groups and meeting.groups[0].close.called)
+    assert not node.has_group(number)
+    meeting.may[1].set()
+    until(lambda: node.has_group(number))
+    assert node.group is meeting.groups[1]
+
+
+def test_who_is_no_member_yet_does_not_meet_those_whose_group_has_failed(regrouping):
+    node, _ = regrouping
+    node.standing = Standing("w9", current=node.configuration)
+    node.hear_of_failed(node.configuration.id, 1)
+    assert not node._building
 
 
 def test_a_configuration_that_is_adopted_before_its_group_is_built_is_waited_for(monkeypatch):
