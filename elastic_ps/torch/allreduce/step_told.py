@@ -11,7 +11,7 @@ from protos import elastic_pb2 as pb
 _FIXED = 5  # numbers before those of parameters
 
 _PRESENT, _FROZEN = 1, 2
-"""What is told of a parameter; 0: neither."""
+"""What is told of a parameter: none, one or both."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class StepTold:
         hyper: what the norm of all gradients is for; the chief's bound counts, and anybody's overflows.
         present: by parameter, whether this member has a gradient.
         numbers: of the optimizer's groups; the chief's count.
-        frozen: by parameter, whether this member has none because its script has frozen it.
+        frozen: by parameter, whether this member's script has frozen it; a gradient of before may be there yet.
     """
 
     version: int
@@ -47,7 +47,8 @@ class StepTold:
         version, low, high, max_norm, skips = told[:_FIXED]
         hyper = Hyper(max_norm=max_norm or None, skip_overflow=bool(skips))
         ends = _FIXED + parameters
-        present, frozen = (tuple(flag == wanted for flag in told[_FIXED:ends]) for wanted in (_PRESENT, _FROZEN))
+        flags = list(map(int, told[_FIXED:ends]))
+        present, frozen = (tuple(flag & wanted > 0 for flag in flags) for wanted in (_PRESENT, _FROZEN))
         return StepTold(int(version), range(int(low), int(high)), hyper, present, tuple(told[ends:]), frozen)
 
 

@@ -112,8 +112,11 @@ class Replica:
         return [gives and parameter.grad is not None for parameter in self.parameters]
 
     def frozen(self, gives: bool) -> list[bool]:
-        """Return by parameter whether the script has frozen it and it has no gradient; none where it `gives` none."""
-        return [gives and not each.requires_grad and each.grad is None for each in self.parameters]
+        """Return by parameter whether the script has frozen it; none where this worker `gives` no gradient.
+
+        It may have one all the same, of zeros: `zero_grad(set_to_none=False)` leaves it, and no joiner has it.
+        """
+        return [gives and not each.requires_grad for each in self.parameters]
 
     def spare_gradients(self) -> list[torch.Tensor]:
         """Return memory as that of the next step's gradients, which these take when it is free: it has its pages."""
