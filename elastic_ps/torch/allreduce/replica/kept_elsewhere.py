@@ -10,8 +10,11 @@ import torch
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.replica.group_numbers import is_one_number
 
-_KNOWN = frozenset({"param_groups", "state", "defaults", "_opt_called", "_step_count"})
-"""Attributes that other workers are given, or that PyTorch's schedulers write."""
+_OF_TORCH = frozenset({"_need_device_dtype_check_for_fused", "_warned_capturable_if_run_uncaptured"})
+"""Attributes in which optimizers of PyTorch, and classes made of them, note that they have checked or warned."""
+
+_KNOWN = frozenset({"param_groups", "state", "defaults", "_opt_called", "_step_count"}) | _OF_TORCH
+"""Attributes that other workers are given, that PyTorch's schedulers write, or that say nothing of what is trained."""
 
 _SAMPLED = 64
 """Elements of a tensor that are looked at, at least."""

@@ -75,6 +75,18 @@ class Wrapping(Own):
         return 1
 
 
+class OwnSGD(torch.optim.SGD):
+    """A class made of one of PyTorch's."""
+
+
+class OwnAdagrad(torch.optim.Adagrad):
+    """Likewise."""
+
+
+class OwnAdam(torch.optim.AdamW):
+    """Likewise."""
+
+
 def in_defaults(parameters):
     return InGroups(parameters, step=0)
 
@@ -129,3 +141,9 @@ def test_what_it_keeps_where_nobody_else_is_given_it_is_refused_in_the_first_ste
     replica = replica_of(model_of(1), make)
     with pytest.raises(ConfigurationError, match=f"keeps {what} and changes it .*: keep it there"):
         applied(replica, [0])
+
+
+@pytest.mark.parametrize("kind", [OwnSGD, OwnAdagrad, OwnAdam])
+def test_what_pytorch_notes_of_its_own_checks_is_not_refused(kind):
+    replica = replica_of(model_of(1), lambda parameters: kind(parameters, lr=0.1, fused=True))
+    applied(replica, [0, 1])
