@@ -19,8 +19,9 @@ from elastic_ps.core.optimizer import OptimizerSpec
 from elastic_ps.core.segments import Array
 from elastic_ps.optimizers import make_rule
 from elastic_ps.server.checkpoints.files import SavedBlock, StateExtent
+from elastic_ps.torch.allreduce.group import why_failed
 from elastic_ps.torch.allreduce.replica.replica import Replica
-from elastic_ps.torch.allreduce.replica.state_bytes import check_state
+from elastic_ps.torch.allreduce.replica.state_bytes import check_state, plain
 from elastic_ps.torch.arrays import on_host
 from elastic_ps.torch.states import State, from_torch, to_torch
 
@@ -78,6 +79,22 @@ class ReadBlock:
             start += size
         raise KeyError(name)
 
+    def own_state(self, tensor: str) -> dict[str, Any]:
+        """Return the state of an optimizer that servers have no rule for, of a tensor.
+
+        Args:
+            tensor: its name, for people.
+
+        Raises:
+            CheckpointError: PyTorch cannot read it, or would have to run what is in it.
+        """
+        try:
+            own: dict[str, Any] = torch.load(io.BytesIO(self.state(OWN_STATE).tobytes()), weights_only=True)
+        except Exception as error:  # of no one kind
+            why = f"the optimizer's state of {tensor} in the checkpoint cannot be read: {why_failed(error)}"
+            raise CheckpointError(why) from error
+        return own
+
 
 class ReplicaBlocks:
     """`ReplicaBlocks` copies blocks out of a replica, and fills one from blocks.
@@ -123,6 +140,7 @@ class ReplicaBlocks:
             if block.id not in read:
                 raise CheckpointError(f"the checkpoint lacks key {self._tensor(block).name}: it is of another model")
             self._check(block, read[block.id].entry)
+        own = self._own_states(read)
         states: dict[str, State] = {}
         kept = self._replica.kept()
         self._replica.optimizer.state.clear()
@@ -134,9 +152,8 @@ class ReplicaBlocks:
             states[tensor.key] = {"count": found[0][1].entry.count} | {
                 name: _joined(name, tensor, found) for name, _ in self._layout(tensor)
             }
-            if found[0][1].entry.states and self._rule is None and tensor.key in self._parameters:
-                own = torch.load(io.BytesIO(found[0][1].state(OWN_STATE).tobytes()), weights_only=True)
-                self._replica.set_state(self._replica.parameter_numbers[tensor.key], own)
+            if tensor.key in own:
+                self._replica.set_state(self._replica.parameter_numbers[tensor.key], own[tensor.key])
         if self._rule is not None:
             to_torch(self._replica.optimizer, states, self._keys)
         self._replica.keep_statistics()
@@ -164,6 +181,17 @@ class ReplicaBlocks:
         if self._rule is None:  # its file has no fixed length
             states = [state for state in entry.states if state[0] == OWN_STATE]
         entry.check_layout(block.id, tensor.name, block.extent, states)
+
+    def _own_states(self, read: Mapping[int, ReadBlock]) -> dict[str, dict[str, Any]]:
+        """Return states of an optimizer that servers have no rule for, by key; none of what it does not update."""
+        if self._rule is not None:
+            return {}
+        firsts = {tensor: read[self.model.blocks_of[index][0]] for index, tensor in enumerate(self.model.tensors)}
+        return {
+            tensor.key: first.own_state(tensor.name)
+            for tensor, first in firsts.items()
+            if first.entry.states and tensor.key in self._parameters
+        }
 
     def _copied(self, numbers: Sequence[int], states: Mapping[str, State]) -> list[CopiedBlock]:
         """Return copies of blocks of one tensor; `states` are those of all, by key."""
@@ -196,7 +224,8 @@ class ReplicaBlocks:
         for name, value in state.items():
             check_state(name, value)
         return {
-            name: on_host(value).clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()
+            name: on_host(value).clone() if isinstance(value, torch.Tensor) else plain(value)
+            for name, value in state.items()
         }
 
 

@@ -80,6 +80,12 @@ def _tensor(place: dict[str, Any], payload: torch.Tensor) -> torch.Tensor:
     return raw.view(dtype).reshape(shape)
 
 
+def plain(value: Any) -> Any:
+    """Return a number that numpy has made, which counts as one of Python's, as one; other processes read that."""
+    kind = next((kind for kind in (bool, int, float) if isinstance(value, kind)), None)
+    return value if kind is None else kind(value)
+
+
 def check_state(name: str, value: Any) -> None:
     """Refuse what an optimizer may keep, and no other worker could be given.
 
@@ -95,7 +101,7 @@ def check_state(name: str, value: Any) -> None:
 
 def _packed(name: str, value: Any, parts: list[torch.Tensor]) -> Any:
     check_state(name, value)
-    return _place(value, parts) if isinstance(value, torch.Tensor) else [value]
+    return _place(value, parts) if isinstance(value, torch.Tensor) else [plain(value)]
 
 
 def _unpacked(value: Any, payload: torch.Tensor, parameter: torch.Tensor) -> Any:

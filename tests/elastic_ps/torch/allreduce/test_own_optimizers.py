@@ -1,10 +1,14 @@
 """Optimizers of the script's own in jobs without servers: whoever joins or restores goes on as the members do."""
 
+import pickle
+from unittest.mock import Mock
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from elastic_ps.core.errors import ConfigurationError  # noqa: E402
+from elastic_ps.core.errors import CheckpointError, ConfigurationError  # noqa: E402
 from elastic_ps.core.model import Model, Tensor  # noqa: E402
 from elastic_ps.core.optimizer import OptimizerSpec  # noqa: E402
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks  # noqa: E402
@@ -147,3 +151,35 @@ def test_what_it_keeps_where_nobody_else_is_given_it_is_refused_in_the_first_ste
 def test_what_pytorch_notes_of_its_own_checks_is_not_refused(kind):
     replica = replica_of(model_of(1), lambda parameters: kind(parameters, lr=0.1, fused=True))
     applied(replica, [0, 1])
+
+
+class WithNumpy(InGroups):
+    """Its count is a number of numpy's, as of what it reckons with."""
+
+    def count(self):
+        for group in self.param_groups:
+            group["step"] = np.float64(group.get("step", 0.0)) + 1
+            for parameter in group["params"]:
+                self.state[parameter]["scale"] = np.float64(0.5)
+        return self.param_groups[0]["step"]
+
+
+def test_numbers_of_numpy_can_be_restored():
+    """`torch.load` refuses them, and the checkpoint was of no use."""
+    replica, restored = (replica_of(model_of(seed), WithNumpy) for seed in range(2))
+    applied(replica, range(3))
+    blocks_of(restored).install(saved(blocks_of(replica))[0])
+    assert restored.state_of(0) == {"scale": 0.5, "param_groups.step": 3.0}
+    for other in (replica, restored):
+        applied(other, [3])
+    check_alike(replica, restored)
+
+
+def test_a_state_that_cannot_be_read_is_told_of_and_changes_nothing(monkeypatch):
+    replica, restored = (replica_of(model_of(seed), InGroups) for seed in range(2))
+    applied(replica, range(3))
+    read, before = saved(blocks_of(replica))[0], restored.parameters[0].clone()
+    monkeypatch.setattr(torch, "load", Mock(side_effect=pickle.UnpicklingError("Weights only load failed")))
+    with pytest.raises(CheckpointError, match=r"state of weight in the checkpoint cannot be read: Weights only"):
+        blocks_of(restored).install(read)
+    assert torch.equal(restored.parameters[0], before)
