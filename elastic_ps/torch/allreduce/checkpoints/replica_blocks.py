@@ -124,7 +124,9 @@ class ReplicaBlocks:
         Raises:
             ConfigurationError: the optimizer keeps what cannot be saved.
         """
-        states = from_torch(self._replica.optimizer, self._keys) if self._rule is not None else {}
+        wanted = {self._tensor(self.model.blocks[number]).key for number in blocks}
+        keys = {parameter: key for parameter, key in self._keys.items() if key in wanted}  # others' cost a GPU copies
+        states = from_torch(self._replica.optimizer, keys) if self._rule is not None else {}
         return [found for numbers in self.model.by_tensor(blocks) for found in self._copied(numbers, states)]
 
     def install(self, read: Mapping[int, ReadBlock]) -> None:

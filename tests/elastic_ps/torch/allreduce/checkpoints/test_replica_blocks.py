@@ -16,8 +16,10 @@ from elastic_ps.server.blocks.block_store import ServerBlockStore  # noqa: E402
 from elastic_ps.server.blocks.checkpoint_snapshot import CheckpointSnapshot  # noqa: E402
 from elastic_ps.server.checkpoints.files import BlockFileWriter, BlockManifest  # noqa: E402
 from elastic_ps.server.phases import BlockStatus  # noqa: E402
+from elastic_ps.torch import states  # noqa: E402
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReadBlock, ReplicaBlocks  # noqa: E402
 from elastic_ps.torch.allreduce.replica.replica import Replica  # noqa: E402
+from elastic_ps.torch.arrays import on_host  # noqa: E402
 from elastic_ps.torch.model import parameter_keys, statistics, tensors_of  # noqa: E402
 from elastic_ps.torch.rules import hyper, translate  # noqa: E402
 
@@ -109,6 +111,27 @@ def test_who_restores_it_trains_on_to_the_same_bits(name):
     train(other, taken.optimizer, range(3, 6))
     for key, values in model.state_dict().items():
         assert torch.equal(values, other.state_dict()[key]), key
+
+
+def test_each_member_copies_the_states_of_its_own_part_alone(monkeypatch):
+    """Those of a model on a GPU are copied to the host for it: each of W members copied all of them."""
+    model = network(1)
+    replica, job_model, spec = replica_of(model, KNOWN["AdamW"])
+    train(model, replica.optimizer, [1])
+    copied = []
+    monkeypatch.setattr(states, "on_host", lambda tensor: copied.append(tensor) or on_host(tensor))
+    blocks = ReplicaBlocks(replica, job_model, spec)
+    copies = blocks.copy(blocks.part(0, 2))
+    keys = {job_model.tensors[job_model.blocks[copy.block].tensor].key for copy in copies}
+    own = {id(replica.parameters[replica.parameter_numbers[key]]) for key in keys & replica.parameter_numbers.keys()}
+    assert 0 < len(own) < len(replica.parameters)
+    theirs = [
+        value
+        for parameter, state in replica.optimizer.state.items()
+        if id(parameter) in own
+        for value in state.values()
+    ]
+    assert {id(value) for value in copied} <= {id(value) for value in theirs}
 
 
 def test_momentum_that_the_job_did_not_begin_with_is_not_lost_without_a_word():
