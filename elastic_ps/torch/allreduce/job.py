@@ -14,13 +14,14 @@ from elastic_ps.core.errors import CheckpointError, ConfigurationError, ElasticE
 from elastic_ps.core.gradient_norm import SKIPPED
 from elastic_ps.core.model import Model
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import ReplicaBlocks
+from elastic_ps.torch.allreduce.divided_position import DividedPosition
 from elastic_ps.torch.allreduce.exchange import GroupExchange
 from elastic_ps.torch.allreduce.group import Collective
 from elastic_ps.torch.allreduce.node import GroupNode
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.store import ReplicaStore
 from elastic_ps.worker.script.barriers import Barriers
-from elastic_ps.worker.script.data_position import StepPart, position_of
+from elastic_ps.worker.script.data_position import StepPart
 from elastic_ps.worker.script.process_ending import exits
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.wire.core_share import CoreShare
@@ -117,7 +118,7 @@ class AllReduceJob(ScriptJob):
         if not spec.is_sync:
             raise ConfigurationError(f'consistency "{spec.consistency}" needs servers: leave --mode all-reduce out')
         self.spec = spec
-        self.data_position = position_of(self.node, spec)
+        self.data_position = DividedPosition(self.node, spec, self._part_of)
         self.staging.rehearse()
 
     def perform(self) -> None:
@@ -153,7 +154,7 @@ class AllReduceJob(ScriptJob):
             if part is None and self.node.fresh:
                 self._exchange.settle()
         if part is not None:
-            part = self._exchange.part_of(part, self.spec)
+            part = self._part_of(part)
         self._part, self._again, self._done = part, False, False
         if part is not None:
             for seeder in self.seeders:
@@ -190,6 +191,11 @@ class AllReduceJob(ScriptJob):
         self._part = None
 
     # ---- inside ------------------------------------------------------------------------------------------------------
+
+    def _part_of(self, part: StepPart) -> StepPart:
+        assert self._exchange is not None
+        assert self.spec is not None
+        return self._exchange.part_of(part, self.spec)
 
     def _await_others(self) -> None:
         """Wait in the job's last barrier, and agree meanwhile in each configuration that comes into force.

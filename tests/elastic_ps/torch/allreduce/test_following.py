@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 from coordinator.core.plans.plan import Phase, PlanKind  # noqa: E402
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, Role  # noqa: E402
+from elastic_ps.core.data_order import place  # noqa: E402
 from elastic_ps.core.errors import ProtocolError  # noqa: E402
 from elastic_ps.torch.allreduce import exchange  # noqa: E402
 from elastic_ps.torch.allreduce.following import shadow_feed  # noqa: E402
@@ -16,7 +17,7 @@ from elastic_ps.torch.allreduce.following.follow_stream import RECORD, SNAPSHOT 
 from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower  # noqa: E402
 from elastic_ps.torch.allreduce.group_state import givers  # noqa: E402
 from elastic_ps.torch.allreduce.replica.replica import Replica  # noqa: E402
-from tests.elastic_ps.torch.allreduce.group_job import CHIEF, Killed, Worker, adam  # noqa: E402
+from tests.elastic_ps.torch.allreduce.group_job import CHIEF, SPEC, Killed, Worker, adam  # noqa: E402
 from tests.elastic_ps.torch.allreduce.played_coordinator import Coordinator  # noqa: E402
 from tests.elastic_ps.torch.allreduce.test_group_jobs import finished  # noqa: E402
 
@@ -202,6 +203,23 @@ class TestWholeJobs:
         assert kinds[: kinds.count(SNAPSHOT)] == [SNAPSHOT] * kinds.count(SNAPSHOT)
         assert kinds.count(SNAPSHOT) > 2
         job.proves()
+
+    def test_what_members_load_ahead_is_what_they_compute_behind_a_switch_too(self):
+        """The batch of the step in which a worker joins was loaded as if that had samples of it, and thrown away."""
+        ahead = {}
+
+        def at(worker, where):
+            position, place = worker.job.data_position, worker.job.place
+            if where == "stepped" and worker.job._done:
+                ahead[worker.id, worker.node.held] = position.upcoming(place, 4)
+
+        job = GrowingJob(2, at=at).run()
+        job.proves()
+        (plan,) = [plan for plan in job.coordinator.state.history if plan.cause == "operator"]
+        for worker in job.workers[:2]:
+            computed = {version: positions for version, _, positions in worker.parts}
+            for version in range(plan.clock - 1, plan.clock + 3):
+                assert ahead[worker.id, version][:1] == [computed[version]] or place(SPEC, version).step == 0
 
     def test_members_that_differ_in_who_joins_divide_the_step_among_all(self):
         def forgets(worker, where):
