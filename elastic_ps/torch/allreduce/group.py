@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -270,6 +271,9 @@ class Rendezvous:
             self._waiting.add(thread)
         try:
             backend = _untyped.ProcessGroupGloo(meeting, rank, size, options)
+        except RuntimeError:
+            _take_address_back(meeting, rank)
+            raise
         finally:
             with self._lock:
                 self._waiting.discard(thread)
@@ -315,6 +319,19 @@ class Rendezvous:
     def _secret(self, name: str) -> str:
         """Return a key that nobody without the token knows."""
         return proof(self._token, Purpose.PROCESS_GROUP, name.encode()).hex()
+
+
+def _take_address_back(meeting: Any, rank: int) -> None:
+    """Take back where this worker could be reached in a meeting that has failed: it may meet under the same name again.
+
+    Who came first then would connect to an address of before, and gloo tries that for five times its timeout.
+
+    Args:
+        meeting: its store.
+        rank: of this worker; gloo's key of it begins with the process group's number in this store.
+    """
+    with suppress(RuntimeError):  # nobody meets at a store that is gone
+        meeting.delete_key(f"0/{rank}")
 
 
 def _store(host: str, port: int, is_master: bool, seconds: float = BUILD_SECONDS) -> Any:

@@ -46,6 +46,8 @@ class _Keys:
             self.set(key, value)
         elif kind == "get" and key not in self.values:
             self._awaited.setdefault(key, []).append((end, number))
+        elif kind == "delete":
+            end.send((number, self.values.pop(key, None)))
         elif kind == "cancel":
             self._awaited[key] = [waits for waits in self._awaited.get(key, []) if waits != (end, number)]
             end.send((number, None))
@@ -158,6 +160,11 @@ class TCPStore:
                 raise StoreError(f"wait timeout after {patience} s, keys: {key}")
         return self._own.values[key]
 
+    def delete_key(self, key: str) -> bool:
+        """See torch."""
+        found = self._client.ask("delete", key) if self._client is not None else self._own.values.pop(key, None)
+        return found is not None
+
     def check(self, keys: Sequence[str]) -> bool:
         """See torch."""
         if self._client is not None:
@@ -179,6 +186,10 @@ class PrefixStore:
         """See `TCPStore.get`."""
         found: bytes = self._store.get(f"{self._prefix}/{key}", seconds)
         return found
+
+    def delete_key(self, key: str) -> bool:
+        """See `TCPStore.delete_key`."""
+        return bool(self._store.delete_key(f"{self._prefix}/{key}"))
 
 
 def opener(network: Network, running: Callable[[], Process]) -> Callable[..., TCPStore]:
