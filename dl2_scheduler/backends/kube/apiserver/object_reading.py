@@ -20,6 +20,7 @@ from dl2_scheduler.backends.kube.apiserver.quantities import PODS, amounts, pod_
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints, Taint, constraints_of
 from dl2_scheduler.cluster import durations
 from dl2_scheduler.cluster.document.quantities import amount
+from dl2_scheduler.cluster.document.template import SLOTS
 from dl2_scheduler.cluster.jobs import MOST_TASKS
 from dl2_scheduler.cluster.ranges import LEAST_SPEED, MOST_EPOCHS, MOST_SAMPLES, MOST_SPEED, or_not_known
 from elastic_ps.core.job_mode import JobMode
@@ -133,7 +134,7 @@ def _role(job: Object, name: str, role: Object, otherwise: Object | None = None)
     labels = {**((like.get("metadata") or {}).get("labels") or {}), JOB_LABEL: job["name"], ROLE_LABEL: name}
     least = role.get("min", 1)
     try:
-        requests = pod_requests(own.get("spec") or {})
+        requests = _demand(own.get("spec") or {})
         constraints = constraints_of(like.get("spec") or {}, job["namespace"], labels)
     except Exception:  # noqa: BLE001  (a pod's template may hold anything: the operator says what is wrong with it)
         requests, constraints = {PODS: 1.0}, Constraints()
@@ -146,6 +147,11 @@ def _role(job: Object, name: str, role: Object, otherwise: Object | None = None)
         namespace=job["namespace"],
         labels=labels,
     )
+
+
+def _demand(spec: Object) -> dict[str, float]:
+    """Return what a pod takes of its node. Slots are of virtual nodes: the operator makes pods without them."""
+    return {name: taken for name, taken in pod_requests(spec).items() if name != SLOTS}
 
 
 def _image(role: Object) -> str:

@@ -138,6 +138,16 @@ def test_extended_resources_are_seen_where_a_job_asks_for_them():
     assert [room.give(0, 3, 1), room.give(0, 1, 0)] == [True, False]
 
 
+def test_slots_are_asked_of_virtual_nodes_alone():
+    """The operator makes pods without them: a job that asked for some, as one of a cluster of a machine, never began."""
+    asks = template()
+    asks["spec"]["containers"][0]["resources"]["requests"]["slots"] = 2
+    role = {"min": 1, "max": 4, "template": asks}
+    found = seen([node("a")], (), [job("one", workers=role, servers=role, allocation=None)])
+    assert found.jobs[0].job.worker == found.jobs[0].job.server == {"cpu": 1, "pods": 1}
+    assert FreeResources(found).give(0, 1, 1)
+
+
 def test_nodes_where_nobody_may_go_are_left_out_and_tasks_there_stay():
     taint = {"key": "gpu", "effect": "NoSchedule"}
     nodes = [
