@@ -8,7 +8,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from k8s.elastic_operator.job.model import GOING, Body, Desired
+from k8s.elastic_operator.job.model import GOING, NOT_READY, READY, Body, Desired
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.foundation.api_server import APPLY, CONNECTIONS, JOBS_PATH, ApiServer, Conflict, NotFound, job_path
 from k8s.foundation.event_bodies import event_body, event_path, job_reference
@@ -60,14 +60,15 @@ class OperatorApi:
         found: list[Body] = (await self._get(_path(namespace, "pods"), {"labelSelector": selector}))["items"]
         return found
 
-    async def is_ready(self, node: str) -> bool:
-        """Return whether a node answers; one that is gone does not."""
+    async def readiness(self, node: str) -> str:
+        """Return what a node says of itself: READY, NOT_READY; "": it does not answer, or is gone."""
         try:
             found = await self._get(f"/api/v1/nodes/{node}")
         except NotFound:
-            return False
+            return ""
         conditions = found.get("status", {}).get("conditions") or []
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        said = next((one["status"] for one in conditions if one["type"] == "Ready"), "")
+        return {"True": READY, "False": NOT_READY}.get(said, "")  # Unknown: Kubernetes has not heard of it for a while
 
     async def write_status(self, body: Body, status: ElasticJobStatus) -> Body:
         """Replace the status of `body`, if nobody has written the object since; return the new object."""

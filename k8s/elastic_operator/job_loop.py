@@ -18,7 +18,7 @@ from k8s.elastic_operator.coordinator_follow import CoordinatorFollower
 from k8s.elastic_operator.health import Pulse, version
 from k8s.elastic_operator.job import actions as act
 from k8s.elastic_operator.job import manifests
-from k8s.elastic_operator.job.model import FINALIZER, PORT, Body, Desired, Pod
+from k8s.elastic_operator.job.model import FINALIZER, PORT, Body, Desired, Pod, is_lost
 from k8s.elastic_operator.job.reconcile import KEPT, plan
 from k8s.elastic_operator.job.reconciliation import ObservedJob
 from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, ElasticJobStatus, is_progress
@@ -265,8 +265,8 @@ class Keeper:
 
     async def _observe(self, job: Desired) -> ObservedJob:
         bodies = [body for body in self.pods.bodies.values() if job.owns(body)]
-        unreachable = await self._unreachable(bodies)
-        pods = tuple(Pod.of(body, unreachable) for body in bodies)
+        lost = await self._lost(bodies)
+        pods = tuple(Pod.of(body, body["metadata"]["name"] in lost) for body in bodies)
         coordinator = next((pod for pod in pods if pod.role is None), None)
         await self._follow(job, coordinator)
         heard = self._follower.heard if self._follower is not None else self._silent_since
@@ -289,13 +289,14 @@ class Keeper:
         waits = bool(job.claim) and pod is not None and pod.staying and not pod.node
         return await self._api.claim_phase(job.namespace, job.claim) if waits else ""
 
-    async def _unreachable(self, bodies: list[Body]) -> set[str]:
-        """Return the nodes that do not answer, of those that deleted pods are on: there, nobody ends them."""
-        ending = [body for body in bodies if "deletionTimestamp" in body["metadata"]]
-        nodes = {name for body in ending if (name := body["spec"].get("nodeName"))}
-        if nodes:
+    async def _lost(self, bodies: list[Body]) -> set[str]:
+        """Return the names of the deleted pods that nobody ends, by what their nodes say."""
+        ending = [body for body in bodies if "deletionTimestamp" in body["metadata"] and body["spec"].get("nodeName")]
+        if ending:
             self._alarm.set(_ENDING_SECONDS)
-        return {name for name in nodes if not await self._api.is_ready(name)}
+        said = {node: await self._api.readiness(node) for node in {body["spec"]["nodeName"] for body in ending}}
+        now = time.time()
+        return {body["metadata"]["name"] for body in ending if is_lost(body, said[body["spec"]["nodeName"]], now)}
 
     async def _follow(self, job: Desired, pod: Pod | None) -> None:
         """Follow the coordinator where it is now."""

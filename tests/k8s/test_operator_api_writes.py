@@ -7,7 +7,7 @@ import pytest
 
 from k8s.elastic_operator.api_writes import NotLeader, OperatorApi
 from k8s.elastic_operator.job.actions import RequestScale, SaveJob, StopJob
-from k8s.elastic_operator.job.model import GOING, Counts, Desired
+from k8s.elastic_operator.job.model import GOING, NOT_READY, READY, Counts, Desired
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import APPLY, Conflict, NotFound
@@ -90,9 +90,13 @@ def test_a_pod_that_is_there_is_returned_and_in_a_dry_run_is_a_conflict():
 def test_what_is_gone_already_need_not_be_deleted_and_is_not_counted_on():
     asked(Server(NotFound("gone")), lambda api: api.delete_job(Desired("digits", "ns", "uid-1")))
     assert asked(Server(NotFound("gone")), lambda api: api.claim_phase("ns", "c")) == GOING
-    assert not asked(Server(NotFound("gone")), lambda api: api.is_ready("node-1"))
-    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    assert asked(Server(ready), lambda api: api.is_ready("node-1"))
+    assert asked(Server(NotFound("gone")), lambda api: api.readiness("node-1")) == ""
+
+
+@pytest.mark.parametrize(("status", "said"), [("True", READY), ("False", NOT_READY), ("Unknown", "")])
+def test_a_node_answers_whether_it_is_ready_or_not_and_kubernetes_says_where_it_does_not(status, said):
+    node = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+    assert asked(Server(node), lambda api: api.readiness("node-1")) == said
 
 
 def test_only_the_very_job_or_pod_is_deleted_and_none_that_has_its_name_by_now():

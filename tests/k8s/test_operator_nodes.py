@@ -7,7 +7,7 @@ import pytest
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StartNode, StopJob, TellExit, WriteEvent
-from k8s.elastic_operator.job.model import CAUSE, Counts, Pod, timestamp
+from k8s.elastic_operator.job.model import CAUSE, NOT_READY, READY, Counts, Pod, is_lost, timestamp
 from k8s.elastic_operator.job.reconciliation import CheckpointSaving
 from k8s.elastic_operator.job.status import FAILED, RUNNING, STARTING
 from tests.k8s.operator_cases import NOW, PODS, decide, job, kinds, members, running, server, usual, wanted, worker
@@ -241,11 +241,21 @@ def test_pods_are_read_from_the_api_servers_objects():
     assert Pod.of(body).created == NOW - 5
     body["metadata"] |= {"deletionTimestamp": timestamp(NOW + 60)}
     assert Pod.of(body).deleted == NOW
-    assert Pod.of(body, {"node-1"}).lost
-    assert not Pod.of(body, {"node-2"}).lost
+    assert Pod.of(body, lost=True).lost
     assert not found.disrupted
     body["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True"}]
     assert Pod.of(body).disrupted
+
+
+@pytest.mark.parametrize(
+    ("said", "passed", "lost"),
+    [(READY, 600, False), ("", -50, True), (NOT_READY, -50, False), (NOT_READY, 10, False), (NOT_READY, 30, True)],
+)
+def test_a_deleted_pod_is_given_up_where_its_node_is_silent_or_has_not_ended_it_in_time(said, passed, lost):
+    """A node that is not ready still drains its pods in order, as when it is shut down: they were declared dead."""
+    body = {"metadata": {"deletionTimestamp": timestamp(NOW - passed)}}  # the end of its grace
+    assert is_lost(body, said, NOW) is lost
+    assert not is_lost({"metadata": {}}, said, NOW)
 
 
 @pytest.mark.parametrize("phase", ["running", "starting"])

@@ -8,7 +8,7 @@ from elastic_ps.core.configuration import Role
 from k8s.elastic_operator import job_loop
 from k8s.elastic_operator.job import manifests
 from k8s.elastic_operator.job.actions import StartNode
-from k8s.elastic_operator.job.model import FINALIZER, Desired
+from k8s.elastic_operator.job.model import FINALIZER, READY, Desired
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import ApiUnavailable
 from k8s.foundation.names import ROLE_LABEL
@@ -186,9 +186,9 @@ def test_looks_that_are_due_do_not_become_more_with_each_change(monkeypatch):
         async def pods(self, namespace, selector):
             return [ending]
 
-        async def is_ready(self, node):
+        async def readiness(self, node):
             looks.append(node)
-            return True
+            return READY
 
     suspended = document(suspend=True)
     suspended["metadata"] |= {"finalizers": [FINALIZER]}

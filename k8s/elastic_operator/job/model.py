@@ -1,6 +1,6 @@
 """This module reads once, into plain values, what the operator sees of a job and what the job's document wants."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +19,11 @@ CAUSE = "operator-controller"
 
 GOING = "Going"
 """Instead of the phase of a claim that is not to be counted on."""
+
+READY, NOT_READY = "Ready", "NotReady"
+"""What a node that answers says of itself; one that does not says nothing."""
+_LATE_SECONDS = 15.0
+"""From the end of a deleted pod's grace to when nobody counts on a node that is not ready to end it."""
 
 Body = Mapping[str, Any]
 
@@ -211,7 +216,7 @@ class Pod:
         joined: that has belonged to the job's configuration, as its label says.
         deleting: it is to end.
         deleted: unix seconds, since when.
-        lost: and its node cannot be reached, so nobody knows whether it runs.
+        lost: and nobody knows whether it runs, see `is_lost`.
         disrupted: the cluster has ended it: an eviction, a preemption, a node that goes.
         unstarted: it has failed and its container never ran: its node would not take it.
         created: unix seconds, by the API server's clock.
@@ -250,12 +255,12 @@ class Pod:
         return self.alive and not self.deleting
 
     @staticmethod
-    def of(body: Body, unreachable: Container[str] = ()) -> "Pod":
+    def of(body: Body, lost: bool = False) -> "Pod":
         """Read the API server's object.
 
         Args:
             body: the object.
-            unreachable: names of nodes that do not answer.
+            lost: see `is_lost`.
         """
         meta, status = body["metadata"], body.get("status", {})
         role = meta.get("labels", {}).get(ROLE_LABEL, COORDINATOR)
@@ -275,7 +280,7 @@ class Pod:
             joined=JOINED_LABEL in meta.get("labels", {}),
             deleting=deleting,
             deleted=unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0) if deleting else 0.0,
-            lost=deleting and node in unreachable,
+            lost=deleting and lost,
             disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
             unstarted=status.get("phase") == "Failed" and not containers,
             created=unix(made) if (made := meta.get("creationTimestamp")) else 0.0,
@@ -284,6 +289,22 @@ class Pod:
             last_status=last.get("exitCode") if last else None,
             trouble=_trouble(status, main),
         )
+
+
+def is_lost(body: Body, said: str, now: float) -> bool:
+    """Return whether a deleted pod is given up, as nobody will end it or tell of its end.
+
+    A node that answers though it is not ready may well end its pods in order, as when it is shut down: each has its
+    grace.
+
+    Args:
+        body: the pod, as the API server has it.
+        said: by its node: READY, NOT_READY, "".
+        now: unix seconds.
+    """
+    if said == READY or "deletionTimestamp" not in body["metadata"]:
+        return False
+    return not said or now > unix(body["metadata"]["deletionTimestamp"]) + _LATE_SECONDS
 
 
 def _condition(status: Body, kind: str) -> Body:
