@@ -79,11 +79,13 @@ def _place(groups: Groups, placing: "_Placing", backfill: Callable[[], Backfill]
     In this order: the missing part of gangs that are bound in part (of a scheduler that was killed, or whose nodes
     died), what jobs need to save themselves, gangs that have waited too long, the longest first, whole gangs by their
     jobs' creation, then single pods: those beyond a job's minimum, and those of no job. The first that has waited too
-    long and does not fit keeps room from all that come after it; see `backfill`.
+    long and does not fit keeps room from all that come after it; see `backfill`. What is bound in part and has waited
+    too long gives its room back, unless the rest fits now.
     """
-    late = [gang for gang in groups.gangs if gang.is_late(now)]
-    begun = [gang for gang in groups.gangs if gang.begun and gang not in late]
-    stuck = [gang for gang in begun if not placing.place(gang)]
+    begun = [gang for gang in groups.gangs if gang.begun]
+    short = [gang for gang in begun if (gang.is_late(now) and gang.held_up) or not placing.place(gang)]
+    late = [gang for gang in short if gang.is_late(now)]
+    stuck = [gang for gang in short if gang not in late]
     placing.place_singles(groups.leaving)
     fresh = [gang for gang in groups.gangs if not gang.begun]
     if waiting := starving([*stuck, *fresh], now):

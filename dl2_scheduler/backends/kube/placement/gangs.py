@@ -58,14 +58,23 @@ class Gang:
 
     @property
     def late_at(self) -> float | None:
-        """When it gives its room back, in unix seconds; None: it is whole, holds nothing, or trains."""
-        if not self.begun or self.job.status.phase in _TRAINS or self.job.status.trained:
+        """When it gives its room back, in unix seconds; None: it is whole, holds nothing, trains, or no pod waits.
+
+        One that was whole and lost a pod has waited no longer than the pod in its place.
+        """
+        waiting = min((pod.created for pod in self.waiting), default=None)
+        if waiting is None or not self.begun or self.job.status.phase in _TRAINS or self.job.status.trained:
             return None
-        return min(pod.bound or 0.0 for pod in self.bound) + self.job.gang_seconds
+        return max(waiting, min(pod.bound or 0.0 for pod in self.bound)) + self.job.gang_seconds
 
     def is_late(self, now: float) -> bool:
         """Return whether the gang has to give its room back."""
         return self.late_at is not None and self.late_at <= now
+
+    @property
+    def held_up(self) -> bool:
+        """Return whether some of it cannot be bound now, whatever is free: a volume is not there, say."""
+        return bool(self.refusal) or any(pod.unmade for pod in self.waiting)
 
     @property
     def refusal(self) -> str:

@@ -117,6 +117,30 @@ def test_a_gang_not_whole_in_time_gives_back_what_is_bound():
     assert (early.returns, early.again_at) == ([], NOW - 100)
 
 
+def test_a_gang_that_was_whole_has_time_for_the_pod_in_the_place_of_one_that_died():
+    """A job that takes long to begin to train was thrown away as a whole, though the other pod fits."""
+    nodes = {"one-coordinator": "a", "one-server-0": "a", "one-worker-0": "a"}
+    old = [
+        each
+        for each in gang("one", 2, 1, nodes=nodes, bound=-400, created=-400)
+        if each["metadata"]["name"] != "one-worker-1"
+    ]
+    jobs = [{**job("one", (2, 2)), "status": {"phase": "Starting"}}]
+    new = pod("one-worker-2", job="one", role="worker", gang="2,1", created=-1)
+    found = decided([node("a", "8")], [*old, new], jobs)
+    assert (found.returns, where(found)) == ([], {"one-worker-2": "a"})
+    full = decided([node("a", "2500m")], [*old, new], jobs)
+    assert (full.returns, full.bindings, full.again_at) == ([], [], NOW - 1 + 300)
+    alone = decided([node("a", "8")], old, jobs)  # its operator has not made another yet
+    assert (alone.returns, [kept.role for kept in alone.reservations]) == ([], ["worker"])
+
+
+def test_a_gang_that_has_waited_too_long_is_not_thrown_away_where_the_rest_fits_now():
+    half = gang("half", 2, 1, nodes={"half-coordinator": "a", "half-server-0": "a"}, bound=-400, created=-400)
+    found = decided([node("a", "4")], half, [job("half", (2, 2))])
+    assert (found.returns, set(where(found))) == ([], {"half-worker-0", "half-worker-1"})
+
+
 @pytest.mark.parametrize("status", [{"phase": "Running"}, {"phase": "Starting", "trained": True}])
 def test_a_gang_that_has_trained_gives_nothing_back(status):
     half = gang("half", 2, 1, nodes={"half-coordinator": "a", "half-server-0": "a"}, bound=-400, created=-400)
