@@ -8,7 +8,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from k8s.elastic_operator.job.model import GOING, NOT_READY, READY, Body, Desired
+from k8s.elastic_operator.job.model import GOING, Body, Desired
+from k8s.elastic_operator.job.pods import NOT_READY, READY
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.foundation.api_server import APPLY, CONNECTIONS, JOBS_PATH, ApiServer, Conflict, NotFound, job_path
 from k8s.foundation.event_bodies import event_body, event_path, job_reference

@@ -18,7 +18,8 @@ from k8s.elastic_operator.coordinator_follow import CoordinatorFollower
 from k8s.elastic_operator.health import Pulse, version
 from k8s.elastic_operator.job import actions as act
 from k8s.elastic_operator.job import manifests
-from k8s.elastic_operator.job.model import FINALIZER, PORT, Body, Desired, Pod, is_lost
+from k8s.elastic_operator.job.model import FINALIZER, PORT, Body, Desired
+from k8s.elastic_operator.job.pods import Pod, is_lost
 from k8s.elastic_operator.job.reconcile import KEPT, plan
 from k8s.elastic_operator.job.reconciliation import ObservedJob
 from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, ElasticJobStatus, is_progress

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, StartCoordinator, StartNode
-from k8s.elastic_operator.job.model import Counts, Desired, Pod
+from k8s.elastic_operator.job.model import Counts, Desired
+from k8s.elastic_operator.job.pods import Pod
 from k8s.elastic_operator.job.reconcile import plan
 from k8s.elastic_operator.job.reconciliation import ApiVerdict, ObservedJob
 from k8s.elastic_operator.job.report import CoordinatorReport

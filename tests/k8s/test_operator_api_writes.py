@@ -7,7 +7,8 @@ import pytest
 
 from k8s.elastic_operator.api_writes import NotLeader, OperatorApi
 from k8s.elastic_operator.job.actions import RequestScale, SaveJob, StopJob
-from k8s.elastic_operator.job.model import GOING, NOT_READY, READY, Counts, Desired
+from k8s.elastic_operator.job.model import GOING, Counts, Desired
+from k8s.elastic_operator.job.pods import NOT_READY, READY
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import APPLY, Conflict, NotFound

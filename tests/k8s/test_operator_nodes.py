@@ -7,7 +7,8 @@ import pytest
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.script_hints import HOW_TO_JOIN
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StartNode, StopJob, TellExit, WriteEvent
-from k8s.elastic_operator.job.model import CAUSE, NOT_READY, READY, Counts, Pod, is_lost, timestamp
+from k8s.elastic_operator.job.model import CAUSE, Counts, timestamp
+from k8s.elastic_operator.job.pods import NOT_READY, READY, Pod, is_lost
 from k8s.elastic_operator.job.reconciliation import CheckpointSaving
 from k8s.elastic_operator.job.status import FAILED, RUNNING, STARTING
 from tests.k8s.operator_cases import NOW, PODS, decide, job, kinds, members, running, server, usual, wanted, worker

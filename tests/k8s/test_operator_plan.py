@@ -15,7 +15,8 @@ from k8s.elastic_operator.job.actions import (
     StartNode,
     WriteEvent,
 )
-from k8s.elastic_operator.job.model import Counts, Pod, timestamp
+from k8s.elastic_operator.job.model import Counts, timestamp
+from k8s.elastic_operator.job.pods import Pod
 from k8s.elastic_operator.job.reconciliation import ApiDenial, ObservedJob
 from k8s.elastic_operator.job.report import CoordinatorReport, ReportedProtection
 from k8s.elastic_operator.job.status import (

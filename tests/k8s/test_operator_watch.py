@@ -8,7 +8,8 @@ from elastic_ps.core.configuration import Role
 from k8s.elastic_operator import job_loop
 from k8s.elastic_operator.job import manifests
 from k8s.elastic_operator.job.actions import StartNode
-from k8s.elastic_operator.job.model import FINALIZER, READY, Desired
+from k8s.elastic_operator.job.model import FINALIZER, Desired
+from k8s.elastic_operator.job.pods import READY
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import ApiUnavailable
 from k8s.foundation.names import ROLE_LABEL

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator.job.model import Counts, Pod, timestamp, unix
+from k8s.elastic_operator.job.model import Counts, timestamp, unix
+from k8s.elastic_operator.job.pods import Pod
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.report import CoordinatorReport
 

@@ -1,6 +1,6 @@
-"""This module reads once, into plain values, what the operator sees of a job and what the job's document wants."""
+"""This module reads once, into plain values, what a job's document wants."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -8,8 +8,7 @@ from typing import Any
 from dl2_scheduler.cluster import durations
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.job_mode import JobMode
-from elastic_ps.system.jsonlog import plain
-from k8s.foundation.names import COORDINATOR, GROUP, JOINED_LABEL, NODE_LABEL, ROLE_LABEL
+from k8s.foundation.names import COORDINATOR, GROUP
 
 FINALIZER = f"{GROUP}/end-in-order"
 PORT = 7000
@@ -19,11 +18,6 @@ CAUSE = "operator-controller"
 
 GOING = "Going"
 """Instead of the phase of a claim that is not to be counted on."""
-
-READY, NOT_READY = "Ready", "NotReady"
-"""What a node that answers says of itself; one that does not says nothing."""
-_LATE_SECONDS = 15.0
-"""From the end of a deleted pod's grace to when nobody counts on a node that is not ready to end it."""
 
 Body = Mapping[str, Any]
 
@@ -200,127 +194,3 @@ class Desired:
         """Seconds that the object is kept after the job's end; None: for good."""
         given = self.spec.get("ttlSecondsAfterFinished")
         return None if given is None else float(given)
-
-
-@dataclass(frozen=True)
-class Pod:
-    """A `Pod` is one pod of the job.
-
-    Attributes:
-        name: of the pod.
-        role: what it does; None: the coordinator.
-        phase: Kubernetes' word.
-        node: that it is bound to; "": none yet.
-        address: of the pod; "": none yet.
-        member: id of its node in the job, as its label says; "": it has not been seen to register.
-        joined: that has belonged to the job's configuration, as its label says.
-        deleting: it is to end.
-        deleted: unix seconds, since when.
-        lost: and nobody knows whether it runs, see `is_lost`.
-        disrupted: the cluster has ended it: an eviction, a preemption, a node that goes.
-        unstarted: it has failed and its container never ran: its node would not take it.
-        created: unix seconds, by the API server's clock.
-        exit_status: of its container; None: it has not ended.
-        container_restarts: of its container, in place.
-        last_status: exit status of its container, or of the one before it; None: neither has ended.
-        trouble: why it does not run, in words; "": nothing known.
-    """
-
-    name: str
-    role: Role | None
-    phase: str = "Running"
-    node: str = "node-1"
-    address: str = ""
-    member: str = ""
-    joined: bool = False
-    deleting: bool = False
-    deleted: float = 0.0
-    lost: bool = False
-    disrupted: bool = False
-    unstarted: bool = False
-    created: float = 0.0
-    exit_status: int | None = None
-    container_restarts: int = 0
-    last_status: int | None = None
-    trouble: str = ""
-
-    @property
-    def alive(self) -> bool:
-        """Return whether it runs, or will."""
-        return self.phase in ("Pending", "Running", "Unknown") and not self.lost
-
-    @property
-    def staying(self) -> bool:
-        """Return whether it is alive and nobody has deleted it."""
-        return self.alive and not self.deleting
-
-    @staticmethod
-    def of(body: Body, lost: bool = False) -> "Pod":
-        """Read the API server's object.
-
-        Args:
-            body: the object.
-            lost: see `is_lost`.
-        """
-        meta, status = body["metadata"], body.get("status", {})
-        role = meta.get("labels", {}).get(ROLE_LABEL, COORDINATOR)
-        node = body.get("spec", {}).get("nodeName", "")
-        deleting = "deletionTimestamp" in meta
-        containers: Sequence[Body] = status.get("containerStatuses", ())
-        main: Body = containers[0] if containers else {}
-        ended = main.get("state", {}).get("terminated")
-        last = ended or main.get("lastState", {}).get("terminated")
-        return Pod(
-            name=meta["name"],
-            role=None if role == COORDINATOR else Role(role),
-            phase=status.get("phase", "Pending"),
-            node=node,
-            address=status.get("podIP", ""),
-            member=meta.get("labels", {}).get(NODE_LABEL, ""),
-            joined=JOINED_LABEL in meta.get("labels", {}),
-            deleting=deleting,
-            deleted=unix(meta["deletionTimestamp"]) - meta.get("deletionGracePeriodSeconds", 0) if deleting else 0.0,
-            lost=deleting and lost,
-            disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
-            unstarted=status.get("phase") == "Failed" and not containers,
-            created=unix(made) if (made := meta.get("creationTimestamp")) else 0.0,
-            exit_status=ended.get("exitCode") if ended else None,
-            container_restarts=main.get("restartCount", 0),
-            last_status=last.get("exitCode") if last else None,
-            trouble=_trouble(status, main),
-        )
-
-
-def is_lost(body: Body, said: str, now: float) -> bool:
-    """Return whether a deleted pod is given up, as nobody will end it or tell of its end.
-
-    A node that answers though it is not ready may well end its pods in order, as when it is shut down: each has its
-    grace.
-
-    Args:
-        body: the pod, as the API server has it.
-        said: by its node: READY, NOT_READY, "".
-        now: unix seconds.
-    """
-    if said == READY or "deletionTimestamp" not in body["metadata"]:
-        return False
-    return not said or now > unix(body["metadata"]["deletionTimestamp"]) + _LATE_SECONDS
-
-
-def _condition(status: Body, kind: str) -> Body:
-    return next((one for one in status.get("conditions", ()) if one.get("type") == kind), {})
-
-
-def _trouble(status: Body, container: Body) -> str:
-    """Return why a pod does not run; "": nothing is known."""
-    placed = _condition(status, "PodScheduled")
-    if placed.get("status") == "False":
-        return f"not placed: {placed.get('message') or placed.get('reason', '')}"
-    state = container.get("state", {})
-    last = state.get("terminated") or container.get("lastState", {}).get("terminated") or {}
-    said = [plain(line) for line in str(last.get("message", "")).strip().splitlines()]
-    if (waiting := state.get("waiting")) and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
-        return said[-1] if said else f"{waiting.get('reason')}: {waiting.get('message', '')}".strip(": ")
-    if status.get("reason"):
-        return f"{status['reason']}: {status.get('message', '')}".strip(": ")
-    return said[-1] if said else ""

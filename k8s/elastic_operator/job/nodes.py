@@ -8,7 +8,8 @@ from elastic_ps.core.script_hints import HOW_TO_JOIN
 from k8s.elastic_operator.job import failed_starts
 from k8s.elastic_operator.job.actions import KILLED, DeletePod, LabelPod, RequestScale, StopJob, TellExit
 from k8s.elastic_operator.job.ending import fail
-from k8s.elastic_operator.job.model import CAUSE, Counts, Pod, timestamp, unix
+from k8s.elastic_operator.job.model import CAUSE, Counts, timestamp, unix
+from k8s.elastic_operator.job.pods import Pod
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.report import CoordinatorReport
 

@@ -11,8 +11,9 @@ from k8s.elastic_operator.job.acceptance import accept
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
 from k8s.elastic_operator.job.ending import LOST, SILENCE, fail, finish, is_stopping, leave, may_tell, rest, suspend
 from k8s.elastic_operator.job.mirror import PROTECTED, mirror
-from k8s.elastic_operator.job.model import GOING, PORT, Counts, Desired, Pod, timestamp
+from k8s.elastic_operator.job.model import GOING, PORT, Counts, Desired, timestamp
 from k8s.elastic_operator.job.nodes import match, mourn
+from k8s.elastic_operator.job.pods import Pod
 from k8s.elastic_operator.job.reconciliation import ApiDenial, JobDecisionDraft, ObservedJob, OperatorDecision
 from k8s.elastic_operator.job.report import CoordinatorReport
 from k8s.elastic_operator.job.status import (

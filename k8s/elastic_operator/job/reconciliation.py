@@ -6,7 +6,8 @@ from typing import Any
 
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.actions import Action, DeletePod, Start, StartCoordinator, StartNode, WriteEvent
-from k8s.elastic_operator.job.model import CAUSE, Counts, Desired, Pod
+from k8s.elastic_operator.job.model import CAUSE, Counts, Desired
+from k8s.elastic_operator.job.pods import Pod
 from k8s.elastic_operator.job.report import CoordinatorReport
 from k8s.elastic_operator.job.status import ElasticJobStatus
 
