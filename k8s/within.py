@@ -10,7 +10,7 @@ from websocket import WebSocketException
 
 from k8s.elastic_operator.job.manifests import TOKEN_FILE
 from k8s.elastic_operator.job.model import PORT
-from k8s.foundation.names import NODE_LABEL
+from k8s.foundation.names import MAIN, NODE_LABEL
 
 _CALL_SECONDS = 10
 _LOOK_SECONDS = 1.0
@@ -46,13 +46,15 @@ class JobPod:
             NotHeardOut: the pod has ended meanwhile, or cannot run it.
         """
         assert self._pod.spec is not None, "every pod has a spec"
-        python = (self._pod.spec.containers[0].command or ["python"])[0]
+        commands = (each.command for each in self._pod.spec.containers if each.name == MAIN and each.command)
+        python = next(commands, ["python"])[0]
         verb, *rest = words
         here = ["--coordinator", f"127.0.0.1:{PORT}", "--token-file", TOKEN_FILE]
         found = stream(
             self._core.connect_get_namespaced_pod_exec,
             self.name,
             self._namespace,
+            container=MAIN,
             command=[python, "-c", _ELASTICCTL, verb, *rest, *here],
             stdout=True,
             stderr=True,

@@ -9,6 +9,8 @@ JOINED_LABEL = f"{GROUP}/joined"
 """Of a pod whose node has belonged to the job's configuration: "true"."""
 COORDINATOR, SERVER, WORKER = "coordinator", "server", "worker"
 """The roles of a job's pods, as `ROLE_LABEL` says them."""
+MAIN = "main"
+"""The container of a job's pod that is the job's: whoever runs a mesh may have others added to it."""
 
 
 def owner_of(metadata: Mapping[str, Any]) -> str:

@@ -9,8 +9,8 @@ from elastic_ps.core.script_hints import HOW_TO_JOIN
 from k8s.elastic_operator.job.actions import DeletePod, LabelPod, RequestScale, StartNode, StopJob, TellExit, WriteEvent
 from k8s.elastic_operator.job.model import CAUSE, Counts, timestamp
 from k8s.elastic_operator.job.pods import NOT_READY, READY, Pod, is_lost
-from k8s.elastic_operator.job.reconciliation import CheckpointSaving
-from k8s.elastic_operator.job.status import FAILED, RUNNING, STARTING
+from k8s.elastic_operator.job.reconciliation import CheckpointSaving, ObservedJob
+from k8s.elastic_operator.job.status import COMPLETED, FAILED, RUNNING, STARTING, SUSPENDED, ElasticJobStatus
 from tests.k8s.operator_cases import NOW, PODS, decide, job, kinds, members, running, server, usual, wanted, worker
 
 # ---- scaling ---------------------------------------------------------------------------------------------------------
@@ -228,7 +228,9 @@ def test_pods_are_read_from_the_api_servers_objects():
         "status": {
             "phase": "Failed",
             "podIP": "10.0.0.9",
-            "containerStatuses": [{"state": {"terminated": {"exitCode": 3, "message": "one\nValueError: no data\n"}}}],
+            "containerStatuses": [
+                {"name": "main", "state": {"terminated": {"exitCode": 3, "message": "one\nValueError: no data\n"}}}
+            ],
         },
     }
     found = Pod.of(body)
@@ -257,6 +259,41 @@ def test_a_deleted_pod_is_given_up_where_its_node_is_silent_or_has_not_ended_it_
     body = {"metadata": {"deletionTimestamp": timestamp(NOW - passed)}}  # the end of its grace
     assert is_lost(body, said, NOW) is lost
     assert not is_lost({"metadata": {}}, said, NOW)
+
+
+def meshed(exit_status, role="worker", name="digits-worker-2"):
+    """A pod of which a mesh's proxy runs on, as it was added to it."""
+    state = {"terminated": {"exitCode": exit_status}} if exit_status is not None else {"running": {}}
+    containers = [{"name": "istio-proxy", "restartCount": 4, "state": {"running": {}}}, {"name": "main", "state": state}]
+    meta = {"name": name, "labels": {"dl2.scheduler/role": role, "dl2.scheduler/node": "w1"}}
+    return Pod.of({"metadata": meta, "status": {"phase": "Running", "containerStatuses": containers}})
+
+
+@pytest.mark.parametrize(("exit_status", "phase"), [(1, "Failed"), (0, "Succeeded"), (None, "Running")])
+def test_a_pod_that_others_have_added_a_container_to_is_as_its_own_one_is(exit_status, phase):
+    found = meshed(exit_status)
+    assert (found.phase, found.exit_status, found.container_restarts) == (phase, exit_status, 0)
+    assert found.lingers is (found.phase != "Running")
+    assert meshed(exit_status, role="coordinator").phase == "Running", "that one starts again in its pod"
+
+
+def test_what_is_left_of_a_pod_whose_own_container_has_ended_takes_no_room():
+    """Another container runs on: the pod would never end by itself."""
+    failed, report = meshed(1), {"wanted": Counts(2, 1)}
+    seen = running(worker(1), failed, server(1), report=report)
+    first = decide(seen, wanted(2, 1))
+    assert kinds(first, DeletePod) == [DeletePod("digits-worker-2")]
+    assert (first.status.failures, first.status.counted) == (1, ("digits-worker-2",))
+    going = replace(seen, status=first.status, pods=tuple(replace(pod, deleting=pod.lingers) for pod in seen.pods))
+    again = decide(going, wanted(2, 1))
+    assert (kinds(again, DeletePod), again.status.restarts) == ([], 1)
+
+
+@pytest.mark.parametrize(("phase", "document"), [(COMPLETED, job()), (SUSPENDED, job(suspend=True))])
+def test_nor_does_it_where_the_job_is_over_or_rests(phase, document):
+    status = ElasticJobStatus(phase=phase, term=1, completion_time=timestamp(NOW - 90))
+    done = decide(ObservedJob(status, (meshed(0),)), document)
+    assert kinds(done, DeletePod) == [DeletePod("digits-worker-2")]
 
 
 @pytest.mark.parametrize("phase", ["running", "starting"])

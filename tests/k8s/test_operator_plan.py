@@ -126,7 +126,7 @@ def test_a_job_trains_on_while_something_that_may_pass_keeps_its_coordinator_fro
     """Its volume is full, say. One that has not begun to train is given up: it has nothing to lose."""
     said = {"exitCode": EXIT_LATER, "message": "coordinator: cannot write its journal: No space left on device"}
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
-    container = {"restartCount": 7, "state": waits, "lastState": {"terminated": said}}
+    container = {"name": "main", "restartCount": 7, "state": waits, "lastState": {"terminated": said}}
     body = {"metadata": {"name": "c"}, "status": {"phase": "Running", "containerStatuses": [container]}}
     crashed = replace(Pod.of(body), node="node-1")
     pods = (crashed, worker(1), worker(2), server(1))

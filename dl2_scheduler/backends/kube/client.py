@@ -28,7 +28,7 @@ from k8s.foundation.api_server import (
     Rejected,
     job_path,
 )
-from k8s.foundation.names import JOB_LABEL, WORKER
+from k8s.foundation.names import JOB_LABEL, MAIN, WORKER
 from protos import cluster_pb2 as pb
 
 _USER = "dl2"
@@ -207,7 +207,7 @@ class KubeClient:
             raise ClusterRefused(f"{job} has no pods now, and so no output")
         if node and node not in names:
             raise ClusterRefused(f"{job} has no pod {node}; there are: {', '.join(names)}")
-        query: dict[str, str | int] = {"follow": str(follow).lower()}
+        query: dict[str, str | int] = {"container": MAIN, "follow": str(follow).lower()}
         if tail is not None:
             query["tailLines"] = tail
         path = f"{self._pods_path}/{names[node] if node else pods[0].name}/log"

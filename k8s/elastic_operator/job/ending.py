@@ -56,7 +56,7 @@ def rest(draft: JobDecisionDraft) -> None:
     if nodes and patient:
         draft.look_again(LAST_SECONDS - over)
     else:
-        draft.delete(pod for pod in draft.seen.pods if pod.alive or pod.lost)
+        draft.delete(pod for pod in draft.seen.pods if pod.alive or pod.lost or pod.lingers)
     if not nodes:
         draft.note(workers=0, servers=0)
     if not draft.alive and draft.desired.finalizer:
@@ -125,6 +125,7 @@ def _suspended(draft: JobDecisionDraft) -> None:
     if draft.status.term == 0:
         draft.note(phase=WAITING, reason=_why_waiting(draft))
         return
+    draft.delete(pod for pod in draft.seen.pods if pod.lingers)
     if draft.status.phase != SUSPENDED:
         draft.write_event("Suspended", draft.status.checkpoint or "before it had trained anything")
     draft.note(phase=SUSPENDED, reason=_why_waiting(draft), workers=0, servers=0, samples_per_second=0.0, plan="")

@@ -15,7 +15,7 @@ from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
 from k8s.elastic_operator.job.actions import StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import PORT, Body, Desired
 from k8s.elastic_operator.job.templates import Manifest, interpreter, template_of
-from k8s.foundation.names import COORDINATOR, GROUP, JOB_LABEL, KIND, ROLE_LABEL, VERSION
+from k8s.foundation.names import COORDINATOR, GROUP, JOB_LABEL, KIND, MAIN, ROLE_LABEL, VERSION
 
 TOKEN_FOLDER = "/var/run/dl2"
 TOKEN_FILE = f"{TOKEN_FOLDER}/token"
@@ -208,7 +208,7 @@ def _container(given: Manifest, defaults: Defaults) -> Manifest:
         "image": defaults.image,
         "terminationMessagePolicy": "FallbackToLogsOnError",
         **given,
-        "name": "main",
+        "name": MAIN,
         "securityContext": {**_RIGHTS_OF_A_CONTAINER, **given.get("securityContext", {})},
         "volumeMounts": [
             *given.get("volumeMounts", ()),

@@ -44,6 +44,7 @@ def mourn(draft: JobDecisionDraft, report: CoordinatorReport) -> bool:
         )
     )
     draft.act(*(DeletePod(pod.name, at_once=True) for pod in draft.nodes() if pod.lost))
+    draft.delete(pod for pod in draft.nodes() if pod.lingers and not pod.lost and pod.name in dead)
     counted = draft.status.counted
     fresh = [name for name in dead if name not in counted]
     taken = {pod.name for pod in draft.nodes() if pod.lost or pod.disrupted or report.has_evicted(pod.name)}

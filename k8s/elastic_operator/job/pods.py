@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from elastic_ps.core.configuration import Role
 from elastic_ps.system.jsonlog import plain
 from k8s.elastic_operator.job.model import Body, unix
-from k8s.foundation.names import COORDINATOR, JOINED_LABEL, NODE_LABEL, ROLE_LABEL
+from k8s.foundation.names import COORDINATOR, JOINED_LABEL, MAIN, NODE_LABEL, ROLE_LABEL
 
 READY, NOT_READY = "Ready", "NotReady"
 """What a node that answers says of itself; one that does not says nothing."""
@@ -22,7 +22,7 @@ class Pod:
     Attributes:
         name: of the pod.
         role: what it does; None: the coordinator.
-        phase: Kubernetes' word.
+        phase: Kubernetes' word; where `lingers`, that of the job's own container.
         node: that it is bound to; "": none yet.
         address: of the pod; "": none yet.
         member: id of its node in the job, as its label says; "": it has not been seen to register.
@@ -32,6 +32,7 @@ class Pod:
         lost: and nobody knows whether it runs, see `is_lost`.
         disrupted: the cluster has ended it: an eviction, a preemption, a node that goes.
         unstarted: it has failed and its container never ran: its node would not take it.
+        lingers: its own container has ended, and another one in it has not: it takes room until somebody deletes it.
         created: unix seconds, by the API server's clock.
         exit_status: of its container; None: it has not ended.
         container_restarts: of its container, in place.
@@ -51,6 +52,7 @@ class Pod:
     lost: bool = False
     disrupted: bool = False
     unstarted: bool = False
+    lingers: bool = False
     created: float = 0.0
     exit_status: int | None = None
     container_restarts: int = 0
@@ -80,13 +82,14 @@ class Pod:
         node = body.get("spec", {}).get("nodeName", "")
         deleting = "deletionTimestamp" in meta
         containers: Sequence[Body] = status.get("containerStatuses", ())
-        main: Body = containers[0] if containers else {}
+        main: Body = next((each for each in containers if each.get("name") == MAIN), {})
         ended = main.get("state", {}).get("terminated")
+        lingers = role != COORDINATOR and bool(ended) and _is_running(status, containers)
         last = ended or main.get("lastState", {}).get("terminated")
         return Pod(
             name=meta["name"],
             role=None if role == COORDINATOR else Role(role),
-            phase=status.get("phase", "Pending"),
+            phase=_phase_of(ended) if lingers else status.get("phase", "Pending"),
             node=node,
             address=status.get("podIP", ""),
             member=meta.get("labels", {}).get(NODE_LABEL, ""),
@@ -96,6 +99,7 @@ class Pod:
             lost=deleting and lost,
             disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
             unstarted=status.get("phase") == "Failed" and not containers,
+            lingers=lingers,
             created=unix(made) if (made := meta.get("creationTimestamp")) else 0.0,
             exit_status=ended.get("exitCode") if ended else None,
             container_restarts=main.get("restartCount", 0),
@@ -118,6 +122,16 @@ def is_lost(body: Body, said: str, now: float) -> bool:
     if said == READY or "deletionTimestamp" not in body["metadata"]:
         return False
     return not said or now > unix(body["metadata"]["deletionTimestamp"]) + _LATE_SECONDS
+
+
+def _is_running(status: Body, containers: Sequence[Body]) -> bool:
+    """Return whether a pod goes on, whichever of its containers has ended."""
+    going = [each for each in containers if "terminated" not in each.get("state", {})]
+    return status.get("phase") in ("Pending", "Running") and bool(going)
+
+
+def _phase_of(ended: Body) -> str:
+    return "Failed" if ended.get("exitCode") else "Succeeded"
 
 
 def _condition(status: Body, kind: str) -> Body:

@@ -7,6 +7,7 @@ from typing import Any
 from dl2_scheduler.cluster.document.template import SLOTS
 from elastic_ps.core.configuration import Role
 from k8s.elastic_operator.job.model import Body, Desired
+from k8s.foundation.names import MAIN
 
 Manifest = dict[str, Any]
 
@@ -62,7 +63,7 @@ def written(job: Desired, image: str) -> list[Manifest]:
             continue
         (container,) = own["spec"]["containers"]
         _without_slots(container)
-        named = {"image": image, "name": "main", **container}
+        named = {"image": image, "name": MAIN, **container}
         meta = {**own.get("metadata", {}), "name": f"{job.name}-{role}-1", "namespace": job.namespace}
         spec = {**own["spec"], "containers": [named]}
         found.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})

@@ -34,13 +34,14 @@ class PlayedPods:
         owner = client.V1OwnerReference(
             api_version="dl2.scheduler/v1alpha1", kind="ElasticJob", name="digits", uid="uid-of-digits"
         )
+        mesh = client.V1Container(name="istio-proxy", command=["/bin/pilot"])
         container = client.V1Container(name="main", command=["/opt/python", "-m", "coordinator"])
         found = (("foreign", None), (f"digits-{role}", [owner]))
         metas = [
             client.V1ObjectMeta(name=name, namespace=namespace, labels=labels, owner_references=owners)
             for name, owners in found
         ]
-        spec = client.V1PodSpec(containers=[container])
+        spec = client.V1PodSpec(containers=[mesh, container])
         return client.V1PodList(items=[client.V1Pod(metadata=meta, spec=spec) for meta in metas])
 
     def delete_namespaced_pod(self, name, namespace, **_):
@@ -212,7 +213,8 @@ def test_status_jobs_and_plans_are_what_the_operator_wrote(served):
 def test_what_only_the_coordinator_knows_is_asked_in_its_pod(served, monkeypatch, words, inside, status):
     asked = []
 
-    def stream(method, name, namespace, command, **_):
+    def stream(method, name, namespace, container, command, **_):
+        assert container == "main", "another one was added to the pod"
         asked.append((name, namespace, command))
         return PlayedExec("as it says\n", ended_with(status))
 

@@ -203,7 +203,8 @@ def test_logs_are_of_the_first_worker_or_of_the_pod_that_is_named(api, client):
         next(client.logs("one", "", False, None))
     api.add("/api/v1/namespaces/default/pods", *gang("one", 2, 1))
     assert b"".join(client.logs("one", "", True, 5)) == b"first\nsecond\n"
-    assert api.calls[-1][1:] == ("/api/v1/namespaces/default/pods/one-worker-0/log", {"follow": "true", "tailLines": 5})
+    query = {"container": "main", "follow": "true", "tailLines": 5}
+    assert api.calls[-1][1:] == ("/api/v1/namespaces/default/pods/one-worker-0/log", query)
     list(client.logs("one", "server-0", False, None))
     assert "one-server-0" in api.calls[-1][1]
     with pytest.raises(ClusterRefused, match="worker-0, worker-1, "):
