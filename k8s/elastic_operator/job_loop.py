@@ -252,7 +252,7 @@ class Keeper:
             if not isinstance(action, act.Start | act.Ensure):
                 await self._do(action, job)
         starts = tuple(action for action in decision.actions if isinstance(action, act.Start))
-        ensures = act.Ensure() in decision.actions or (bool(starts) and not self._starter.prepared)
+        ensures = act.Ensure() in decision.actions or (bool(starts) and self._starter.prepared != job.generation)
         token = manifests.token(self._shared.key, job) if ensures else ""
         await self._complain(await self._starter.start(starts, job, token))
         if starts:
@@ -280,6 +280,7 @@ class Keeper:
             saving=self._asking.saving,
             claim=await self._claim(job, coordinator),
             verdict=self._starter.verdict,
+            prepared=self._starter.prepared,
             denied=self._starter.denied,
             stranger=self._follower.stranger if self._follower is not None else "",
             trouble=self._trouble,

@@ -31,6 +31,10 @@ class PodCreator:
         made: called with each pod that there is then.
         pods: returns the pods that there are.
         clock: monotonic seconds.
+
+    Attributes:
+        prepared: generation of the document for which what pods need was made here; 0: an operator before this one has
+            made it, and may have named it otherwise.
     """
 
     def __init__(
@@ -42,7 +46,7 @@ class PodCreator:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._api, self._defaults, self._made, self._pods, self._clock = api, defaults, made, pods, clock
-        self._address = ""
+        self._address, self.prepared = "", 0
         self._denial: tuple[ApiDenial, float] | None = None
         self._verdict: tuple[ApiVerdict, float] | None = None
         self._pause = 1.0
@@ -56,11 +60,6 @@ class PodCreator:
             return None
         denial, until = self._denial
         return replace(denial, again=max(0.0, until - self._clock()))
-
-    @property
-    def prepared(self) -> bool:
-        """Return whether what nodes' pods need was made here: an operator of before may have named it otherwise."""
-        return bool(self._address)
 
     def forget(self) -> None:
         """Forget what was refused: the job is to have no pods now."""
@@ -107,6 +106,7 @@ class PodCreator:
         await self._make_service(job)
         for manifest in manifests.budgets(job):
             await self._apply(manifest, job)
+        self.prepared = job.generation
 
     async def keep_service(self, job: Desired) -> None:
         """Make the service of a job that runs again, if somebody has deleted it: no watch tells of it."""

@@ -65,7 +65,7 @@ def running(*pods, report=None, status=None, **more):
     given = {"phase": "running", "wanted": counts, "roster": counts, "version": 100, "members": members(*pods)}
     said = CoordinatorReport(**{**given, **(report or {})})
     known = ElasticJobStatus(phase=RUNNING, term=1, trained=True, created=Counts(2, 1), observed_generation=3)
-    return ObservedJob(replace(known, **(status or {})), (COORDINATOR, *pods), said, **more)
+    return ObservedJob(replace(known, **(status or {})), (COORDINATOR, *pods), said, **{"prepared": 3, **more})
 
 
 def usual(**more):

@@ -143,7 +143,7 @@ def waiting(claim, phase=STARTING, **pod):
     said = "not placed: pod has unbound immediate PersistentVolumeClaims"
     stuck = replace(COORDINATOR, **{"phase": "Pending", "node": "", "trouble": said, **pod})
     return decide(
-        ObservedJob(ElasticJobStatus(phase=phase, term=1, observed_generation=3), (stuck,), claim=claim),
+        ObservedJob(ElasticJobStatus(phase=phase, term=1, observed_generation=3), (stuck,), claim=claim, prepared=3),
         job(coordinator=VOLUME),
     )
 

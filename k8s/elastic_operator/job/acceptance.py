@@ -17,10 +17,7 @@ def accept(draft: JobDecisionDraft) -> bool:
     status, job, verdict = draft.status, draft.desired, draft.seen.verdict
     if status.term:
         return True  # its pods have been made, and templates do not change any more
-    known = status.condition(ACCEPTED) and draft.seen.status.observed_generation == job.generation
     if verdict is None or verdict.generation != job.generation:
-        if known:
-            return True
         if ACCEPTED not in status.conditions:
             draft.set_condition(ACCEPTED, False, "Asked", "the API server is asked whether it takes the job's pods")
             draft.note(phase=WAITING, reason="the API server is asked whether it takes its pods")

@@ -206,7 +206,7 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
     assert coordinator is not None, "asked before"
     if draft.seen.claim == GOING:
         draft.look_again(_GOING_SECONDS)
-    changed = draft.seen.status.observed_generation != draft.desired.generation
+    changed = draft.seen.prepared != draft.desired.generation
     draft.act(*([Ensure()] if changed or draft.seen.claim == GOING else []))
     _say_placed(draft)
     denied = draft.seen.denied

@@ -92,6 +92,7 @@ class ObservedJob:
         saving: the checkpoint that was asked for, if any.
         claim: phase of the claim of a coordinator that is not placed; "": nobody has looked.
         verdict: of the API server about the job's pods; None: it has not been asked, or a while ago.
+        prepared: generation of the document for which this operator has made what pods need; 0: for none yet.
         denied: pods that it would not make a moment ago.
         stranger: why the coordinator does not take this operator for the job's; "": it does.
         trouble: what the last reconciliation broke on; "": nothing.
@@ -105,6 +106,7 @@ class ObservedJob:
     saving: CheckpointSaving | None = None
     claim: str = ""
     verdict: ApiVerdict | None = None
+    prepared: int = 0
     denied: ApiDenial | None = None
     stranger: str = ""
     trouble: str = ""
