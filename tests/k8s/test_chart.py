@@ -55,6 +55,27 @@ def test_two_operators_stand_on_two_nodes_and_are_drained_one_after_the_other():
     assert "kind: PodDisruptionBudget" in TEMPLATES["operator.yaml"]
 
 
+def rules(who, part):
+    """Rules that a template of the chart has by a name, by the resource that they are about."""
+    text = TEMPLATES[f"{who}-rbac.yaml"].split(f'{{{{- define "dl2.{who}.{part}" }}}}')[1].split("{{- end }}")[0]
+    return {resource: set(rule["verbs"]) for rule in yaml.safe_load(text) for resource in rule["resources"]}
+
+
+@pytest.mark.parametrize("who", ["operator", "scheduler"])
+def test_what_is_watched_may_be_read_where_one_of_the_namespaces_is_gone(who):
+    """The rights in a namespace go with it, and a watch that is refused ended the process, for all other ones."""
+    (cluster,) = [
+        part for part in TEMPLATES[f"{who}-rbac.yaml"].split("---") if "\nkind: ClusterRole\n" in part.split("rules:")[0]
+    ]
+    always = cluster.split("rules:")[1].split("{{- if $all }}")[0]
+    assert f'include "dl2.{who}.reads"' in always
+    reads, writes = rules(who, "reads"), rules(who, "rules")
+    assert {"get", "list", "watch"} == reads["elasticjobs"] == reads["pods"]
+    assert set().union(*reads.values()) == {"get", "list", "watch"}
+    assert not any(verbs & {"list", "watch"} for verbs in writes.values())
+    assert "secrets" not in reads
+
+
 @pytest.mark.parametrize(("role", "kinds"), [("view", "view edit admin"), ("edit", "edit admin")])
 def test_users_have_for_jobs_what_they_have_for_all_else(role, kinds):
     (text,) = [part for part in TEMPLATES["user-roles.yaml"].split("---") if f"dl2-elasticjobs-{role}-" in part]

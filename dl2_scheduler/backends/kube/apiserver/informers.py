@@ -1,5 +1,6 @@
 """This module knows a cluster: its nodes, pods and ElasticJobs, each kind kept by a watch."""
 
+import logging
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -18,6 +19,8 @@ from k8s.foundation.api_server import (
     ApiServer,
     ApiUnavailable,
 )
+
+log = logging.getLogger(__name__)
 
 
 class Informers:
@@ -49,7 +52,7 @@ class Informers:
         self._stopped = stopped
 
     def start(self, seconds: float) -> None:
-        """Begin; return when everything has been listed.
+        """Begin; return when everything has been listed, but for what the API server refuses of some namespaces.
 
         Args:
             seconds: that it may take.
@@ -61,10 +64,14 @@ class Informers:
         for watcher in watchers:
             watcher.start()
         end = monotonic() + seconds
-        if not all(watcher.wait(max(0.0, end - monotonic())) for watcher in watchers):
+        late = [watcher for watcher in watchers if not watcher.wait(max(0.0, end - monotonic()))]
+        refused = [watcher for watcher in self._jobs if watcher in late and watcher.refused]
+        if len(late) > len(refused) or len(refused) == len(self._jobs):
             raise ApiUnavailable(
                 f"nodes, pods and ElasticJobs could not be listed within {seconds:g} s; the log says why"
             )
+        for watcher in refused:
+            log.warning("ElasticJobs of a namespace are not served: %s; it is tried again", watcher.refused)
 
     def stop(self) -> None:
         """End."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any, Generic, TypeVar
 
-from k8s.foundation.api_server import ApiError, ApiServer, Gone, error_of
+from k8s.foundation.api_server import ApiError, ApiServer, Gone, Rejected, error_of
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +93,9 @@ class Watcher(Generic[Seen]):
         fields: field selector: of the objects that count.
         stopped: ends the thread; tests end it between two attempts.
         gist: see `Mirror`.
+
+    Attributes:
+        refused: why the API server does not let it watch, as when it tried last; "": it does.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Watcher(Generic[Seen]):
         self._stopped = stopped or threading.Event()
         self._mirror = Mirror(read, gist)
         self._synced = threading.Event()
+        self.refused = ""
 
     def start(self) -> None:
         """Begin."""
@@ -149,6 +153,7 @@ class Watcher(Generic[Seen]):
                 log.info("%s: the watch's place has been forgotten; listing again", self._path)
                 self._mirror.version = ""
             except ApiError as error:
+                self.refused = str(error) if isinstance(error, Rejected) else ""
                 log.warning("%s: %s; watching again in %.1f s", self._path, error, pause)
             if time.monotonic() - began > _HEALTHY_SECONDS:
                 pause = _SHORTEST_PAUSE
@@ -183,5 +188,6 @@ class Watcher(Generic[Seen]):
                 break
             query["continue"] = more
         self._mirror.replace(found, page["metadata"]["resourceVersion"])
+        self.refused = ""
         self._synced.set()
         self._changed()
