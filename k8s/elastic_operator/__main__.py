@@ -146,11 +146,10 @@ def _pages(
 ) -> AbstractContextManager[int]:
     if not options.port:
         return nullcontext(0)
-    where = options.namespace[0] if options.namespace else ""
-    readiness = Readiness(lambda: api.first_job(where), idle=lambda: lease.held and not keepers.pulses())
+    readiness = Readiness(lambda: api.first_job(options.namespace), lambda: lease.held and not keepers.pulses())
 
     def healthy() -> list[str]:
-        return troubles(lease.silent, keepers.pulses())
+        return troubles(lease.silent, keepers.pulses(), readiness.deaf)
 
     return pages.serve(f"0.0.0.0:{options.port}", metrics, healthy, readiness.trouble)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import MappingProxyType
@@ -50,11 +50,13 @@ class OperatorApi:
         """Return the object as it is now."""
         return await self._get(job_path(job.namespace, job.name))
 
-    async def first_job(self, namespace: str) -> Body | None:
-        """Return one of the jobs of a namespace, or of all where it is ""; None: there is none."""
-        path = job_path(namespace, "").rstrip("/") if namespace else JOBS_PATH
-        jobs: list[Body] = (await self._get(path, {"limit": 1}))["items"]
-        return jobs[0] if jobs else None
+    async def first_job(self, namespaces: Sequence[str]) -> Body | None:
+        """Return one of the jobs of some namespaces, or of all where none is named; None: there is none."""
+        for path in [job_path(each, "").rstrip("/") for each in namespaces] or [JOBS_PATH]:
+            jobs: list[Body] = (await self._get(path, {"limit": 1}))["items"]
+            if jobs:
+                return jobs[0]
+        return None
 
     async def pods(self, namespace: str, selector: str) -> list[Body]:
         """Return the pods with these labels, as they are now."""

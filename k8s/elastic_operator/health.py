@@ -70,16 +70,19 @@ def version(body: Body) -> int:
     return int(body["metadata"].get("resourceVersion", 0))
 
 
-def troubles(lease_silent: float, pulses: Mapping[str, Pulse]) -> list[str]:
+def troubles(lease_silent: float, pulses: Mapping[str, Pulse], deaf: float = 0.0) -> list[str]:
     """Return why this process should be started again; an empty list: it gets on.
 
     Args:
         lease_silent: seconds since the last attempt at the lease.
         pulses: of the keepers, by name of the job.
+        deaf: seconds for which the watch has brought no job though there are some.
     """
     found = [f"{name}: {trouble}" for name, pulse in pulses.items() if (trouble := pulse.trouble())]
     if lease_silent > LEASE_SECONDS:
         found.append(f"the lease's thread has done nothing for {lease_silent:.0f} s")
+    if deaf > ECHO_SECONDS:  # of a definition that came later than the process, or anew, it does not hear by itself
+        found.append(f"its watch has brought no job for {deaf:.0f} s, and there are some")
     return found
 
 
@@ -92,6 +95,9 @@ class Readiness:
         first: asks for one job, whichever; None: there is none.
         idle: whether this process leads and keeps no job.
         clock: monotonic seconds.
+
+    Attributes:
+        deaf: the seconds for which, whenever it was asked, there were jobs and the watch had brought none.
     """
 
     def __init__(
@@ -99,6 +105,7 @@ class Readiness:
     ):
         self._first, self._idle, self._clock = first, idle, clock
         self._answer: tuple[str, float] | None = None
+        self._heard, self.deaf = clock(), 0.0
 
     async def trouble(self) -> str:
         """Return why jobs cannot be kept now; "": they can."""
@@ -107,10 +114,20 @@ class Readiness:
         return self._answer[0]
 
     async def _ask(self) -> str:
+        is_deaf, trouble = await self._look()
+        now = self._clock()
+        if not is_deaf:
+            self._heard = now
+        self.deaf = now - self._heard
+        return trouble
+
+    async def _look(self) -> tuple[bool, str]:
+        """Return whether there are jobs and none is kept, and why jobs cannot be kept."""
         try:
             job = await self._first()
         except ApiUnavailable as error:
-            return str(error)
+            return False, str(error)
         except ApiError as error:
-            return f"ElasticJobs cannot be listed: {error.status} {error}"
-        return "the watch has not brought the jobs yet" if job is not None and self._idle() else ""
+            return False, f"ElasticJobs cannot be listed: {error.status} {error}"
+        is_deaf = job is not None and self._idle()
+        return is_deaf, "the watch has not brought the jobs yet" if is_deaf else ""

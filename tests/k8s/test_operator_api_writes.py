@@ -110,7 +110,7 @@ def test_only_the_very_job_or_pod_is_deleted_and_none_that_has_its_name_by_now()
 
 def test_who_does_not_lead_reads_and_writes_nothing():
     server = Server({"items": []})
-    assert asked(server, lambda api: api.first_job(""), leads=False) is None
+    assert asked(server, lambda api: api.first_job(()), leads=False) is None
     with pytest.raises(NotLeader):
         asked(server, lambda api: api.create_pod(POD), leads=False)
     assert [one[0] for one in server.asked] == ["get"]

@@ -125,6 +125,21 @@ def test_probes_ask_the_api_server_now_and_then_only(clock):
     assert asyncio.run(found.trouble()) == ""
 
 
+def test_a_watch_that_brings_no_job_though_there_are_some_is_trouble(clock):
+    """Whose definition was not there when the process began, or was deleted and made again: it never hears of them."""
+    found = readiness(clock, [None, body(1), body(1), ApiUnavailable("busy"), body(1), body(2), body(2)], idle=True)
+
+    def told():
+        clock.now += ECHO_SECONDS / 2 + 1
+        asyncio.run(found.trouble())
+        return troubles(0.0, {}, found.deaf)
+
+    deaf = ["its watch has brought no job for 122 s, and there are some"]
+    assert [told() for _ in range(6)] == [[], [], deaf, [], [], deaf]
+    found._idle = lambda: False
+    assert told() == []
+
+
 def test_pages_say_no_with_the_reason():
     said = {"/healthz": ["ns/a: it stands still"], "/readyz": "no definition"}
 
