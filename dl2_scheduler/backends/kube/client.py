@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +10,7 @@ from typing import Any
 
 from dl2_scheduler.backends.kube import loads, views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
-from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo, RoleInfo
+from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo, ReportedStatus, RoleInfo
 from dl2_scheduler.backends.kube.forecast_status import forecast_of
 from dl2_scheduler.cluster.document.job_document import API_VERSION, KIND
 from dl2_scheduler.cluster.document.yamltext import read_yaml
@@ -76,12 +76,14 @@ class KubeClient:
         try:
             self._api.create(self._jobs_path, made, {"fieldValidation": "Strict", "fieldManager": _USER})
         except Conflict:
-            raise ClusterRefused(
-                f"{name} exists already: give another name, or remove it: dl2 stop {name} --kube"
-            ) from None
+            way = self._removal(name)
+            raise ClusterRefused(f"{name} exists already: give another name, or remove it: {way}") from None
         except Rejected as error:
             raise BadInput(str(error)) from error
         except NotFound as error:
+            if str(error).startswith("namespaces "):
+                own = self.namespace
+                raise BadInput(f"{error}: give another --namespace, or make it: kubectl create namespace {own}") from None
             raise self._not_installed(error) from error
         return str(name)
 
@@ -117,7 +119,7 @@ class KubeClient:
         """End a job: it is deleted, and all of it; return when the wish is noted."""
         found = self._job(job)
         if found.status.over:
-            raise ClusterRefused(f"{job} has ended ({found.status.phase}); kubectl delete elasticjob {job} removes it")
+            raise ClusterRefused(f"{job} has ended ({found.status.phase}); to remove it: {self._deletion(job)}")
         self._api.delete(self._path(job), {"preconditions": {"uid": found.uid}, "propagationPolicy": "Background"})
 
     def hold(self, job: str) -> None:
@@ -219,6 +221,17 @@ class KubeClient:
 
     def _path(self, job: str) -> str:
         return job_path(self.namespace, job)
+
+    def _removal(self, name: str) -> str:
+        """Return the command that removes a job: one that has ended cannot be stopped."""
+        with suppress(NotFound):  # it is gone by now
+            told = self._api.get(self._path(name)).get("status") or {}
+            if ReportedStatus(phase=told.get("phase") or "").over:
+                return self._deletion(name)
+        return f"dl2 stop {name} --kube"
+
+    def _deletion(self, name: str) -> str:
+        return f"kubectl delete elasticjob {name} --namespace {self.namespace}"
 
     def _list(self) -> list[JobInfo]:
         try:

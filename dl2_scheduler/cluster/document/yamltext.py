@@ -15,7 +15,17 @@ LONGEST = 1 << 20
 _MOST_VALUES = 100_000
 _DEEPEST = 50
 _TAG = "tag:yaml.org,2002:"
-_NOT_OF_JSON = tuple(_TAG + kind for kind in ("binary", "omap", "pairs", "set"))
+_NOT_OF_JSON = tuple(_TAG + kind for kind in ("binary", "omap", "pairs", "set", "timestamp"))
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """A `_Loader` takes a date for text, as kubectl does: JSON has no dates."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [kind for kind in kinds if kind[0] != _TAG + "timestamp"]
+    for first, kinds in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def read_yaml(text: str) -> Any:
@@ -31,7 +41,7 @@ def read_yaml(text: str) -> Any:
     if len(text) > LONGEST:
         raise BadInput(f"longer than {LONGEST:,} characters: leave something out")
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         loader.name = "the document"
         try:
             node = loader.get_single_node()
@@ -43,10 +53,8 @@ def read_yaml(text: str) -> Any:
             loader.dispose()
     except yaml.YAMLError as error:
         raise BadInput(f"not YAML: {error}") from error
-    except (ValueError, OverflowError) as error:  # PyYAML leaves those of numbers and dates as they are
-        raise BadInput(
-            f"not YAML: a number or a date cannot be read: {error}: put it in quotes, where it is text"
-        ) from error
+    except (ValueError, OverflowError) as error:  # PyYAML leaves those of numbers as they are
+        raise BadInput(f"not YAML: a number cannot be read: {error}: put it in quotes, where it is text") from error
     except RecursionError:
         raise BadInput(f"more than {_DEEPEST} levels deep: leave something out") from None
 

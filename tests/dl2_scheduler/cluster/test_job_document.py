@@ -216,9 +216,9 @@ def test_all_that_is_wrong_is_named_at_once():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("day: 2026-99-99", "not YAML: a number or a date cannot be read: month must be in 1..12: put it in quotes"),
-        ("number: 0b_", "not YAML: a number or a date cannot be read"),
-        ("number: " + "9" * 5000, "not YAML: a number or a date cannot be read"),
+        ("day: !!timestamp 2026-01-02", "line 16: !!timestamp, which JSON has not"),
+        ("number: 0b_", "not YAML: a number cannot be read"),
+        ("number: " + "9" * 5000, "not YAML: a number cannot be read"),
         ("a: {b: 1, c: 2, b: 3}", "line 16: b is there twice: leave one out"),
         ("kind: ElasticJob", "line 16: kind is there twice"),
         ("a: &a [*a]", "line 16: more than 50 levels deep"),
@@ -247,6 +247,13 @@ def test_an_alias_stands_for_what_it_names():
     read = read_document(text + "      spec: {containers: [{env: [{name: A, value: ☃}]}]}\n")
     assert read.spec.servers.template.metadata.annotations == {"a": "b"}
     assert read.spec.servers.container.env[0].value == "☃"
+
+
+@pytest.mark.parametrize("day", ["2024-01-02", "2026-99-99", "2024-01-02T03:04:05Z"])
+def test_a_date_is_text_as_it_is_to_kubectl(day):
+    env = f"env: [{{name: SINCE, value: {day}}}]"
+    text = document().replace("command:", f"{env}\n            command:")
+    assert read_document(text).spec.workers.container.env[0].value == day
 
 
 def test_what_is_shown_of_a_wrong_value_is_short():

@@ -1,5 +1,6 @@
 """What commands ask of the API server, played."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,27 @@ def test_what_the_server_refuses_is_bad_input_in_its_words(api, client):
     api.fail = [NotFound("the server could not find the requested resource")]
     with pytest.raises(NotServed, match="install the chart"):
         client.submit(yaml.safe_dump(DOCUMENT), HERE)
+
+
+def test_a_name_that_is_taken_is_told_with_the_command_that_frees_it(api, client):
+    api.add(PATH, {**job("one"), "status": {"phase": "Failed"}})
+    with pytest.raises(ClusterRefused, match=r"or remove it: kubectl delete elasticjob one --namespace default$"):
+        client.submit(yaml.safe_dump(DOCUMENT), HERE)
+    api.add(PATH, {**job("one"), "status": {"phase": "Running"}})
+    with pytest.raises(ClusterRefused, match=r"or remove it: dl2 stop one --kube$"):
+        client.submit(yaml.safe_dump(DOCUMENT), HERE)
+
+
+def test_a_namespace_that_is_not_there_is_told_as_that(api, client):
+    api.fail = [NotFound('namespaces "typo" not found')]
+    with pytest.raises(BadInput, match='namespaces "typo" not found: give another --namespace, or make it'):
+        client.submit(yaml.safe_dump(DOCUMENT), HERE)
+
+
+def test_a_date_in_a_document_goes_as_text(api, client):
+    """As a date it could not be sent at all."""
+    client.submit(f"{yaml.safe_dump(DOCUMENT)}made: 2024-01-02\n", HERE)
+    assert json.loads(json.dumps(api.calls[0][2]))["made"] == "2024-01-02"
 
 
 def test_jobs_are_listed_by_submission_with_why_they_wait(api, client):
