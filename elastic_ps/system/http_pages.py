@@ -12,6 +12,8 @@ from elastic_ps.system.process.file_descriptors import SCARCE, Spare
 from elastic_ps.system.strangers import GREETING_SECONDS, Strangers
 
 _HERE = "127.0.0.1"
+_EVERYWHERE = ("0.0.0.0", "::")
+"""Addresses that mean all of this machine, of both families: so gRPC takes them, too."""
 MOST_PORT = 65535
 
 
@@ -19,7 +21,7 @@ def listening(where: str, listen: Callable[[str, int], tuple[HTTPServer, Thread]
     """Start a server where an option says, and return it with the thread that runs it.
 
     Args:
-        where: ADDRESS:PORT, or PORT of this machine alone; port 0: a free one.
+        where: ADDRESS:PORT, as in 0.0.0.0:80 or [fd00::1]:80, or PORT of this machine alone; port 0: a free one.
         listen: starts the server at an address and a port.
 
     Raises:
@@ -29,7 +31,7 @@ def listening(where: str, listen: Callable[[str, int], tuple[HTTPServer, Thread]
     try:
         if not (port.isdecimal() and int(port) <= MOST_PORT):
             raise ValueError(f"{port!r} is no port, a number up to {MOST_PORT}")
-        return listen(address or _HERE, int(port))
+        return listen(address.strip("[]") or _HERE, int(port))
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{where}: {error}; give PORT or ADDRESS:PORT, port 0 for a free one") from error
 
@@ -38,16 +40,29 @@ class BoundedHTTPServer(ThreadingHTTPServer):
     """A `BoundedHTTPServer` answers whoever asks: at most `MOST_STRANGERS` clients at once; the oldest goes first.
 
     A client that says nothing for `GREETING_SECONDS` is disconnected. Without descriptors the newcomer is.
+
+    Args:
+        host: address to listen on; 0.0.0.0 or :: are all of this machine, by IPv6 too where it has that.
+        port: 0 takes a free one.
+        handler: answers requests.
     """
 
     request_queue_size = 128
     """Clients that may knock at the same time; of those beyond, each knocks again after a second, then 2, 4, ..."""
 
     def __init__(self, host: str, port: int, handler: type[BaseHTTPRequestHandler]):
+        self._both = host in _EVERYWHERE and socket.has_dualstack_ipv6()
+        host = "::" if self._both else host
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._guests: Strangers[socket.socket] = Strangers(_hang_up)
         self._spare = Spare()
         super().__init__((host, port), handler)
+
+    def server_bind(self) -> None:
+        """Take the address, of both families where all are meant."""
+        if self._both:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a client. Whoever calls takes an error to mean that there is none."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from elastic_ps.control.channels import address_of
 from elastic_ps.core.errors import ElasticError
 from k8s.elastic_operator.alarm import Alarm
 from k8s.elastic_operator.api_writes import NotLeader, OperatorApi
@@ -303,7 +304,7 @@ class Keeper:
     async def _follow(self, job: Desired, pod: Pod | None) -> None:
         """Follow the coordinator where it is now."""
         runs = pod is not None and pod.alive and pod.phase == "Running" and pod.address
-        address = f"{pod.address}:{PORT}" if pod is not None and runs else ""
+        address = address_of(pod.address, PORT) if pod is not None and runs else ""
         if self._follower is not None and self._follower.address == address:
             return
         if self._follower is not None:

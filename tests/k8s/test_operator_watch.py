@@ -1,6 +1,7 @@
 """What a watch brings while the operator asks or writes is not lost on what that answers."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -206,3 +207,32 @@ def test_looks_that_are_due_do_not_become_more_with_each_change(monkeypatch):
 
     run(scene)
     assert 3 <= len(looks) <= 12
+
+
+@pytest.mark.parametrize(("address", "asked"), [("10.0.0.9", "10.0.0.9:7000"), ("fd00::9", "[fd00::9]:7000")])
+def test_a_coordinator_is_followed_at_its_pods_address_of_whichever_family(monkeypatch, address, asked):
+    followed = []
+
+    class Follower(SimpleNamespace):
+        def __init__(self, address, *_):
+            followed.append(address)
+            super().__init__(address=address, report=None, heard=0.0, stranger="")
+
+        async def close(self):
+            pass
+
+    monkeypatch.setattr(job_loop, "CoordinatorFollower", Follower)
+    body = document()
+    body["status"] = {"phase": "Running", "term": 1}
+
+    class Api(PlayedApi):
+        async def pods(self, namespace, selector):
+            return [coordinator("7", phase="Running", podIP=address)]
+
+    async def scene():
+        keeper = Keeper(keepers(Api(), asyncio.Event())._shared, body)
+        await keeper._once()
+        await keeper._close()
+
+    run(scene)
+    assert followed == [asked]

@@ -52,3 +52,31 @@ def test_a_client_that_says_nothing_is_not_waited_for(monkeypatch):
         idle.sendall(b"GET / HTT")
         assert idle.recv(1) == b""
         assert asked(port) == b"here"
+
+
+def has_ipv6():
+    """Whether this machine can speak with itself so."""
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return socket.has_dualstack_ipv6()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("where", ["0.0.0.0:0", "[::]:0"])
+def test_all_addresses_are_those_of_both_families(where):
+    """A pod of an IPv6 cluster is asked by its only address: its probes failed."""
+    listen = http_pages.listening(where, lambda host, port: http_pages.started(host, port, Answer))
+    with http_pages.answered(*listen) as port:
+        for host in ("127.0.0.1", "[::1]"):
+            with urlopen(f"http://{host}:{port}/", timeout=20) as answer:
+                assert answer.read() == b"here"
+
+
+@pytest.mark.parametrize("where", ["0.0.0.0:0", "127.0.0.1:0", "0"])
+def test_a_machine_without_ipv6_is_listened_on_all_the_same(monkeypatch, where):
+    monkeypatch.setattr(http_pages.socket, "has_dualstack_ipv6", lambda: False)
+    listen = http_pages.listening(where, lambda host, port: http_pages.started(host, port, Answer))
+    with http_pages.answered(*listen) as port:
+        assert asked(port) == b"here"
