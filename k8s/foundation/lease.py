@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -52,7 +52,7 @@ class SeenLease:
     Attributes:
         holder: who holds it; "": nobody.
         seconds: how long its holder asked for.
-        version: of the object.
+        version: of the object; "": somebody has deleted it.
         since: when the candidate first saw this version, by its own clock.
     """
 
@@ -184,13 +184,19 @@ class Lease:
         try:
             found = self._api.get(f"{self._folder}/{self._name}")
         except NotFound:
-            self._seen = None
+            self._seen = self._left_by(self._seen)
             return None
         spec, version = found.get("spec") or {}, found["metadata"]["resourceVersion"]
         if self._seen is None or self._seen.version != version:
             seconds = float(spec.get("leaseDurationSeconds") or LEASE_SECONDS)
             self._seen = SeenLease(spec.get("holderIdentity") or "", seconds, version, self._clock())
         return found
+
+    def _left_by(self, seen: SeenLease | None) -> SeenLease | None:
+        """Return the lease that is not there any more as one of who held it, for its length: who may act for a while."""
+        if seen is None or seen.holder in ("", self._me):
+            return None
+        return seen if not seen.version else replace(seen, version="", since=self._clock())
 
     def _write(self, found: Mapping[str, Any] | None, holder: str) -> None:
         """Write the lease with the version that was read: of two who try, one succeeds."""

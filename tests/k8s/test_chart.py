@@ -76,6 +76,15 @@ def test_what_is_watched_may_be_read_where_one_of_the_namespaces_is_gone(who):
     assert "secrets" not in reads
 
 
+@pytest.mark.parametrize("who", ["operator", "scheduler"])
+def test_a_lease_that_somebody_has_deleted_may_be_made_again(who):
+    """Else all replicas waited for it, and said that they are ready."""
+    named = f"kind: Role\nmetadata:\n  name: dl2-{who}-lease\n"
+    (role,) = [part for part in TEMPLATES[f"{who}-rbac.yaml"].split("---") if named in part]
+    assert "resources: [leases], verbs: [create]" in role
+    assert f"resourceNames: [dl2-{who}], verbs: [get, update]" in role
+
+
 @pytest.mark.parametrize(("role", "kinds"), [("view", "view edit admin"), ("edit", "edit admin")])
 def test_users_have_for_jobs_what_they_have_for_all_else(role, kinds):
     (text,) = [part for part in TEMPLATES["user-roles.yaml"].split("---") if f"dl2-elasticjobs-{role}-" in part]

@@ -70,6 +70,26 @@ def test_the_first_has_it_and_the_second_waits_until_it_is_not_renewed(api):
     assert not first.held
 
 
+def test_a_lease_that_somebody_has_deleted_is_made_again_by_who_held_it(api):
+    clock = Clock()
+    first, second = candidate(api, "first", clock), candidate(api, "second", clock)
+    first.attempt()
+    second.attempt()
+    api.drop(PATH)
+    second.attempt()
+    assert (first.held, second.held) == (True, False), "the first does not know it yet, and acts"
+    first.attempt()
+    second.attempt()
+    assert (first.held, second.held) == (True, False)
+    api.drop(PATH)
+    for _ in range(2):
+        second.attempt()
+        clock.now += LEASE_SECONDS / 2 + 1
+    assert (first.held, second.held) == (False, False)
+    second.attempt()
+    assert second.held
+
+
 def test_who_cannot_renew_stops_acting_before_another_may_begin(api):
     clock = Clock()
     first = candidate(api, "first", clock)
