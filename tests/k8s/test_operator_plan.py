@@ -10,9 +10,11 @@ from k8s.elastic_operator.job.actions import (
     DeletePod,
     Ensure,
     JudgePods,
+    SaveJob,
     SetFinalizer,
     StartCoordinator,
     StartNode,
+    StopJob,
     WriteEvent,
 )
 from k8s.elastic_operator.job.model import Counts, timestamp
@@ -72,6 +74,18 @@ def test_a_job_of_the_scheduler_starts_with_what_it_grants():
         ObservedJob(verdict=TAKEN), job(scaling="Scheduler", allocation={"workers": 3, "servers": 2, "reason": "room"})
     )
     assert kinds(done, StartCoordinator) == [StartCoordinator(1, Counts(3, 2), begins=True)]
+
+
+@pytest.mark.parametrize("phase", [STARTING, RUNNING])
+def test_a_document_that_has_lost_what_the_scheduler_granted_leaves_a_job_with_pods_as_it_was(phase):
+    """`kubectl replace` with the file that it was submitted by drops it: the job was suspended."""
+    bare, seen = job(scaling="Scheduler"), usual(status={"phase": phase, "workers": 2, "servers": 1})
+    for found in (seen, replace(seen, report=None), replace(seen, report=replace(seen.report, wanted=Counts()))):
+        done = decide(found, bare)
+        assert done.status.phase == (phase if found.report is None else RUNNING)
+        assert not kinds(done, SaveJob, StopJob, DeletePod, StartNode)
+    nothing = decide(seen, job(scaling="Scheduler", allocation={"workers": 0, "servers": 0}))
+    assert kinds(nothing, SaveJob) == [SaveJob(1)]
 
 
 def test_numbers_of_pods_are_never_used_again():

@@ -152,13 +152,14 @@ def budgets(job: Desired) -> list[Manifest]:
 
     So a node can always be drained: a pod that is evicted hands over before it goes, and is replaced.
     """
+    counts = job.counts if job.is_counted else job.minimum
     return [
         {
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": _meta(job, f"{job.name}-{role}s", role),
             "spec": {
-                "minAvailable": max(0, min(job.minimum.of(role), job.counts.of(role) - 1)),
+                "minAvailable": max(0, min(job.minimum.of(role), counts.of(role) - 1)),
                 "selector": {"matchLabels": {JOB_LABEL: job.name, ROLE_LABEL: str(role)}},
             },
         }

@@ -127,6 +127,11 @@ class Desired:
         return self.whole(*(self.spec.get(part, {}).get("min", 1) for part in ("workers", "servers")))
 
     @property
+    def is_counted(self) -> bool:
+        """Return whether the document says how many nodes the job has: a person who replaces it drops the scheduler's."""
+        return self.deleting or self.suspended or not self.managed or "allocation" in self.spec
+
+    @property
     def counts(self) -> Counts:
         """The counts that shall run now."""
         if self.deleting or self.suspended:

@@ -57,7 +57,7 @@ def plan(seen: ObservedJob, desired: Desired, now: float) -> OperatorDecision:
         if not desired.finalizer:
             draft.act(SetFinalizer(True))
         if accept(draft):
-            _drive(draft, desired.counts)
+            _drive(draft, _wanted(draft))
     return draft.decision()
 
 
@@ -76,6 +76,16 @@ def _introduce(draft: JobDecisionDraft) -> None:
         selector=f"{JOB_LABEL}={job.name},{ROLE_LABEL}={Role.WORKER}",
         coordinator=f"{job.name}-coordinator.{job.namespace}:{PORT}",
     )
+
+
+def _wanted(draft: JobDecisionDraft) -> Counts:
+    """Return the counts that shall run: those that run, where the document of a job with pods has lost the scheduler's."""
+    job, status, report = draft.desired, draft.status, draft.report
+    if job.is_counted or status.phase not in (STARTING, RUNNING):
+        return job.counts
+    if report is not None and report.wanted:
+        return report.wanted
+    return job.whole(max(1, status.workers), max(1, status.servers))
 
 
 def _drive(draft: JobDecisionDraft, want: Counts) -> None:
