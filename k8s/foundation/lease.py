@@ -193,7 +193,7 @@ class Lease:
         return found
 
     def _left_by(self, seen: SeenLease | None) -> SeenLease | None:
-        """Return the lease that is not there any more as one of who held it, for its length: who may act for a while."""
+        """Return the lease that is not there any more as one of who held it, and may act for a while yet."""
         if seen is None or seen.holder in ("", self._me):
             return None
         return seen if not seen.version else replace(seen, version="", since=self._clock())

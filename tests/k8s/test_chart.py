@@ -64,9 +64,8 @@ def rules(who, part):
 @pytest.mark.parametrize("who", ["operator", "scheduler"])
 def test_what_is_watched_may_be_read_where_one_of_the_namespaces_is_gone(who):
     """The rights in a namespace go with it, and a watch that is refused ended the process, for all other ones."""
-    (cluster,) = [
-        part for part in TEMPLATES[f"{who}-rbac.yaml"].split("---") if "\nkind: ClusterRole\n" in part.split("rules:")[0]
-    ]
+    parts = TEMPLATES[f"{who}-rbac.yaml"].split("---")
+    (cluster,) = [part for part in parts if "\nkind: ClusterRole\n" in part.split("rules:")[0]]
     always = cluster.split("rules:")[1].split("{{- if $all }}")[0]
     assert f'include "dl2.{who}.reads"' in always
     reads, writes = rules(who, "reads"), rules(who, "rules")

@@ -1,5 +1,7 @@
 """The pods, service, secret and budgets that the operator makes of a document."""
 
+from dataclasses import replace
+
 import pytest
 
 from elastic_ps.core.configuration import Role
@@ -76,6 +78,17 @@ def test_a_server_without_a_template_has_the_workers_surroundings_and_not_its_sc
     assert "resources" not in container_of(pod)
     assert {"name": "data", "mountPath": "/data"} in container_of(pod)["volumeMounts"]
     assert pod["spec"]["nodeSelector"] == {"kind": "gpu"}
+
+
+def test_what_the_workers_pods_ask_for_as_a_whole_is_theirs_alone():
+    """The scheduler counts no such thing for servers and coordinator, which got it, too."""
+    whole = with_template({"command": ["python", "x.py"]}, resources={"requests": {"cpu": "6"}})
+    own = {"template": {"spec": {"containers": [{"image": "i"}], "resources": {"requests": {"cpu": "3"}}}}}
+    for desired, expected in ((whole, None), (replace(whole, spec={**whole.spec, "servers": own}), "3")):
+        asked = manifests.node_pod(desired, StartNode(Role.SERVER, 1), DEFAULTS, "10.96.0.9")["spec"].get("resources")
+        assert asked == (expected and {"requests": {"cpu": expected}})
+        assert "resources" not in pod_of(desired, StartCoordinator(1, Counts(2, 1)))["spec"]
+    assert pod_of(whole, StartNode(Role.WORKER, 1))["spec"]["resources"] == {"requests": {"cpu": "6"}}
 
 
 def test_a_job_that_is_saved_less_often_than_any_has_pods_all_the_same():

@@ -264,7 +264,8 @@ def test_a_deleted_pod_is_given_up_where_its_node_is_silent_or_has_not_ended_it_
 def meshed(exit_status, role="worker", name="digits-worker-2"):
     """A pod of which a mesh's proxy runs on, as it was added to it."""
     state = {"terminated": {"exitCode": exit_status}} if exit_status is not None else {"running": {}}
-    containers = [{"name": "istio-proxy", "restartCount": 4, "state": {"running": {}}}, {"name": "main", "state": state}]
+    proxy = {"name": "istio-proxy", "restartCount": 4, "state": {"running": {}}}
+    containers = [proxy, {"name": "main", "state": state}]
     meta = {"name": name, "labels": {"dl2.scheduler/role": role, "dl2.scheduler/node": "w1"}}
     return Pod.of({"metadata": meta, "status": {"phase": "Running", "containerStatuses": containers}})
 

@@ -82,8 +82,8 @@ class KubeClient:
             raise BadInput(str(error)) from error
         except NotFound as error:
             if str(error).startswith("namespaces "):
-                own = self.namespace
-                raise BadInput(f"{error}: give another --namespace, or make it: kubectl create namespace {own}") from None
+                make = f"kubectl create namespace {self.namespace}"
+                raise BadInput(f"{error}: give another --namespace, or make it: {make}") from None
             raise self._not_installed(error) from error
         return str(name)
 

@@ -320,7 +320,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
         defaults: of pods.
     """
     meta, spec, container = template_of(job, Role.SERVER)
-    container.pop("resources", None)
+    spec.pop("resources", None)  # of a server's pod as a whole
     options = _coordinator_options(job, start)
     words = [word for option in options.items() for word in option]
     container |= {

@@ -128,7 +128,7 @@ class Desired:
 
     @property
     def is_counted(self) -> bool:
-        """Return whether the document says how many nodes the job has: a person who replaces it drops the scheduler's."""
+        """Return whether the document says how many nodes the job has: who replaces it drops the scheduler's word."""
         return self.deleting or self.suspended or not self.managed or "allocation" in self.spec
 
     @property

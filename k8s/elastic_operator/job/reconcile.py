@@ -79,7 +79,7 @@ def _introduce(draft: JobDecisionDraft) -> None:
 
 
 def _wanted(draft: JobDecisionDraft) -> Counts:
-    """Return the counts that shall run: those that run, where the document of a job with pods has lost the scheduler's."""
+    """Return the counts that shall run: those that do, where the document of a job with pods has lost its own."""
     job, status, report = draft.desired, draft.status, draft.report
     if job.is_counted or status.phase not in (STARTING, RUNNING):
         return job.counts

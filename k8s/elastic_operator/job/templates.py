@@ -29,6 +29,7 @@ def template_of(job: Desired, role: Role) -> tuple[Manifest, Manifest, Manifest]
     meta, spec, container = template_of(job, Role.WORKER)
     for name in ("command", "args", "workingDir", "resources"):
         container.pop(name, None)
+    spec.pop("resources", None)  # of the pod as a whole
     return meta, spec, container
 
 

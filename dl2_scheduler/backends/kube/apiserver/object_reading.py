@@ -127,31 +127,42 @@ def _role(job: Object, name: str, role: Object, otherwise: Object | None = None)
         job: metadata of its job.
         name: of the role.
         role: as the document has it.
-        otherwise: of whose template its pods are made where it has none: all but the requests.
+        otherwise: of whose template its pods are made where it has none, without what container and pod ask for.
     """
     own = role.get("template") or {}
     like = own or (otherwise or {}).get("template") or {}
     labels = {**((like.get("metadata") or {}).get("labels") or {}), JOB_LABEL: job["name"], ROLE_LABEL: name}
     least = role.get("min", 1)
     try:
-        requests = _demand(own.get("spec") or {})
+        requests, initial = _demands(own.get("spec"), like.get("spec") or {})
         constraints = constraints_of(like.get("spec") or {}, job["namespace"], labels)
     except Exception:  # noqa: BLE001  (a pod's template may hold anything: the operator says what is wrong with it)
-        requests, constraints = {PODS: 1.0}, Constraints()
+        requests, initial, constraints = {PODS: 1.0}, {PODS: 1.0}, Constraints()
     return RoleInfo(
         replicas=role.get("replicas", least),
         min=least,
         max=role.get("max", _MOST_BY_DEFAULT),
         requests=requests,
+        initial=initial,
         constraints=constraints,
         namespace=job["namespace"],
         labels=labels,
     )
 
 
-def _demand(spec: Object) -> dict[str, float]:
-    """Return what a pod takes of its node. Slots are of virtual nodes: the operator makes pods without them."""
-    return {name: taken for name, taken in pod_requests(spec).items() if name != SLOTS}
+def _demands(own: Object | None, like: Object) -> tuple[dict[str, float], dict[str, float]]:
+    """Return what a pod of a role takes of its node, and what it would without its container.
+
+    Slots are of virtual nodes: the operator makes pods without them.
+
+    Args:
+        own: spec of the role's template; None: its pods are made without what that of the other role asks for.
+        like: spec of the template that they are made of.
+    """
+    rest = {name: part for name, part in like.items() if name not in ("containers", "resources")}
+    found = [pod_requests(spec) for spec in (own or rest, rest)]
+    taken, initial = ({name: each for name, each in one.items() if name != SLOTS} for one in found)
+    return taken, initial
 
 
 def _image(role: Object) -> str:

@@ -108,6 +108,7 @@ class RoleInfo:
         constraints: of one pod.
         labels: of one pod.
         namespace: of the job.
+        initial: what one pod would take without its container: the coordinator, made like a server, takes that, too.
     """
 
     replicas: int
@@ -117,6 +118,7 @@ class RoleInfo:
     constraints: Constraints
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace: str = ""
+    initial: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -108,9 +108,11 @@ class Gang:
 
 
 def coordinator_of(job: JobInfo, requests: Mapping[str, float]) -> RoleInfo:
-    """Return what a job's coordinator is made of: it goes where servers may."""
+    """Return what a job's coordinator is made of: it goes where servers may, and begins as they do."""
+    names = {*requests, *job.servers.initial}
+    taken = {name: max(requests.get(name, 0.0), job.servers.initial.get(name, 0.0)) for name in names}
     labels = {**job.servers.labels, ROLE_LABEL: COORDINATOR}
-    return RoleInfo(1, 1, 1, requests, job.servers.constraints, labels, job.namespace)
+    return RoleInfo(1, 1, 1, taken, job.servers.constraints, labels, job.namespace)
 
 
 @dataclass(frozen=True)

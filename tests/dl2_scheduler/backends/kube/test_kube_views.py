@@ -139,13 +139,23 @@ def test_extended_resources_are_seen_where_a_job_asks_for_them():
 
 
 def test_slots_are_asked_of_virtual_nodes_alone():
-    """The operator makes pods without them: a job that asked for some, as one of a cluster of a machine, never began."""
+    """The operator makes pods without them: a job that asked for some, as on a cluster of a machine, never began."""
     asks = template()
     asks["spec"]["containers"][0]["resources"]["requests"]["slots"] = 2
     role = {"min": 1, "max": 4, "template": asks}
     found = seen([node("a")], (), [job("one", workers=role, servers=role, allocation=None)])
     assert found.jobs[0].job.worker == found.jobs[0].job.server == {"cpu": 1, "pods": 1}
     assert FreeResources(found).give(0, 1, 1)
+
+
+def test_what_servers_and_coordinator_inherit_of_the_workers_template_counts_and_what_they_do_not_does_not():
+    fetch = {"name": "fetch", "resources": {"requests": {"cpu": "2"}}}
+    asks = template("4", initContainers=[fetch], resources={"requests": {"cpu": "6"}})
+    made = job("one", workers={"min": 1, "max": 2, "template": asks}, servers={"min": 1, "max": 2}, allocation=None)
+    found = seen([node("a", "16")], (), [made])
+    state = found.jobs[0]
+    assert (state.job.worker, state.job.server) == ({"cpu": 6, "pods": 1}, {"cpu": 2, "pods": 1})
+    assert cores(found) == {"a": 14}, "its coordinator begins as a server does"
 
 
 def test_nodes_where_nobody_may_go_are_left_out_and_tasks_there_stay():
