@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import secrets
@@ -10,6 +11,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import kopf
 
@@ -20,7 +22,7 @@ from k8s.elastic_operator import pages
 from k8s.elastic_operator.api_writes import OperatorApi
 from k8s.elastic_operator.handlers import Keepers, registry
 from k8s.elastic_operator.health import Readiness, troubles
-from k8s.elastic_operator.job.manifests import Defaults
+from k8s.elastic_operator.job.manifests import COORDINATOR_RESOURCES, Defaults
 from k8s.elastic_operator.job_loop import KeeperContext
 from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.elastic_operator.operator_key import operator_key
@@ -59,9 +61,22 @@ def _parser() -> argparse.ArgumentParser:
     add("--lease-namespace", default=os.environ.get("POD_NAMESPACE", "default"), help="and the secret's (%(default)s)")
     add("--lease-name", default="dl2-operator", help="whoever holds it acts (%(default)s)")
     add("--image", default="", help="of pods whose template names none")
+    what = "of jobs' coordinators, as those of a container (%(default)s)"
+    add("--coordinator-resources", type=_object, default=json.dumps(COORDINATOR_RESOURCES), metavar="JSON", help=what)
     add("--scheduler", default="dl2", help="of pods whose template names none (%(default)s)")
     add("--port", type=int, default=8080, help="of /healthz, /readyz and /metrics; 0: none (%(default)s)")
     return parser
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return the object that a text has as JSON; what is in it, the API server judges."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError('no object: give one as in {"limits": {"memory": "1Gi"}}')
+    return found
 
 
 def _log_as_json() -> None:
@@ -120,7 +135,7 @@ def _keepers(
     shared = KeeperContext(
         api=api,
         key=key,
-        defaults=Defaults(image=options.image, scheduler=options.scheduler),
+        defaults=Defaults(options.image, options.scheduler, options.coordinator_resources),
         metrics=metrics,
         progress_seconds=lambda: max(_PROGRESS_SECONDS, len(keepers) / _WRITES_PER_SECOND),
     )

@@ -8,6 +8,7 @@ import yaml
 
 from dl2_scheduler.policies.placement.node_rules import NODE_RULES
 from dl2_scheduler.policies.placement.registry import PLACEMENT_NAMES
+from k8s.elastic_operator.job.manifests import COORDINATOR_RESOURCES
 from tests.paths import ROOT
 
 CHART = ROOT / "k8s" / "chart"
@@ -82,6 +83,13 @@ def test_a_lease_that_somebody_has_deleted_may_be_made_again(who):
     (role,) = [part for part in TEMPLATES[f"{who}-rbac.yaml"].split("---") if named in part]
     assert "resources: [leases], verbs: [create]" in role
     assert f"resourceNames: [dl2-{who}], verbs: [get, update]" in role
+
+
+def test_coordinators_resources_are_the_operators_own_where_nobody_says_otherwise():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert values["coordinator"]["resources"] == COORDINATOR_RESOURCES
+    said = 'printf "--coordinator-resources=%s" (toJson .Values.coordinator.resources) | quote'
+    assert said in TEMPLATES["operator.yaml"]
 
 
 @pytest.mark.parametrize(("role", "kinds"), [("view", "view edit admin"), ("edit", "edit admin")])

@@ -1,13 +1,18 @@
 """The operator's program, as it is put together."""
 
 import asyncio
+import json
 import threading
 
 import pytest
 
 from elastic_ps.core.errors import ConfigurationError
 from k8s.elastic_operator import __main__ as program
+from k8s.elastic_operator.job.actions import StartCoordinator
+from k8s.elastic_operator.job.manifests import COORDINATOR_RESOURCES, Defaults, coordinator_pod
+from k8s.elastic_operator.job.model import Counts
 from k8s.foundation.api_server import ApiUnavailable, Rejected
+from tests.k8s.operator_cases import job
 
 SECONDS = 5.0
 KEY = b"0123456789abcdef"
@@ -55,3 +60,17 @@ def test_why_it_cannot_begin_is_said_in_a_line(monkeypatch, capsys, error, statu
     monkeypatch.setattr(program, "operator_key", key)
     assert program.main(["--port", "0"]) == status
     assert capsys.readouterr().err.startswith(f"operator: {words}")
+
+
+def test_coordinators_take_what_the_chart_says_or_the_usual(capsys):
+    """Where a quota counts limits no pod is made without: those of workers and servers are in their templates."""
+    parse = program._parser().parse_args
+    assert parse([]).coordinator_resources == COORDINATOR_RESOURCES
+    limited = {"requests": {"cpu": "1"}, "limits": {"cpu": 1, "memory": "1Gi"}}
+    given = parse(["--coordinator-resources", json.dumps(limited)]).coordinator_resources
+    pod = coordinator_pod(job(), StartCoordinator(1, Counts(1, 1)), Defaults(coordinator_resources=given))
+    assert pod["spec"]["containers"][0]["resources"] == limited
+    for wrong in ("cpu=1", "[]"):
+        with pytest.raises(SystemExit):
+            parse(["--coordinator-resources", wrong])
+        assert "no JSON" in (told := capsys.readouterr().err) or "no object" in told

@@ -42,6 +42,8 @@ _RIGHTS_OF_A_CONTAINER: Manifest = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
+COORDINATOR_RESOURCES: Mapping[str, Any] = {"requests": {"cpu": "50m", "memory": "128Mi"}}
+"""Without limits, as nobody knows what a large job's needs: who has a quota that counts limits gives some."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,12 @@ class Defaults:
     Attributes:
         image: of pods whose template has none.
         scheduler: that places pods.
-        coordinator_requests: of the coordinator's container.
+        coordinator_resources: of the coordinator's container.
     """
 
     image: str = ""
     scheduler: str = "dl2"
-    coordinator_requests: Mapping[str, str] = field(default_factory=lambda: {"cpu": "50m", "memory": "128Mi"})
+    coordinator_resources: Mapping[str, Any] = field(default_factory=lambda: COORDINATOR_RESOURCES)
 
 
 def token(key: bytes, job: Desired) -> str:
@@ -332,7 +334,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
             {"name": "ELASTIC_TOKEN_FILE", "value": TOKEN_FILE},
             *container.get("env", ()),
         ],
-        "resources": {"requests": dict(defaults.coordinator_requests)},
+        "resources": dict(defaults.coordinator_resources),
         **_COORDINATOR_PROBES,
         "volumeMounts": [*container.get("volumeMounts", ()), {"name": "dl2-state", "mountPath": _STATE}],
     }
