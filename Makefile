@@ -66,6 +66,7 @@ manifests:  ## plain YAML for kubectl, into build/manifests.yaml
 	@mkdir -p build
 	$(HELM) template dl2 k8s/chart --namespace dl2-system --no-hooks --kube-version 1.34 > build/manifests.yaml
 	@echo "kubectl create namespace dl2-system; kubectl apply --namespace dl2-system -f build/manifests.yaml"
+	@echo "before you delete them again, while the operator runs: kubectl delete ej --all --all-namespaces"
 
 soak: setup  ## random scalings and kills of real jobs, about a minute
 	$(BIN)/python -m tests.e2e.soak
