@@ -32,6 +32,7 @@ TORCH_RULES = [
 TORCH_HYPERS = [
     Hyper(groups=({"lr": 0.1, "momentum": 0.9, "dampening": 0.25, "weight_decay": 1e-3},)),
     Hyper(groups=({"lr": 0.1, "momentum": 0.0, "beta1": 0.3},)),
+    Hyper(groups=({"lr": 0.1, "momentum": 0.0, "beta1": 0.0, "beta2": 0.0},)),
 ]
 HYPERS = [Hyper(0.1, 1e-4, 1 / 3), Hyper(0.1, 0.0, 1.0, clip_gradient=0.3)]
 

@@ -34,6 +34,12 @@ CASES: dict[str, tuple[Any, str, dict[str, bool], dict[str, float]]] = {
         {"lr": 0.1, "momentum": 0.9, "dampening": 0.3},
     ),
     "adam": (partial(optim.Adam, lr=0.01, weight_decay=1e-3), "Adam", {}, {"lr": 0.01, "weight_decay": 1e-3}),
+    "adam without momentum": (
+        partial(optim.Adam, lr=0.01, betas=(0.0, 0.99)),
+        "Adam",
+        {},
+        {"lr": 0.01, "beta1": 0.0, "beta2": 0.99},
+    ),
     "amsgrad": (
         partial(optim.Adam, lr=0.01, amsgrad=True, maximize=True, betas=(0.4, 0.9)),
         "Adam",
