@@ -19,6 +19,7 @@ from elastic_ps.launch.commands import JoinSettings, node_environment
 from elastic_ps.launch.coordinator_link import CoordinatorLink, pauses
 from elastic_ps.launch.processes.child_process import ChildProcess
 from elastic_ps.launch.processes.stillness import STILL_SECONDS, Stillness
+from elastic_ps.node.leaving import GRACE
 from elastic_ps.system.passing_errors import MACHINE_LACKS
 
 _UNDRAINED = 128 + signal.SIGTERM
@@ -141,7 +142,7 @@ class MemberAgent:
                 return ChildProcess(
                     nonce,
                     self._command(nonce),
-                    node_environment(self._settings.join, nonce),
+                    {**node_environment(self._settings.join, nonce), GRACE: f"{self._settings.grace:g}"},
                     None,
                     lambda status: self._events.put(_Exited(status)),
                 )

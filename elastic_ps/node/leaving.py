@@ -1,12 +1,19 @@
 """This module lets a node that is told to go (SIGTERM) leave its job."""
 
 import logging
+import math
+import os
 import time
+from collections.abc import Mapping
 from typing import Protocol
 
 from elastic_ps.core.errors import CoordinatorLost, ElasticError, JobEnded
+from elastic_ps.system.process.signals import SAME_SECONDS
 
 log = logging.getLogger(__name__)
+
+GRACE = "ELASTIC_GRACE"
+"""This environment variable says how many seconds a node has from its first SIGTERM on; its launcher sets it."""
 
 EXIT_TERMINATED = 143
 """Exit status of a node that had to go and could not be drained: 128 + SIGTERM."""
@@ -28,6 +35,15 @@ class Leaving(Protocol):
 
     def closes_within(self, seconds: float) -> bool:
         """Wait for the session's end; return whether it has come."""
+
+
+def same_signal_seconds(environment: Mapping[str, str] = os.environ) -> float:
+    """Return within how many seconds SIGTERM is the same one; the launcher's second comes in its grace's last third."""
+    try:
+        grace = float(environment.get(GRACE) or math.inf)
+    except ValueError:
+        grace = math.inf
+    return min(SAME_SECONDS, grace / 2)
 
 
 def leave_or_save(session: Leaving) -> str:

@@ -13,13 +13,14 @@ from types import FrameType
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ElasticError, JobEnded
-from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
+from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save, same_signal_seconds
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import MACHINE, NodeSettings
 from elastic_ps.server.service import ServerNode
 from elastic_ps.system.module_files import module_file
 from elastic_ps.system.printable import LogLines, log_to_stderr
 from elastic_ps.system.process.file_descriptors import raise_limit
+from elastic_ps.system.process.signals import SignalCount
 from elastic_ps.transport.choice import TransportName, TransportSettings
 from elastic_ps.transport.striped import MOST_SOCKETS
 
@@ -115,9 +116,10 @@ def _deliver_ledger(server: ServerNode, session: Session) -> None:
 
 def _drain_on_sigterm(leave: threading.Event) -> None:
     """Ask to be drained at the first SIGTERM, and end the process at the second."""
+    signals = SignalCount(same_signal_seconds())
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
-        if leave.is_set():
+        if signals.heard() == 2:
             sys.exit(EXIT_TERMINATED)
         leave.set()
 

@@ -23,12 +23,16 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from elastic_ps.core.errors import ConfigurationError, ElasticError
 from elastic_ps.core.script_arguments import check_function, whole_number
 from elastic_ps.data.prefetch import Prefetch
+from elastic_ps.system.process.signals import ignore_sigterm
 from elastic_ps.torch.sampler import Indices, Sampler
 from elastic_ps.worker.script.worker_job import script_job
 
 Collate = Callable[[list[Any]], Any]
 
 _MOST_PROCESSES = 10_000
+
+_DEAF = "elastic_ps.system.process.deaf_fork_server"
+"""Who ends all processes of a machine together signals these, too, which a worker needs until it is drained."""
 
 _INSTEAD = {
     "batch_size": "give global_batch, the samples of a step over all workers",
@@ -95,8 +99,9 @@ class DataLoader(Sampler):
         check_function("collate_fn", collate_fn)
         check_function("worker_init_fn", worker_init_fn)
         self._collate = default_collate if collate_fn is None else collate_fn
+        self._processes: _Processes | None = None
         if count:
-            processes = _Processes(count, dataset, self._collate, worker_init_fn)
+            self._processes = processes = _Processes(count, dataset, self._collate, worker_init_fn)
             weakref.finalize(self, processes.stop)
             self._ahead = Prefetch(processes.start, processes.load, count * ahead)
         self._pins = pin_memory and torch.cuda.is_available()
@@ -106,6 +111,8 @@ class DataLoader(Sampler):
         try:
             yield from super().__iter__()
         except BrokenProcessPool as error:
+            if self._processes is not None:
+                self._processes.stop()  # the others: the pool would wait for them, as they ignore its SIGTERM
             raise ElasticError(
                 "a process that loads data for this worker (num_workers) has ended: it was killed, perhaps for want of "
                 "memory, or its worker_init_fn has raised"
@@ -150,7 +157,7 @@ class _Processes:
 
     def __init__(self, count: int, dataset: Any, collate: Collate, init: Callable[[int], None] | None):
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["torch"])  # once, not in each process
+        context.set_forkserver_preload([_DEAF, "torch"])  # once, not in each process
         self._pool = ProcessPoolExecutor(
             count,
             mp_context=context,
@@ -205,6 +212,7 @@ _own: tuple[Any, Collate] | None = None
 
 def _begin(dataset: Any, collate: Collate, init: Callable[[int], None] | None, count: int, numbers: Any) -> None:
     global _own  # a process loads for one loader
+    ignore_sigterm()  # it ends with its worker
     threading.Thread(target=_end_with_worker, name="end-with-worker", daemon=True).start()
     torch.set_num_threads(1)
     _own = dataset, collate

@@ -1,12 +1,52 @@
 """This module hands on the signals by which people and systems end a program."""
 
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _OF_THE_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 _SIGNALS = (*_OF_THE_TERMINAL, signal.SIGTERM)
+
+SAME_SECONDS = 1.0
+"""Within so long a signal that comes again is the first one: who ends all processes together (systemd, a batch system,
+a machine that shuts down) signals a node, and its launcher, which passes its own on."""
+
+
+class SignalCount:
+    """A `SignalCount` tells a signal that comes again from one that has been sent twice at once.
+
+    Args:
+        same_seconds: within which it is the same one.
+        clock: in seconds.
+    """
+
+    def __init__(self, same_seconds: float = SAME_SECONDS, clock: Callable[[], float] = time.monotonic):
+        self._same_seconds = same_seconds
+        self._clock = clock
+        self._first: float | None = None
+
+    def heard(self) -> int:
+        """Take note of a signal. Return 1 for the first one, 0 where that has come twice, 2 for a later one."""
+        now = self._clock()
+        if self._first is None:
+            self._first = now
+            return 1
+        return 0 if now < self._first + self._same_seconds else 2
+
+
+def ignore_sigterm() -> None:
+    """Let SIGTERM leave this process alone; not what it starts or forks, which others end so. For the main thread."""
+    own = os.getpid()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, handle)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from types import FrameType, TracebackType
 from typing import NoReturn
 
 from elastic_ps.core.errors import EXIT_RESTART, JobEnded
+from elastic_ps.system.process.signals import SAME_SECONDS, SignalCount
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +53,15 @@ class ScriptEnding:
         self._exit(status)
 
 
-def drain_on_sigterm(leave: Callable[[], str], end: Callable[[str], None]) -> None:
+def drain_on_sigterm(leave: Callable[[], str], end: Callable[[str], None], same_seconds: float = SAME_SECONDS) -> None:
     """Let SIGTERM drain the worker: the job goes on without it, and it ends with status 0.
 
     Args:
         leave: asks for it; returns why the worker has to end all the same, "": it need not.
         end: called with that reason, or at a second SIGTERM.
+        same_seconds: within which a second SIGTERM is the first one.
     """
-    asked, worker = threading.Event(), os.getpid()
+    signals, worker = SignalCount(same_seconds), os.getpid()
 
     def ask_to_leave() -> None:
         if why := leave():
@@ -70,9 +72,9 @@ def drain_on_sigterm(leave: Callable[[], str], end: Callable[[str], None]) -> No
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        work = (lambda: end("a second SIGTERM")) if asked.is_set() else ask_to_leave
-        asked.set()
-        threading.Thread(target=work, name="drain", daemon=True).start()
+        if heard := signals.heard():
+            work = ask_to_leave if heard == 1 else lambda: end("a second SIGTERM")
+            threading.Thread(target=work, name="drain", daemon=True).start()
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, handle)

@@ -8,7 +8,7 @@ from typing import Any
 from elastic_ps.core.data_order import DataSpec, Place
 from elastic_ps.core.errors import ConfigurationError, JobEnded
 from elastic_ps.core.script_text import check_text
-from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save
+from elastic_ps.node.leaving import EXIT_TERMINATED, leave_or_save, same_signal_seconds
 from elastic_ps.worker.script.data_position import DataPosition, StepPart, position_of
 from elastic_ps.worker.script.process_ending import ScriptEnding, drain_on_sigterm, exits
 from elastic_ps.worker.script.staging import Staging
@@ -64,7 +64,9 @@ class ScriptJob:
 
         atexit.register(leave)
         drain_on_sigterm(
-            lambda: leave_or_save(self.node.session), lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED))
+            lambda: leave_or_save(self.node.session),
+            lambda why: self.node.end(JobEnded(why, EXIT_TERMINATED)),
+            same_signal_seconds(),
         )
 
     @property

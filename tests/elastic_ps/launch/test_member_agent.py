@@ -3,7 +3,9 @@
 import errno
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,8 @@ from elastic_ps.core.errors import ConfigurationError, CoordinatorLost, NotNow
 from elastic_ps.launch import decide, member_agent
 from elastic_ps.launch.commands import JoinSettings
 from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
+from elastic_ps.launch.processes.child_process import ChildProcess
+from elastic_ps.node.leaving import GRACE
 from tests.elastic_ps.launch.launch_stage import FakeCoordinator, ScarceProcesses
 
 
@@ -83,3 +87,16 @@ def test_a_process_that_can_never_be_started_is_one_sentence(
     monkeypatch.setattr(member_agent, "ChildProcess", ScarceProcesses(1, errno.E2BIG))
     with pytest.raises(ConfigurationError, match="the worker could not be started: Argument list too long"):
         member(tmp_path, fake).run()
+
+
+def test_a_node_is_told_its_grace(tmp_path: Path, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two signals are one where they come close together, and a short grace has the second one soon."""
+    given: list[Mapping[str, str]] = []
+
+    def started(name: str, command: list[str], environment: Mapping[str, str], *others: Any) -> ChildProcess:
+        given.append(environment)
+        return ChildProcess(name, command, environment, *others)
+
+    monkeypatch.setattr(member_agent, "ChildProcess", started)
+    assert member(tmp_path, fake).run() == 7
+    assert [environment[GRACE] for environment in given] == ["30"]

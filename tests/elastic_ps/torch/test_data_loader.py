@@ -85,6 +85,20 @@ fork.join()
 print(processes._pool.submit(os.getpid).result() == before)
 """
 
+ALL_TERMINATED = """
+import multiprocessing.forkserver
+import os, signal, time
+from elastic_ps.torch.data import _Processes
+from tests.elastic_ps.torch.test_data_loader import Numbers, collate
+processes = _Processes(1, Numbers(), collate, None)
+before = processes._pool.submit(os.getpid).result()
+for process in (multiprocessing.forkserver._forkserver._forkserver_pid, before):
+    os.kill(process, signal.SIGTERM)
+assert processes._pool.submit(os.getpid).result() == before
+processes = _Processes(1, Numbers(), collate, None)
+print(processes._pool.submit(os.getpid).result() != before)
+"""
+
 
 class Together(Numbers):
     def __getitems__(self, wanted: list[int]) -> list[int]:
@@ -313,9 +327,11 @@ def test_a_worker_leaves_though_what_loads_for_it_hangs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_processes_stay_when_a_fork_of_their_worker_ends() -> None:
+@pytest.mark.parametrize("script", [FORKS, ALL_TERMINATED], ids=["fork", "SIGTERM"])
+def test_processes_stay_when_a_fork_of_their_worker_ends_and_when_all_are_told_to_end(script: str) -> None:
+    """Who ends all processes of a machine together signals those too, which a worker needs until it is drained."""
     found = subprocess.run(
-        [sys.executable, "-c", FORKS], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
     )
     assert found.stdout == "True\n", found.stderr
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from elastic_ps.system.process.signals import signals_to
+from elastic_ps.system.process.signals import SignalCount, ignore_sigterm, signals_to
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +47,20 @@ def test_the_ends_of_children_are_heard_of_whatever_the_parent_ignores():
     if not child:
         os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_signal_that_has_been_sent_twice_at_once_is_one():
+    times = iter([5.0, 5.005, 5.9, 6.0, 6.1])
+    count = SignalCount(1.0, lambda: next(times))
+    assert [count.heard() for _ in range(5)] == [1, 0, 0, 2, 2]
+
+
+def test_a_process_that_ignores_sigterm_does_not_hand_that_on():
+    """A script's own `multiprocessing.Pool` would wait for ever for its processes, which it ends so."""
+    ignore_sigterm()
+    os.kill(os.getpid(), signal.SIGTERM)
+    child = os.fork()
+    if not child:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM

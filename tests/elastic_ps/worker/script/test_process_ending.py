@@ -1,9 +1,15 @@
 """How a script's end is told from its failure."""
 
+import os
+import queue
+import signal
 import subprocess
 import sys
 
 import pytest
+
+from elastic_ps.system.process.signals import SignalCount
+from elastic_ps.worker.script import process_ending
 
 SCRIPT = """
 import atexit, sys
@@ -67,3 +73,22 @@ def test_a_fork_of_a_worker_is_none(script, told):
     """It does not leave the job when it ends, and SIGTERM ends it."""
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert ran.stdout == told, ran.stderr
+
+
+def test_two_signals_at_once_drain_and_a_later_one_ends(monkeypatch):
+    """A launcher passes its own on, and who ends all processes together signals both: the worker ended at once."""
+    now, done = [7.0], queue.SimpleQueue()
+    monkeypatch.setattr(process_ending, "SignalCount", lambda seconds: SignalCount(seconds, lambda: now[0]))
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        process_ending.drain_on_sigterm(lambda: done.put("asks to leave") or "", done.put)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert done.get(timeout=30) == "asks to leave"
+        now[0] += 0.005
+        os.kill(os.getpid(), signal.SIGTERM)
+        now[0] += 1.5
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert done.get(timeout=30) == "a second SIGTERM"
+        assert done.empty()
+    finally:
+        signal.signal(signal.SIGTERM, before)
