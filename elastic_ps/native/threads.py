@@ -3,13 +3,14 @@
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from elastic_ps.native.daemon_threads import DaemonThreads
 
 _MOST = 4
 """More threads do not make memory faster."""
@@ -26,8 +27,8 @@ def _threads() -> int:
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_threads(), "loop")
+def _pool() -> DaemonThreads:
+    return DaemonThreads(_threads(), "loop")
 
 
 def in_parallel(length: int, unit: int, work: Callable[[int, int], None]) -> None:

@@ -4,10 +4,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from functools import partial
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
+from elastic_ps.native.daemon_threads import DaemonThreads
 from elastic_ps.system.strangers import MOST_STRANGERS
 from elastic_ps.transport.base import Buffer, flat
 from elastic_ps.transport.frame_metas import JoinMeta
@@ -26,13 +27,22 @@ class StripedConnection(SocketConnection):
     Args:
         sockets: connected to one peer, in the order that both ends know.
         peer: its name.
+
+    Raises:
+        PeerLost: the system gives no threads; the sockets are closed.
     """
 
     def __init__(self, sockets: Sequence[socket.socket], peer: str):
         super().__init__(sockets[0], peer)
         self._others = [SocketConnection(sock, peer) for sock in sockets[1:]]
-        self._senders = ThreadPoolExecutor(len(self._others), f"stripe-send-{peer}")
-        self._receivers = ThreadPoolExecutor(len(self._others), f"stripe-receive-{peer}")
+        self._threads: list[DaemonThreads] = []
+        try:
+            for kind in ("send", "receive"):
+                self._threads.append(DaemonThreads(len(self._others), f"stripe-{kind}-{peer}"))
+        except RuntimeError as error:
+            self.close()
+            raise PeerLost(peer, f"{len(sockets)} sockets take as many threads: {error}") from error
+        self._senders, self._receivers = self._threads
         self.reason = f"{len(sockets)} sockets"
 
     @property
@@ -61,11 +71,11 @@ class StripedConnection(SocketConnection):
         total = sum(part.nbytes for part in parts)
         return _cut(parts, -(-total // (len(self._others) + 1))) if total >= _STRIPED_BYTES else [list(parts)]
 
-    def _at_once(self, pool: ThreadPoolExecutor, works: Sequence[Callable[[], None]], own: Callable[[], None]) -> None:
+    def _at_once(self, pool: DaemonThreads, works: Sequence[Callable[[], None]], own: Callable[[], None]) -> None:
         """Do `works` in threads and `own` in this one; once one fails, all are ended before its error is raised."""
         try:
             under_way = [pool.submit(work) for work in works]
-        except RuntimeError as error:  # the pool has been shut down
+        except RuntimeError as error:
             raise PeerLost(self.peer, "closed here") from error
         try:
             own()
@@ -90,8 +100,8 @@ class StripedConnection(SocketConnection):
     def close(self) -> None:
         """See `Connection.close`."""
         self._shut()
-        self._senders.shutdown(wait=False)
-        self._receivers.shutdown(wait=False)
+        for threads in self._threads:
+            threads.close()
 
 
 def _cut(parts: Sequence[memoryview], size: int) -> list[list[memoryview]]:

@@ -1,6 +1,8 @@
 """The compiled rules and the threads that run them: the same bits as numpy's."""
 
 import shutil
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -146,6 +148,20 @@ def test_an_error_of_one_range_is_raised_when_all_have_ended() -> None:
     with pytest.raises(ValueError, match=str(CHUNK)):
         threads.in_parallel(2 * CHUNK, CHUNK, work)
     assert ended == [0]
+
+
+def test_ranges_are_done_while_the_interpreter_ends() -> None:
+    """The last step of a script is exchanged then."""
+    script = """
+import atexit
+import numpy as np
+from elastic_ps.native import threads
+threads._threads = lambda: 4
+made = np.zeros(1 << 20)
+atexit.register(lambda: (threads.copy_all([(made, np.ones(1 << 20))]), print(made.sum())))
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.stdout == "1048576.0\n", ran.stderr
 
 
 @pytest.mark.parametrize("threads_", [1, 4])

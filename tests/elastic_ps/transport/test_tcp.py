@@ -145,6 +145,37 @@ for line in sys.stdin:
         process.terminate()
 
 
+@pytest.mark.slow
+def test_the_sockets_of_a_connection_work_while_the_interpreter_ends():
+    """The last push of a static script is exchanged then; it was tried again and again for ever."""
+    script = """
+import atexit, socket, threading
+import numpy as np
+from elastic_ps.transport.frame_metas import ValueMeta
+from elastic_ps.transport.frames import Frame
+from elastic_ps.transport.striped import StripedConnection
+ends = [StripedConnection(sockets, "s0") for sockets in zip(*(socket.socketpair() for _ in range(3)))]
+
+def take(found):
+    found.append(np.zeros(ends[1].receive().payload_bytes, np.uint8))
+    ends[1].receive_into(found)
+
+def exchange():
+    sent, found = np.arange(1 << 18), []
+    taking = threading.Thread(target=take, args=(found,), daemon=True)
+    taking.start()
+    ends[0].send(Frame(ValueMeta()), [sent])
+    taking.join(20)
+    print((found[0].view(sent.dtype) == sent).all())
+    for end in ends:
+        end.close()
+
+atexit.register(exchange)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.returncode) == ("True\n", 0), ran.stderr
+
+
 @pytest.mark.parametrize("host", ["a" * 70, "a..b"])
 def test_a_peer_whose_host_is_no_name_cannot_be_reached(host):
     """Nodes say themselves where they are reached: to look such a name up raises what no other failure does."""
