@@ -1,5 +1,6 @@
 """A `DataLoader` loads the batches of a data set in the elastic order, ahead of their use, in processes."""
 
+import errno
 import multiprocessing
 import os
 import random
@@ -23,6 +24,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from elastic_ps.core.errors import ConfigurationError, ElasticError
 from elastic_ps.core.script_arguments import check_function, whole_number
 from elastic_ps.data.prefetch import Prefetch
+from elastic_ps.system.process.file_descriptors import how_to_have_more, raise_limit
 from elastic_ps.system.process.signals import ignore_sigterm
 from elastic_ps.torch.sampler import Indices, Sampler
 from elastic_ps.worker.script.worker_job import script_job
@@ -110,13 +112,11 @@ class DataLoader(Sampler):
     def __iter__(self) -> Iterator[Any]:
         try:
             yield from super().__iter__()
-        except BrokenProcessPool as error:
-            if self._processes is not None:
-                self._processes.stop()  # the others: the pool would wait for them, as they ignore its SIGTERM
-            raise ElasticError(
-                "a process that loads data for this worker (num_workers) has ended: it was killed, perhaps for want of "
-                "memory, or its worker_init_fn has raised"
-            ) from error
+        except (OSError, RuntimeError) as error:
+            if self._processes is None or not (isinstance(error, BrokenProcessPool) or _lacks_descriptors(error)):
+                raise
+            self._processes.stop()  # the others: the pool would wait for them, as they ignore its SIGTERM
+            raise ElasticError(_why_broken(error)) from error
 
     def _take(self, indices: Indices) -> Any:
         """See `Sampler`: the batch."""
@@ -124,6 +124,29 @@ class DataLoader(Sampler):
         if isinstance(batch, ExceptionWrapper):
             batch.reraise()  # type: ignore[no-untyped-call]
         return pin_memory(batch) if self._pins else batch  # type: ignore[no-untyped-call]
+
+
+_NO_DESCRIPTORS = (os.strerror(errno.EMFILE), "items of ancdata")
+"""What is said where a process has no room for the descriptors of a batch: each of its tensors has one."""
+
+
+def _lacks_descriptors(error: Exception) -> bool:
+    """Return whether a batch did not come for want of descriptors; an error of the data set is told as it is."""
+    is_of_data_set = str(error).startswith("Caught ")  # as `ExceptionWrapper` begins
+    return not is_of_data_set and any(words in f"{error} {error.__cause__}" for words in _NO_DESCRIPTORS)
+
+
+def _why_broken(error: Exception) -> str:
+    if _lacks_descriptors(error):
+        return (
+            "there is no room for a batch that a process has loaded for this worker (num_workers): each tensor takes a "
+            f"file descriptor, and {how_to_have_more()}, or let batches have fewer tensors, and fewer be loaded ahead "
+            "(prefetch_factor)"
+        )
+    return (
+        "a process that loads data for this worker (num_workers) has ended: it was killed, perhaps for want of memory, "
+        "or its worker_init_fn has raised"
+    )
 
 
 def _refuse(others: dict[str, Any]) -> None:
@@ -213,6 +236,7 @@ _own: tuple[Any, Collate] | None = None
 def _begin(dataset: Any, collate: Collate, init: Callable[[int], None] | None, count: int, numbers: Any) -> None:
     global _own  # a process loads for one loader
     ignore_sigterm()  # it ends with its worker
+    raise_limit()
     threading.Thread(target=_end_with_worker, name="end-with-worker", daemon=True).start()
     torch.set_num_threads(1)
     _own = dataset, collate

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from elastic_ps.core.errors import PeerLost
+from elastic_ps.system.process.file_descriptors import how_to_have_more
 from elastic_ps.transport.base import Transport
 from elastic_ps.transport.shm_transport import ShmTransport
 from elastic_ps.transport.stream import SocketConnection
@@ -24,17 +25,34 @@ class TransportName(StrEnum):
 
 
 class AutoTransport(ShmTransport):
-    """An `AutoTransport` takes shared memory where there can be some, else TCP."""
+    """An `AutoTransport` takes shared memory where there can be some, else TCP.
+
+    Args:
+        token: see `ShmTransport`.
+        sockets: see `ShmTransport`.
+        folder: see `ShmTransport`.
+    """
+
+    def __init__(self, token: bytes, sockets: int = 1, folder: str = ""):
+        super().__init__(token, sockets, folder)
+        self._no_room: dict[tuple[str, int], str] = {}  # why, by the address of a peer whose memory was not taken
 
     def connect(self, host: str, port: int, peer: str, timeout: float = 10.0) -> SocketConnection:
         """See `Transport.connect`."""
-        try:
-            return super().connect(host, port, peer, timeout)
-        except PeerLost as error:
-            connection = self.tcp.connect(host, port, peer, timeout)
-            connection.reason = ", ".join(filter(None, (error.reason, connection.reason)))
-            log.info("connected to %s by TCP: %s", peer, error.reason)
-            return connection
+        reason = self._no_room.get((host, port), "")
+        if not reason:
+            try:
+                return super().connect(host, port, peer, timeout)
+            except PeerLost as error:
+                reason = error.reason
+        connection = self.tcp.connect(host, port, peer, timeout)
+        connection.reason = ", ".join(filter(None, (reason, connection.reason)))
+        log.info("connected to %s by TCP: %s", peer, reason)
+        return connection
+
+    def unattached(self, host: str, port: int, error: OSError) -> None:
+        """See `ShmTransport.unattached`: TCP takes fewer descriptors, and is tried next."""
+        self._no_room[host, port] = f"no room for the memory of {host}:{port} ({error.strerror}); {how_to_have_more()}"
 
 
 FOLDER = "ELASTIC_SHARED_MEMORY"

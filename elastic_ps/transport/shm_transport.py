@@ -38,13 +38,22 @@ class ShmConnection(SocketConnection):
         peer: its name.
         takes: the peer may share memory, once.
         greet: see `SocketConnection`.
+        unattached: called where this process has no room for the memory that the peer shares.
     """
 
     kind = "shm"
 
-    def __init__(self, sock: socket.socket, peer: str, takes: bool, greet: Greet | None = None):
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        takes: bool,
+        greet: Greet | None = None,
+        unattached: Callable[[OSError], None] = lambda _error: None,
+    ):
         super().__init__(sock, peer, greet)
         self._takes = takes
+        self._unattached = unattached
         self._payloads = SharedPayloads()
 
     @property
@@ -102,7 +111,11 @@ class ShmConnection(SocketConnection):
         lacking = bool(flags & socket.MSG_CTRUNC)
         if descriptors or lacking:
             self._takes = False
-            self._payloads.shared = _attached(descriptors, lacking)
+            try:
+                self._payloads.shared = _attached(descriptors, lacking)
+            except OSError as error:
+                self._unattached(error)
+                raise
         return got
 
 
@@ -194,4 +207,14 @@ class ShmTransport:
             raise PeerLost(
                 peer, f"cannot connect to {host}:{port} by shared memory: {self.rendezvous.why(error)}"
             ) from error
-        return ShmConnection(called(sock, peer, self._token, port, timeout), peer, takes=True)
+        unattached = partial(self.unattached, host, port)
+        return ShmConnection(called(sock, peer, self._token, port, timeout), peer, takes=True, unattached=unattached)
+
+    def unattached(self, host: str, port: int, error: OSError) -> None:
+        """Take note that this process has no room for the memory of a peer: the connection breaks.
+
+        Args:
+            host: that the peer is reached at.
+            port: that the peer is reached at.
+            error: why there is no room.
+        """

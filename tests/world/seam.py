@@ -35,6 +35,7 @@ from elastic_ps.node import node_memory, session
 from elastic_ps.server import service
 from elastic_ps.server.copying import shadows
 from elastic_ps.system import storage, strangers
+from elastic_ps.system.process import signals
 from elastic_ps.torch.allreduce import exchange, group, peer_probe
 from elastic_ps.torch.allreduce.following import shadow_feed
 from elastic_ps.transport import choice, send_queue, shared_memory
@@ -205,6 +206,7 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     yield sampler, "script_job", _job
     yield choice, "TRANSPORTS", dict.fromkeys(choice.TransportName, world.make_transport)
     yield strangers.CountedLog.__init__, "__defaults__", (clocks.time.monotonic,)
+    yield signals.SignalCount.__init__, "__defaults__", (signals.SAME_SECONDS, clocks.time.monotonic)
     for module in children, coordinator_process:
         yield module, "ChildProcess", world.start_child
     for module in children, coordinator_process, job_agent:

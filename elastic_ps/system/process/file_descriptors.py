@@ -20,6 +20,11 @@ def raise_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def how_to_have_more() -> str:
+    """Return how this process may have more descriptors, for people."""
+    return f"it may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} file descriptors: raise `ulimit -n`"
+
+
 class Spare:
     """A `Spare` keeps one descriptor in reserve, to turn a newcomer away when all others are used."""
 

@@ -17,6 +17,7 @@ from elastic_ps.core.model import Tensor
 from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
+from elastic_ps.system.process.file_descriptors import raise_limit
 from elastic_ps.system.process.kept_memory import keep_freed_memory
 from elastic_ps.worker.script.barriers import Barriers
 from elastic_ps.worker.script.data_position import StepPart, agree, position_of
@@ -284,6 +285,7 @@ def script_job() -> ScriptJob:
             )
         _asked = True
         keep_freed_memory()
+        raise_limit()
         job = _makers[settings.mode](settings)
         job.start()
         _current = job

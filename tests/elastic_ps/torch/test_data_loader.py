@@ -99,6 +99,23 @@ processes = _Processes(1, Numbers(), collate, None)
 print(processes._pool.submit(os.getpid).result() != before)
 """
 
+SCARCE = """
+import resource
+import sys
+import elastic_ps.torch as elastic
+from elastic_ps.core.errors import ElasticError
+from tests.elastic_ps.torch.lone_job import lone_job
+from tests.elastic_ps.torch.test_data_loader import Numbers, collate, epochs, shreds
+if __name__ == "__main__":
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64 if sys.argv[1] == "both" else hard))
+    with lone_job():
+        try:
+            list(epochs(elastic.DataLoader(Numbers(), 4, num_workers=1, collate_fn=shreds)))
+        except ElasticError as error:
+            print(error)
+"""
+
 
 class Together(Numbers):
     def __getitems__(self, wanted: list[int]) -> list[int]:
@@ -118,6 +135,11 @@ class OneByOne(Numbers):
 
 def collate(samples: list[Any]) -> list[Any]:
     return samples
+
+
+def shreds(samples: list[Any]) -> list[torch.Tensor]:
+    """A batch of more tensors than a process may have descriptors."""
+    return [torch.ones(1) for _ in range(40 * len(samples))]
 
 
 def noted(number: int) -> None:
@@ -307,6 +329,20 @@ class Killing(Numbers):
 def test_a_process_that_was_killed_is_said() -> None:
     with lone_job(), pytest.raises(ElasticError, match=r"loads data for this worker .* has ended: it was killed"):
         list(epochs(elastic.DataLoader(Killing(), 4, num_workers=1)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("who", ["both", "worker"])
+def test_a_worker_without_room_for_a_batch_is_told_so(who: str, tmp_path: Path) -> None:
+    """It read that a process was killed, perhaps for want of memory."""
+    script = tmp_path / "train.py"
+    script.write_text(SCARCE)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run(
+        [sys.executable, str(script), who], env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert "it may have 64 file descriptors: raise `ulimit -n`" in found.stdout, found.stdout + found.stderr
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import resource
 from contextlib import contextmanager
 
@@ -161,6 +162,22 @@ def test_who_has_no_room_for_all_images_takes_none_and_keeps_none(wiring, images
     assert _open() == before
     assert connected.shared == ()
     for end in (connected, accepted, listener):
+        end.close()
+
+
+def test_who_has_no_room_for_the_memory_of_a_peer_takes_tcp_next(images):
+    """It was tried by shared memory for ever."""
+    transport = AutoTransport(TOKEN)
+    listener = transport.listen("127.0.0.1")
+    connected, accepted = meet(lambda: transport.connect(*listener.address, "s0"), listener)
+    accepted.share(images[0], images[1:])
+    accepted.send(Frame(AcceptedMeta()))
+    with _free_descriptors(2), pytest.raises(PeerLost, match="Too many open files"):
+        connected.receive()
+    second, other = meet(lambda: transport.connect(*listener.address, "s0"), listener)
+    assert (connected.kind, second.kind) == ("shm", "tcp")
+    assert re.fullmatch(r"no room for the memory of .*Too many open files\); .*: raise `ulimit -n`", second.reason)
+    for end in (connected, accepted, second, other, listener):
         end.close()
 
 
