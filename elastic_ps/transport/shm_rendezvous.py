@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import os
+import secrets
 import socket
 import stat
 import struct
@@ -10,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.process.proc_stat import boot_id
 from elastic_ps.system.state_folder import state_folder
 
 _BACKLOG = 128
@@ -22,9 +24,10 @@ _ROOT = 0
 class ShmRendezvous:
     """A `ShmRendezvous` is a folder of sockets, named after the job's token and the address of a server.
 
-    Without a folder that is given it is one of this user's own, which nobody else may enter. Containers, whose network
-    and files are of their own, meet in a folder of their host that all of them have mounted; only sockets lie there,
-    and no memory. Wherever they meet, both ends look which user the other one is, and then greet (`greeting`).
+    Without a folder that is given it is one of this user's own on this host, which nobody else may enter. Containers,
+    whose network and files are of their own, meet in a folder of their host that all of them have mounted; only sockets
+    lie there, and no memory. Wherever they meet, both ends look which user the other one is, and then greet
+    (`greeting`).
 
     Args:
         token: the job's.
@@ -46,15 +49,20 @@ class ShmRendezvous:
         return f"{self._folder}/{made}"
 
     def listen(self, host: str, port: int) -> socket.socket:
-        """Return the socket of a server. Raises OSError: the folder cannot be used."""
+        """Return the socket of a server. Raises OSError: the folder cannot be used, or another server's lies there."""
         if not self._given:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._sweep()
         local = socket.socket(socket.AF_UNIX)
         try:
             with _Entered(self._folder, private=not self._given) as place:
-                local.bind(f"{place}/{Path(self.name(host, port)).name}")
-            local.listen(_BACKLOG)
+                name = f"{place}/{Path(self.name(host, port)).name}"
+                if os.path.lexists(name):
+                    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+                made = f"{place}/{secrets.token_hex(_NAME_CHARACTERS // 2)}"  # is swept as others are
+                local.bind(made)
+                local.listen(_BACKLOG)
+                os.rename(made, name)  # who finds it is heard
         except OSError:
             local.close()
             raise
@@ -98,7 +106,7 @@ class ShmRendezvous:
             return f"the folder {self._folder} is not there"
         if not os.access(self._folder, os.W_OK | os.X_OK):
             return f"user {os.getuid()} cannot write to the folder {self._folder}"
-        return "not on this host" if error.errno in _NOBODY else f"{self._folder}: {error}"
+        return f"not on this host (looked in {self._folder})" if error.errno in _NOBODY else f"{self._folder}: {error}"
 
     def _sweep(self) -> None:
         """Take away what killed servers have left."""
@@ -124,14 +132,20 @@ def check_user(local: socket.socket) -> None:
 
 
 def own_folder() -> str:
-    """Return the folder in which the sockets of this user's processes lie; "": nobody knows of one."""
+    """Return the folder in which the sockets of this user's processes lie; "": nobody knows of one.
+
+    Hosts may share a home: each has a folder of its own there, as a socket of another host looks like a dead one's.
+    """
     run = os.environ.get("XDG_RUNTIME_DIR", "")
     if run and os.path.isdir(run) and os.access(run, os.W_OK | os.X_OK):
         return f"{run}/elastic_ps"
     try:
-        return str(state_folder() / "elastic_ps" / "sockets")
+        folder = state_folder() / "elastic_ps" / "sockets"
     except ConfigurationError:
         return ""
+    with suppress(OSError):
+        folder /= boot_id()
+    return str(folder)
 
 
 class _Entered:

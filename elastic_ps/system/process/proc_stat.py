@@ -27,9 +27,10 @@ def birth_of(pid: int) -> str | None:
         fields = stat_fields(pid)
     except (FileNotFoundError, ProcessLookupError, PermissionError):  # with hidepid=1 another user's is not shown
         return None
-    return None if fields[_STATE] in _ENDED else f"{_boot()}:{fields[_START]}"
+    return None if fields[_STATE] in _ENDED else f"{boot_id()}:{fields[_START]}"
 
 
 @cache
-def _boot() -> str:
+def boot_id() -> str:
+    """Return what no other machine has, nor this one after its next start. Raises OSError: it is not Linux."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -65,7 +65,7 @@ def test_who_has_another_folder_takes_tcp(tmp_path, made):
     other.mkdir()
     connected, accepted = met(listener, other)
     made += [connected, accepted]
-    assert (connected.kind, connected.reason.endswith(": not on this host")) == ("tcp", True)
+    assert (connected.kind, connected.reason.endswith(f": not on this host (looked in {other})")) == ("tcp", True)
     with pytest.raises(PeerLost, match="not on this host"):
         ShmTransport(TOKEN, folder=str(other)).connect(*listener.address, "s0")
 
@@ -186,6 +186,24 @@ def test_the_environment_says_where(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_STATE_HOME", "~/state")
     assert TransportSettings().make(TOKEN).rendezvous.name("h", 1).startswith(f"{tmp_path}/home/state/elastic_ps/")
+
+
+def test_hosts_that_share_a_home_leave_each_others_sockets_alone(tmp_path, made, monkeypatch):
+    """A server took away those of another host, which look dead there: that host's workers then took TCP."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(shm_rendezvous, "boot_id", lambda: "host-a")
+    listener = listening("", made)
+    monkeypatch.setattr(shm_rendezvous, "boot_id", lambda: "host-b")
+    with monkeypatch.context() as there:
+        there.setattr(shm_rendezvous, "_is_dead", lambda path: True)
+        listening("", made).close()
+    with pytest.raises(PeerLost, match=r"not on this host \(looked in .*/elastic_ps/sockets/host-b\)"):
+        ShmTransport(TOKEN).connect(*listener.address, "s0")
+    monkeypatch.setattr(shm_rendezvous, "boot_id", lambda: "host-a")
+    connected, accepted = met(listener, "")
+    made += [connected, accepted]
+    assert (connected.kind, accepted.kind) == ("shm", "shm")
 
 
 def test_where_a_user_has_no_home_peers_meet_by_tcp_and_nothing_is_made(tmp_path, monkeypatch, caplog):
