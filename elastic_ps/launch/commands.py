@@ -119,7 +119,7 @@ def node_environment(join: JoinSettings, nonce: str, environment: Mapping[str, s
         "PYTHONUNBUFFERED": "1",  # a killed node's last lines are in its log
         **environment,
         "ELASTIC_COORDINATOR": join.coordinator,
-        "ELASTIC_TOKEN_FILE": str(join.token_file),
+        "ELASTIC_TOKEN_FILE": str(join.token_file.absolute()),  # a script may go elsewhere before it joins
         "ELASTIC_NONCE": nonce,
         "ELASTIC_HOST": join.host,
         "ELASTIC_TRANSPORT": join.transport.name,

@@ -18,6 +18,7 @@ from elastic_ps.launch.commands import JobCommands, JoinSettings, node_environme
 from elastic_ps.launch.member_agent import MemberSettings
 from elastic_ps.launch.options import JobOptions, JobSettings, MigrationMode, NodesOptions, Script
 from elastic_ps.launch.outcome import LauncherOutcome
+from elastic_ps.node.settings import NodeSettings
 from elastic_ps.transport.choice import TransportName, TransportSettings
 
 
@@ -166,6 +167,15 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
     assert options.parser(None).parse_args(line[3:]).servers == 0
     join = JoinSettings("h:1", Path("token"), "h", mode=settings.nodes.mode)
     assert node_environment(join, "n", {})["ELASTIC_MODE"] == "all-reduce"
+
+
+def test_a_node_finds_its_token_from_whatever_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that changed its folder before it joined was told that there is no such file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("00" * 16)
+    environment = node_environment(JoinSettings("h:1", Path("token"), "h"), "n", {})
+    monkeypatch.chdir("/")
+    assert NodeSettings.from_environment(environment).token == bytes(16)
 
 
 @pytest.mark.parametrize(
