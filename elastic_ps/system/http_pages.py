@@ -4,6 +4,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from socketserver import TCPServer
 from threading import Thread
 from typing import Any
 
@@ -59,10 +60,14 @@ class BoundedHTTPServer(ThreadingHTTPServer):
         super().__init__((host, port), handler)
 
     def server_bind(self) -> None:
-        """Take the address, of both families where all are meant."""
+        """Bind, to both families where all are meant.
+
+        Nobody is asked what this host is called, as `HTTPServer` does: a name server may be long in coming.
+        """
         if self._both:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        super().server_bind()
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a client. Whoever calls takes an error to mean that there is none."""

@@ -34,6 +34,14 @@ def asked(port):
         return answer.read()
 
 
+def test_pages_do_not_wait_for_a_name_server(monkeypatch):
+    """A program whose machine has none that answers began after 10 s or more."""
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("a name is looked up"))
+    server, thread = http_pages.started("127.0.0.1", 0, Answer)
+    with http_pages.answered(server, thread) as port:
+        assert asked(port) == b"here"
+
+
 @pytest.mark.slow
 def test_idle_clients_hold_neither_threads_nor_the_page(port):
     before = threading.active_count()
