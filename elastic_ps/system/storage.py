@@ -1,9 +1,10 @@
 """This module reads and writes checkpoints: folders named `version-...` in a folder, at any fsspec URL.
 
 What is written survives a power cut before the call that wrote it returns: on a local file system files and folders are
-synced, elsewhere the storage's own promise is that a closed file stays.
+synced (folders where it can do that), elsewhere the storage's own promise is that a closed file stays.
 """
 
+import errno
 import logging
 import os
 import re
@@ -27,6 +28,9 @@ MANIFEST = "manifest.json"
 
 IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """What a job's identity looks like: it is part of its checkpoints' names."""
+
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
+"""What file systems say that sync no folders, as some of networks and of user space do: names stay as they promise."""
 
 
 def new_identity() -> str:
@@ -234,5 +238,8 @@ def _sync_folder(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
     finally:
         os.close(descriptor)

@@ -1,7 +1,9 @@
 """Checkpoints on the disk: whose they are, which one is found, which are dropped."""
 
+import errno
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -285,6 +287,25 @@ def test_a_manifest_and_its_folders_are_synced_before_older_ones_go(tmp_path, mo
     save(tmp_path / "a" / "b", 4)
     assert done[0] == f"{folder}/{MANIFEST}.part"
     assert done[-2:] == [folder, f"removes {name_of(1, MINE)}"]
+
+
+@pytest.mark.parametrize(("number", "saves"), [(errno.EINVAL, True), (errno.ENOTSUP, True), (errno.EIO, False)])
+def test_a_file_system_that_syncs_no_folders_has_checkpoints(tmp_path, monkeypatch, number, saves):
+    """Each was refused there; an error of the disk is one."""
+    usual = os.fsync
+
+    def fsync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        usual(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    if saves:
+        saved = save(tmp_path, 1)
+        assert found(folder=str(tmp_path)) == saved
+    else:
+        with pytest.raises(CheckpointError, match="Input/output error"):
+            save(tmp_path, 1)
 
 
 def test_new_folders_are_synced_up_to_one_that_was_there(tmp_path, monkeypatch):
