@@ -4,14 +4,14 @@ import errno
 import socket
 import subprocess
 import sys
-import threading
-import time
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
 from elastic_ps.core.errors import PeerLost, ProtocolError
 from elastic_ps.system.strangers import MOST_STRANGERS
+from elastic_ps.transport import stream
 from elastic_ps.transport.frame_metas import JoinMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.stream import SocketConnection, SocketListener
@@ -72,18 +72,22 @@ def test_a_connection_that_the_system_refuses_keeps_no_later_one_out():
     listener.close()
 
 
-def test_a_process_that_may_accept_nothing_does_not_try_without_a_pause():
+def test_a_process_that_may_accept_nothing_does_not_try_without_a_pause(monkeypatch):
     sock = Forbidden(socket.AF_INET)
     sock.bind(("127.0.0.1", 0))
     sock.listen()
     listener = SocketListener({sock: lambda _sock, _peer: pytest.fail("nobody came")}, sock.getsockname())
-    accepting = threading.Thread(target=pytest.raises, args=(PeerLost, listener.accept))
-    accepting.start()
-    with socket.create_connection(sock.getsockname()):
-        time.sleep(0.3)
-        listener.close()
-    accepting.join()
-    assert 0 < sock.tries <= 5
+    pauses = []
+
+    def pause(seconds):
+        pauses.append((seconds, sock.tries))
+        if len(pauses) == 3:
+            listener.close()
+
+    monkeypatch.setattr(stream, "time", SimpleNamespace(sleep=pause))
+    with socket.create_connection(sock.getsockname()), pytest.raises(PeerLost):
+        listener.accept()
+    assert pauses == [(stream._REFUSED_SECONDS, tries) for tries in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,11 @@
 """What a worker had when it began, and leaves as it is when it ends."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -18,32 +20,78 @@ helper.join()
 """
 TORCH, MXNET = "elastic_ps.torch", pytest.param("elastic_ps.mxnet", marks=pytest.mark.mxnet)
 
+FORKS = """
+import json, os, sys
+import torch
+for line in iter(sys.stdin.readline, ""):
+    child = os.fork()
+    if not child:
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
+script, environment, output = json.loads(line)
+os.environ.update(environment)
+opened = os.open(output, os.O_WRONLY | os.O_CREAT)
+os.dup2(opened, 1)
+os.close(opened)
+del line, child, environment, output, opened
+exec(script)
+"""
+"""Runs scripts, each in a fork that ends as any interpreter does: PyTorch is imported once."""
 
-def is_frozen(adapter, before="pass", within="{counts}", **environment):
-    counts = COUNTS.format(adapter=adapter, before=before)
-    ran = subprocess.run(
-        [sys.executable, "-c", within.format(counts=counts)],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return {"True\n": True, "False\n": False}[ran.stdout]
+
+@pytest.fixture(scope="module")
+def forks():
+    command, pipe = [sys.executable, "-c", FORKS], subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as process:
+        yield process
+        process.stdin.close()
 
 
+@pytest.fixture
+def run(request, tmp_path):
+    """run(script, environment, adapter) returns the status of a script and what it prints."""
+
+    def run(script, environment, adapter=TORCH):
+        if adapter != TORCH or find_spec("torch") is None:
+            command = [sys.executable, "-c", script]
+            ran = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+            return ran.returncode, ran.stdout
+        process, output = request.getfixturevalue("forks"), tmp_path / "output"
+        process.stdin.write(json.dumps([script, environment, str(output)]) + "\n")
+        process.stdin.flush()
+        return int(process.stdout.readline()), output.read_text()
+
+    return run
+
+
+@pytest.fixture
+def is_frozen(run):
+    def is_frozen(adapter, before="pass", within="{counts}", **environment):
+        counts = COUNTS.format(adapter=adapter, before=before)
+        status, printed = run(within.format(counts=counts), environment, adapter)
+        assert status == 0
+        return {"True\n": True, "False\n": False}[printed]
+
+    return is_frozen
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("environment", [{}, {"ELASTIC_COORDINATOR": "127.0.0.1:1"}], ids=["alone", "worker"])
 @pytest.mark.parametrize("adapter", [TORCH, MXNET])
-def test_a_worker_collects_nothing_of_what_its_adapter_imports(adapter, environment):
+def test_a_worker_collects_nothing_of_what_its_adapter_imports(is_frozen, adapter, environment):
     """A script that only imports the adapter is not told how to collect its garbage."""
     assert is_frozen(adapter, **environment) is bool(environment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adapter", [TORCH, MXNET])
-def test_a_process_that_loads_data_for_a_worker_is_left_alone(adapter):
+def test_a_process_that_loads_data_for_a_worker_is_left_alone(is_frozen, adapter):
     assert not is_frozen(adapter, within=HELPED, ELASTIC_COORDINATOR="127.0.0.1:1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("adapter", "before"),
     [
@@ -58,7 +106,7 @@ def test_a_process_that_loads_data_for_a_worker_is_left_alone(adapter):
         ),
     ],
 )
-def test_a_script_that_has_begun_may_give_up_what_it_has_made(adapter, before):
+def test_a_script_that_has_begun_may_give_up_what_it_has_made(is_frozen, adapter, before):
     """And the adapter finds its schedulers, which it would not among what is frozen; files of a class are flushed."""
     assert not is_frozen(adapter, before, ELASTIC_COORDINATOR="127.0.0.1:1")
 
@@ -121,17 +169,17 @@ sys.exit(3)
 """
 
 
-def ends_with(left, coordinator="127.0.0.1:1"):
+@pytest.fixture
+def ends_with(run):
     """Return the status of a worker whose script leaves something when it ends; libraries' handlers abort it."""
-    environment = {"ELASTIC_COORDINATOR": coordinator} if coordinator else {}
-    return subprocess.run(
-        [sys.executable, "-c", LEAVES.format(left=left)],
-        cwd=ROOT,
-        env=os.environ | environment,
-        capture_output=True,
-    ).returncode
+
+    def ends_with(left, coordinator="127.0.0.1:1"):
+        return run(LEAVES.format(left=left), {"ELASTIC_COORDINATOR": coordinator} if coordinator else {})[0]
+
+    return ends_with
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "left",
     [
@@ -144,10 +192,11 @@ def ends_with(left, coordinator="127.0.0.1:1"):
         "Unhashable('Kind', (), {})()",
     ],
 )
-def test_a_worker_of_pytorch_ends_without_its_libraries_handlers(left):
+def test_a_worker_of_pytorch_ends_without_its_libraries_handlers(ends_with, left):
     assert ends_with(left) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "left",
     [
@@ -159,9 +208,10 @@ def test_a_worker_of_pytorch_ends_without_its_libraries_handlers(left):
         "libc.fopen(b'{file}', b'w')",
     ],
 )
-def test_a_worker_that_may_have_more_to_do_ends_as_ever(left, tmp_path):
+def test_a_worker_that_may_have_more_to_do_ends_as_ever(ends_with, left, tmp_path):
     assert ends_with(left.format(file=tmp_path / "file")) == -signal.SIGABRT
 
 
-def test_a_script_of_its_own_ends_as_ever():
+@pytest.mark.slow
+def test_a_script_of_its_own_ends_as_ever(ends_with):
     assert ends_with("None", coordinator="") == -signal.SIGABRT
