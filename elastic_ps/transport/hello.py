@@ -42,7 +42,7 @@ def greeted(transport: Transport, server: Member, hello: Frame) -> Connection:
 
     def give_up() -> None:
         late.set()
-        connection.close()
+        connection.hang_up()  # closed below, by the thread that uses it
 
     patience = threading.Timer(GREETING_SECONDS, give_up)  # a frozen server would hold up its caller for ever
     patience.name, patience.daemon = f"greeting-{server.id}", True
