@@ -197,8 +197,10 @@ def on_drain_asked(context: StepContext, event: DrainAsked) -> None:
         context.refuse(event.to, f"no node named {event.node!r} in this job; its nodes: {known}", Why.NOT_FOUND)
     elif why := drain(context, event.node, event.cause or "operator", event.queue):
         context.refuse(event.to, why)
-    else:
-        context.reply(event.to, _accepted(context, _drain_of(context.job, event.node)))
+    elif number := _drain_of(context.job, event.node):
+        context.reply(event.to, _accepted(context, number))
+    else:  # it holds nothing, and ends by itself
+        context.reply(event.to, replies.ScaleReply(leaving=(event.node,)))
 
 
 def _drain_of(job: DurableJob, name: NodeId) -> int:
@@ -210,7 +212,8 @@ def _drain_of(job: DurableJob, name: NodeId) -> int:
 def drain(context: StepContext, name: NodeId, cause: str, queue: bool) -> str:
     """Let a node go, so that its role's wanted count falls by one; return why not, "" if so.
 
-    The last of its role is replaced: the same plan waits for another one, which gets what it has before it goes.
+    The last of its role is replaced: the same plan waits for another one, which gets what it has before it goes. The
+    count stays where the node leaves by it already.
 
     Args:
         context: the step that does it.
@@ -220,8 +223,10 @@ def drain(context: StepContext, name: NodeId, cause: str, queue: bool) -> str:
     """
     job = context.job
     node, plan = job.nodes[name], job.plan
-    leaving = node.departing or name in job.goal.drains or (plan is not None and name in plan.leavers)
-    if leaving or _drain_of(job, name):
+    if node.departing or name in job.goal.drains or _drain_of(job, name):
+        return ""
+    if plan is not None and _leaves_by(job, plan, name):
+        _bind_to_leave(context, node.member, cause)
         return ""
     role = node.role
     if name not in job.members and (plan is None or name not in plan.audience):
@@ -230,6 +235,21 @@ def drain(context: StepContext, name: NodeId, cause: str, queue: bool) -> str:
         return ""
     request = ScaleRequest(job.requests + 1, cause, drain=node.member)
     return refusal(job, _wanted_with(job, request)) or take_up(context, request, queue)
+
+
+def _leaves_by(job: DurableJob, plan: Plan, name: NodeId) -> bool:
+    """Return whether a node leaves by the plan under way, be it that the plan has not been assigned yet."""
+    return name in (plan.leavers if plan.target is not None else change(job, job.goal).leavers)
+
+
+def _bind_to_leave(context: StepContext, member: Member, cause: str) -> None:
+    """Make a request of its own of it that a node leaves: whoever dies meanwhile, this node is not kept instead."""
+    job, plan = context.job, context.plan
+    request = ScaleRequest(job.requests + 1, cause, drain=member)
+    drains = job.goal.drains | ({member.id} & job.members.keys())  # out of force, it only has to hear of its commit
+    goal = replace(job.goal, drains=drains, wishes=(*job.goal.wishes, request))
+    context.durable(requests=request.number, goal=goal)
+    context.replan(requests=(*plan.requests, request.number))
 
 
 def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:

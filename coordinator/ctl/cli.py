@@ -320,7 +320,7 @@ def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_js
     _show_lines(reply, as_json)
     unplanned = {**to_dict(reply), "outcome": None}
     if not reply.plan and not reply.queued:
-        result(as_json, unplanned, _NOTHING)
+        result(as_json, unplanned, render.let_go(reply) if reply.leaving else _NOTHING)
         return
     waits = render.accepted(reply)
     if detach:

@@ -152,6 +152,11 @@ def accepted(reply: pb.ScaleReply) -> str:
     return f"plan {reply.plan} accepted" + (f": {changes}" if changes else "") + _unprotected(reply)
 
 
+def let_go(reply: pb.ScaleReply) -> str:
+    """Return who ends without a plan, as it is in no configuration."""
+    return f"{', '.join(reply.leaving)} is let go: it has no part in the job, and ends by itself"
+
+
 def _roster_changes(reply: pb.ScaleReply) -> list[str]:
     """Return who comes and who goes."""
     joining = ((reply.joining_workers, "worker"), (reply.joining_servers, "server"))

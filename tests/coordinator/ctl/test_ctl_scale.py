@@ -231,6 +231,15 @@ def test_drain_follows_its_wish_into_the_next_plan(ctl: Ctl, fake: Any) -> None:
     assert "plan 8  COMMITTED" in ctl("drain", "s0").stdout
 
 
+def test_drain_of_a_node_that_joins_says_that_it_is_let_go(ctl: Ctl, fake: Any) -> None:
+    fake.scale_reply = pb.ScaleReply(leaving=["w3"])
+    result = ctl("drain", "w3")
+    assert (result.exit_code, result.stdout) == (
+        0,
+        "w3 is let go: it has no part in the job, and ends by itself\n",
+    )
+
+
 @pytest.mark.parametrize("names", [["w1"], ["digits", "w1"]])
 def test_evict_tells_what_follows(ctl: Ctl, fake: Any, names: list[str]) -> None:
     result = ctl("evict", *names)
