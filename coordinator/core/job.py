@@ -190,11 +190,11 @@ class DurableJob:
     @property
     def holders(self) -> frozenset[NodeId]:
         """The members of the configuration in force that have the parameters: its servers, else its workers."""
-        if self.configuration is None:
-            return frozenset()
-        return frozenset(
-            member.id for member in (self.configuration.workers if self.all_reduces else self.configuration.servers)
-        )
+        return self.holders_in(self.configuration) if self.configuration is not None else frozenset()
+
+    def holders_in(self, configuration: Configuration) -> frozenset[NodeId]:
+        """Return the members of a configuration that have the parameters in it."""
+        return frozenset(member.id for member in (configuration.workers if self.all_reduces else configuration.servers))
 
     @property
     def members(self) -> Mapping[NodeId, Member]:

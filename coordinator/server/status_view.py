@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from coordinator.core.checkpoints import search_requests
+from coordinator.core.checkpoints.saves_in_the_way import stops_later
 from coordinator.core.job import DurableJob, RegisteredNode
 from coordinator.core.nodes.deaths import lost_shares
 from coordinator.core.nodes.failure_detection import suspicions
@@ -76,7 +77,8 @@ def _reason(state: State, trouble: str) -> str:
     job = state.job
     sought = search_requests.words(state.looking)
     search = f"{state.looking.trouble}; asked again {sought}" if state.looking is not None and sought else ""
-    return "; ".join(filter(None, (job.reason or lost_shares(job), search, trouble)))
+    said = job.reason or stops_later(state) or lost_shares(job)
+    return "; ".join(filter(None, (said, search, trouble)))
 
 
 def _protection(state: State, now: float) -> "pb.Protection | None":

@@ -9,6 +9,7 @@ from coordinator.core import replies
 from coordinator.core.batches.async_batches import Batch, Book, restorable
 from coordinator.core.callers import PendingCheckpoint, RunningCommand
 from coordinator.core.checkpoints.manifest import KEPT, Manifest, Stretch
+from coordinator.core.checkpoints.saves_in_the_way import awaited
 from coordinator.core.directives import landed, switching
 from coordinator.core.effects import DiscardCheckpoint, Why, WriteManifest
 from coordinator.core.events import CheckpointAsked, CommandAsked, ManifestWritten
@@ -65,7 +66,7 @@ def by_time(context: StepContext) -> None:
     """Begin a checkpoint from time to time; give up one that takes too long."""
     saving, settings = context.state.saving, context.state.settings
     if saving is not None and context.now >= saving.begun + SAVE_SECONDS:
-        who = "the storage" if saving.writing else ", ".join(_awaited(context, saving))
+        who = "the storage" if saving.writing else ", ".join(sorted(awaited(context.state)))
         why = f"{saving.url} is given up: {who} did not write it within {SAVE_SECONDS:.0f} s"
         if saving.clock is None:
             why = f"a checkpoint to {saving.root} is given up: it could not be begun within {SAVE_SECONDS:.0f} s"
@@ -92,11 +93,6 @@ def set_clock(context: StepContext) -> bool:
     context.durable(saves=clock)
     context.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}))
     return True
-
-
-def _awaited(context: StepContext, saving: PendingCheckpoint) -> list[NodeId]:
-    """Return the nodes that have not saved their blocks yet."""
-    return sorted(context.job.holders - saving.saved.keys())
 
 
 def _clock(context: StepContext, saving: PendingCheckpoint) -> int:
@@ -171,7 +167,7 @@ def write(context: StepContext) -> bool:
     saving, configuration = context.state.saving, context.job.configuration
     if saving is None or saving.clock is None or saving.writing or configuration is None:
         return False
-    if _awaited(context, saving):
+    if awaited(context.state):
         return False
     told = [json.loads(text) for text in saving.saved.values()]
     blocks = {int(block): entry for server in told for block, entry in server["blocks"].items()}

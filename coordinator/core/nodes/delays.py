@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from coordinator.core.batches import async_batches, barriers
+from coordinator.core.checkpoints import saves_in_the_way
 from coordinator.core.directives import awaited_arrivals, awaited_followers, awaited_steps, landed, unextended
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import State
 from elastic_ps.core.configuration import NodeId, Role
+
+_STORAGE = "the storage"
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class Delay:
     """A delay names one node that is waited for.
 
     Attributes:
-        node: who.
+        node: who; a storage has no name.
         why: what it keeps from going on, for people: "has kept w0 waiting (...)".
         since: unix seconds.
     """
@@ -36,6 +39,7 @@ def delays(state: State, now: float) -> Iterator[Delay]:
     yield from _barriers(state)
     yield from _batch_requests(state)
     yield from _switch(state)
+    yield from _saves(state)
 
 
 def _peers(state: State, now: float) -> Iterator[Delay]:
@@ -112,6 +116,18 @@ def _switch(state: State) -> Iterator[Delay]:
         names = _at_work(state, [name for name in needed if name in stepless])
     for name in names:
         yield Delay(name, f"{why} (plan {plan.id})", since)
+
+
+def _saves(state: State) -> Iterator[Delay]:
+    """Yield those who write the checkpoint that a plan or a stop waits for."""
+    saving, plan = state.saving, state.job.plan
+    if saving is None or not saves_in_the_way.keeps_waiting(state):
+        return
+    since = max(saving.begun, plan.trail[-1].at) if plan is not None and plan.trail else saving.begun
+    for name in sorted(saves_in_the_way.awaited(state)):
+        yield Delay(name, f"has not saved its blocks of {saving.url} yet", since)
+    if saving.writing:
+        yield Delay(_STORAGE, f"has not taken the manifest of {saving.url} yet", since)
 
 
 def _at_work(state: State, names: Iterable[NodeId]) -> list[NodeId]:

@@ -6,6 +6,7 @@ answers arrive does not matter, and a restart needs no rules of its own.
 
 from dataclasses import replace
 
+from coordinator.core.checkpoints.saves_in_the_way import make_way
 from coordinator.core.directives import awaited_copies, awaited_steps, awaited_to_sync, landed, unextended
 from coordinator.core.job import JobPhase
 from coordinator.core.nodes.failure_detection import severed
@@ -201,9 +202,9 @@ def agree(context: StepContext) -> None:
 
 
 def arm(context: StepContext) -> bool:
-    """Arm a SYNCING plan once everyone has caught up; the owners in a checkpoint being written must stay."""
-    plan, saving = context.job.plan, context.state.saving
-    if plan is None or plan.phase is not Phase.SYNCING or (saving is not None and saving.clock is not None):
+    """Arm a SYNCING plan once everyone has caught up; those who write a checkpoint must stay."""
+    plan = context.job.plan
+    if plan is None or plan.phase is not Phase.SYNCING:
         return False
     if unextended(context.state):  # somebody reconnects: its Extend is about the configuration that this plan replaces
         return False
@@ -211,6 +212,8 @@ def arm(context: StepContext) -> bool:
         return False
     assert plan.target is not None
     if severed(context.state, plan.target.members):  # armed, the plan could not be cancelled any more
+        return False
+    if not make_way(context, plan):
         return False
     armed = replace(advance(plan, Trigger.SYNCED, context.now), times=replace(plan.times, synced=context.now))
     context.durable(plan=armed)
