@@ -39,11 +39,13 @@ def release(context: StepContext) -> bool:
     if not state.barriers or state.job.configuration is None:
         return False
     members = _members(state)
-    for barrier in state.barriers:
-        if refused := _refusal(state, barrier, members):
-            context.refuse(barrier.to, *refused)
-            context.live(barriers=tuple(other for other in state.barriers if other is not barrier))
-            return True
+    refused = [(barrier, why) for barrier in state.barriers if (why := _refusal(state, barrier, members))]
+    for barrier, why in refused:
+        context.refuse(barrier.to, *why)
+    if refused:
+        over = [barrier for barrier, _ in refused]
+        context.live(barriers=tuple(barrier for barrier in state.barriers if barrier not in over))
+        return True
     for place in sorted({barrier.place for barrier in state.barriers}):
         if not missing(state, place):
             here = [barrier for barrier in state.barriers if barrier.place == place]

@@ -4,6 +4,7 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
+from coordinator.core import protocol
 from coordinator.core import replies
 from coordinator.core.plans.plan import Phase
 from tests.coordinator.played_job import ASYNC, STATIC, World, text
@@ -230,3 +231,16 @@ def test_an_old_report_says_nothing_of_whom_a_worker_waits_for_now(comes_first):
     for event in reversed(told) if comes_first else told:
         world.post(event)
     assert w1.reply is None
+
+
+def test_any_number_of_barriers_are_refused_at_once(monkeypatch):
+    """One of them in each round of the rules, with 200 rounds, was taken for a bug of the coordinator."""
+    world = World(8, 1, data=STATIC)
+    waiting = scripts(world, *(f"w{number}" for number in range(1, 8)))
+    for script in waiting:
+        script.enter(version=14)
+    monkeypatch.setattr(protocol, "_ROUNDS", 5)
+    world.post(ev.Reported(world.now, "w0", 14))
+    world.post(ev.Reported(world.now, "w0", 14, exchanging=True))
+    assert all(script.reply.why is ef.Why.PRECONDITION for script in waiting)
+    assert not world.state.barriers
