@@ -126,6 +126,7 @@ class DurableJob:
         loading: a checkpoint is being looked for, to start again from.
         checkpoints: folders of complete ones, oldest first.
         rebuilt: its journal was lost once: it may have checkpoints that are not among these.
+        forgotten: the highest number that a request may have had which was lost with a journal; 0: none ever was.
         damaged: folders of those that a server found damaged.
         unread: how often servers could not read one, by folder, since the job trained.
         begun: folder of the checkpoint that the job began from; "": from nothing.
@@ -168,6 +169,7 @@ class DurableJob:
     loading: bool = False
     checkpoints: tuple[str, ...] = ()
     rebuilt: bool = False
+    forgotten: int = 0
     damaged: frozenset[str] = frozenset()
     unread: Mapping[str, int] = field(default_factory=dict)
     begun: str = ""

@@ -141,9 +141,9 @@ def _accepted(context: StepContext, number: int) -> replies.ScaleReply:
         needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
         command = context.state.settings.join_command
         lines = tuple(command.format(role=role) for role in needed for _ in range(needed[role]))
-    if any(request.number == number for request in job.queued):
-        return replies.ScaleReply(queued=True, lines=lines, request=number)
     plan = job.plan.id if job.plan is not None and number in job.plan.requests else 0
+    if not plan and any(request.number == number for request in (*job.queued, *job.goal.wishes)):
+        return replies.ScaleReply(queued=True, lines=lines, request=number)
     return replace(_effect(context, job.goal), plan=plan, lines=lines, request=number)
 
 

@@ -65,7 +65,8 @@ def prove(client: CoordinatorClient) -> Proof:
 def _check(status: pb.StatusReply, ledger: Callable[[], Iterable[pb.LedgerEntry]]) -> Proof:
     """Check the epochs before the present one. A ledger that was lost begins within one, which it cannot prove."""
     last, data = int(status.epoch), status.data
-    first = first_whole_epoch(ledger()) if status.rebuilt else 0
+    late = status.ledger_began_late or status.rebuilt  # coordinators of an earlier release have the second alone
+    first = first_whole_epoch(ledger()) if late else 0
     if first >= last:
         raise ConfigurationError(
             f"{status.job}: no epoch is over that its ledger has from its beginning; ask again later"

@@ -121,7 +121,7 @@ def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[p
             if status.phase in ENDED:
                 raise JobOver(f"the job ended ({status.phase}) before the plan did: {status.reason}".rstrip(": "))
             if verdict is RequestOutcome.NOTHING:
-                if status.rebuilt and not rebuilt:
+                if request <= status.forgotten or (status.rebuilt and not rebuilt):
                     raise RequestForgotten(_FORGOTTEN)
                 return None
             if plan is not None and seen != (plan.id, plan.phase):

@@ -47,6 +47,8 @@ def status(state: State, now: float, trouble: str = "") -> "pb.StatusReply":
         unsaved=state.unsaved,
         checkpoint=job.checkpoints[-1] if job.checkpoints else "",
         rebuilt=state.rebuilt,
+        ledger_began_late=bool(job.rebuilt or job.forgotten),  # journals of before `forgotten` have the first alone
+        forgotten=job.forgotten,
         waiting=_waiting(state, now),
         protection=_protection(state, now),
     )

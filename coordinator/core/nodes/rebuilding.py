@@ -116,6 +116,7 @@ def rebuild(context: StepContext) -> bool:
         number=max([job.number, *(number.number for told in known.values() for number in introductions.numbers(told))]),
         plans=max([NUMBERS * job.term, *(told.plan for told in known.values())]),
         requests=NUMBERS * job.term,
+        forgotten=NUMBERS * job.term,
         growth=NUMBERS * job.term,
         nodes={name: RegisteredNode(told.member, told.pid, told.nonce) for name, told in known.items()},
         saves=max([job.saves, *(told.saves for told in known.values())]),

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from coordinator.core.checkpoints.saves_in_the_way import make_way
 from coordinator.core.directives import awaited_copies, awaited_steps, awaited_to_sync, landed, unextended
-from coordinator.core.job import JobPhase
+from coordinator.core.job import DurableJob, JobPhase
 from coordinator.core.nodes.failure_detection import severed
 from coordinator.core.plans.cancelling import cancel, dismiss_waiting, give_up, refuse
 from coordinator.core.plans.granting import grant
-from coordinator.core.plans.next_configuration import change, refusal, target
+from coordinator.core.plans.next_configuration import RosterChange, change, refusal, target
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind, Times
+from coordinator.core.plans.scale_goal import ScaleRequest
 from coordinator.core.plans.scaling_clock import scaling_clock
 from coordinator.core.plans.transitions import Trigger, advance
 from coordinator.core.state import PlanAnswers
@@ -32,10 +33,11 @@ def form(context: StepContext) -> bool:
         grant(context, job.queued)
         dismiss_waiting(context)
         return True
-    if not change(job, job.goal):
+    asked = change(job, job.goal)
+    if not asked:
         return _has_tidied(context)
     kind = PlanKind.START if job.configuration is None else PlanKind.SCALE
-    pause = MigrationMode.PAUSE in (job.goal.migration, context.state.settings.migration)
+    pause = job.goal.pauses or context.state.settings.migration is MigrationMode.PAUSE
     plan = Plan(
         id=job.plans + 1,
         kind=kind,
@@ -43,13 +45,22 @@ def form(context: StepContext) -> bool:
         started=context.now,
         migration=MigrationMode.PAUSE if pause else MigrationMode.LIVE,
         deadline=context.now + context.state.settings.join_timeout,
-        requests=tuple(request.number for request in job.goal.wishes),
+        requests=tuple(request.number for request in job.goal.wishes if _fulfils(job, asked, request)),
     )
     context.durable(plan=plan, plans=plan.id)
     context.log(f"plan {plan.id} REGISTERED ({plan.cause})")
     if why := refusal(job, job.goal):
         refuse(context, why)
     return True
+
+
+def _fulfils(job: DurableJob, asked: RosterChange, request: ScaleRequest) -> bool:
+    """Return whether the plan for a change brings about what a request asks for.
+
+    Not where the node that is to go is the last one of a job without servers: it goes by the plan behind.
+    """
+    drained = request.drain.id if request.drain is not None else ""
+    return drained not in job.members or drained in asked.leavers
 
 
 def _has_tidied(context: StepContext) -> bool:

@@ -25,7 +25,7 @@ class ScaleRequest:
         workers: wanted number; 0: as it is.
         servers: likewise.
         drain: who must go; None: it is about numbers.
-        migration: of the plan.
+        migration: of the plans that are to fulfil it.
     """
 
     number: int
@@ -56,7 +56,6 @@ class ScaleGoal:
         workers: wanted number.
         servers: likewise.
         drains: who must go.
-        migration: of the next plan.
         cause: for people.
         wishes: requests that it has taken up and that no plan has ended yet; the journal calls them so.
     """
@@ -64,13 +63,17 @@ class ScaleGoal:
     workers: int
     servers: int
     drains: frozenset[NodeId] = frozenset()
-    migration: MigrationMode = MigrationMode.LIVE
     cause: str = "start"
     wishes: tuple[ScaleRequest, ...] = ()
 
     def count(self, role: Role) -> int:
         """Return the wanted number of a role."""
         return self.workers if role is Role.WORKER else self.servers
+
+    @property
+    def pauses(self) -> bool:
+        """Return whether somebody has asked that blocks move by pause; with the request's plan that is over."""
+        return any(request.migration is MigrationMode.PAUSE for request in self.wishes)
 
     def changed(self, role: Role, count: int) -> "ScaleGoal":
         """Return the goal with another number of a role."""
@@ -88,7 +91,7 @@ class ScaleGoal:
             left = max(1, goal.count(role) - 1)  # in the place of the last of its role comes another, in the same plan
             return replace(goal.changed(role, left), drains=goal.drains | {request.drain.id})
         workers, servers = request.workers or goal.workers, request.servers or goal.servers
-        return replace(goal, workers=workers, servers=servers, migration=request.migration)
+        return replace(goal, workers=workers, servers=servers)
 
 
 def uncontradicted(queued: tuple[ScaleRequest, ...], request: ScaleRequest) -> tuple[ScaleRequest, ...]:

@@ -67,6 +67,21 @@ def test_where_all_are_drained_a_member_stays_until_another_has_followed_it(coun
     assert not roster & set(drained)
 
 
+def test_the_drain_of_the_last_worker_is_over_when_it_is_out():
+    """Another one comes first, by a plan of its own: the machine under the drained one may be switched off then."""
+    world = World(1, 0)
+    reply = world.ask(ev.DrainAsked, "w0")
+    assert (reply.queued, reply.plan) == (True, 0)
+    assert reply.request not in world.until(Phase.ARMED).requests
+    while world.plan is not None and reply.request not in world.plan.requests:
+        assert [request.number for request in world.state.job.goal.wishes] == [reply.request]
+        world.turn()
+    world.settle()
+    assert "w0" not in world.state.job.members
+    assert world.records[-1].requests == (reply.request,)
+    assert world.records[-1].leavers == ("w0",)
+
+
 def test_a_death_is_a_plan_of_the_survivors():
     world = World(3, 0)
     world.kill(world.node("w0"), -9)

@@ -68,8 +68,9 @@ def test_what_was_used_twice_is_named_and_the_status_says_so(ctl, digits, traine
     assert "version 9 was applied twice" in found.stdout
 
 
-def test_a_ledger_that_was_lost_proves_the_epochs_since(ctl, digits, trained):
-    trained.statuses[0].rebuilt = True
+@pytest.mark.parametrize("told", ["ledger_began_late", "rebuilt"])
+def test_a_ledger_that_was_lost_proves_the_epochs_since(ctl, digits, trained, told):
+    setattr(trained.statuses[0], told, True)
     trained.ledger_entries = entries(4, first=1)[2:]
     assert json.loads(ctl("audit", "--json").stdout)["first_epoch"] == 2
 

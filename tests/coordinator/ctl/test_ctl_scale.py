@@ -179,6 +179,20 @@ def test_a_request_that_a_coordinator_forgets_with_its_journal_is_not_fulfilled(
     assert "the coordinator lost its journal meanwhile, and the request with it" in result.stderr
 
 
+@pytest.mark.parametrize(("forgotten", "status"), [(4000, 1), (2, 0)])
+def test_a_request_is_forgotten_also_by_who_had_lost_a_journal_before(
+    ctl: Ctl, fake: Any, forgotten: int, status: int
+) -> None:
+    first, then = fake.statuses[0], pb.StatusReply()
+    first.rebuilt = True
+    then.CopyFrom(first)
+    first.requests.append(3)
+    then.forgotten = forgotten
+    fake.statuses = [first, then]
+    result = ctl("scale", "--workers", "4")
+    assert (result.exit_code, "lost its journal meanwhile" in result.stderr) == (status, bool(status))
+
+
 def test_nothing_to_do(ctl: Ctl, fake: Any) -> None:
     fake.scale_reply = pb.ScaleReply()
     assert "nothing to do" in ctl("scale", "--workers", "3").stdout
