@@ -16,6 +16,9 @@ from elastic_ps.core.data_order import MOST_SEED
 from elastic_ps.core.model import DEFAULT_BLOCK_BYTES
 from elastic_ps.system import storage
 
+_MOST_SECONDS = 30 * 86_400.0
+"""Thirty days, as for `elasticrun`: no job waits longer for anything, and a clock can still count so many seconds."""
+
 
 def settings(options: argparse.Namespace) -> CoordinatorSettings:
     """Return what the core needs of the options."""
@@ -63,7 +66,11 @@ def _add_checkpoints(add: Callable[..., object]) -> None:
     add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
     saving = "seconds between checkpoints; 0: on demand only (%(default)s)"
     add(
-        "--checkpoint-interval", type=_number, default=CoordinatorSettings.checkpoint_interval, metavar="S", help=saving
+        "--checkpoint-interval",
+        type=_interval,
+        default=CoordinatorSettings.checkpoint_interval,
+        metavar="S",
+        help=saving,
     )
     add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
     mine = "name of this training run: checkpoints have it, and only its own are loaded or dropped"
@@ -140,6 +147,10 @@ def _identity(text: str) -> str:
 
 def _seconds(text: str) -> float:
     value = _number(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, not {text}")
+    if not 0 < value <= _MOST_SECONDS:  # neither is nan
+        raise argparse.ArgumentTypeError(f"must be more than 0 seconds and at most {_MOST_SECONDS:.0f}, not {text}")
     return value
+
+
+def _interval(text: str) -> float:
+    return 0.0 if _number(text) == 0 else _seconds(text)

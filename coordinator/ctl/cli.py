@@ -14,20 +14,21 @@ from coordinator.client import ClientError, CoordinatorClient, CoordinatorFailed
 from coordinator.core.plans.plan import MigrationMode
 from coordinator.ctl import render
 from coordinator.ctl.answering import Exit, fail, note, print_json, result, show
+from coordinator.ctl.following import follow, show_lines
 from coordinator.ctl.job_folders import JobNotFound, LocalJob, all_jobs, ended_job
-from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, asked, is_job
+from coordinator.ctl.job_lookup import Coordinator, JobName, Json, TokenFile, asked, asked_target, is_job
 from coordinator.ctl.jsontext import to_dict
 from coordinator.ctl.live_audit import prove
-from coordinator.ctl.plan_wait import JobOver, RequestWithdrawn, wait_for_plan
+from coordinator.ctl.plan_wait import JobOver, RequestWithdrawn
 from coordinator.ctl.watching import watch_job
-from coordinator.ctl.weights_export import check_output, export_weights, last_checkpoint, newest_checkpoint
+from coordinator.ctl.weights_export import check_output, export_last, export_newest, export_weights
 from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import CheckpointError, ConfigurationError, StorageError
 from elastic_ps.system import storage
 from elastic_ps.system.extras import missing_package
 from elastic_ps.system.last_resort import one_sentence
-from elastic_ps.system.option_checks import CarefulGroup, CommandLine
+from elastic_ps.system.option_checks import CarefulGroup, CommandLine, named
 from elastic_ps.system.state_folder import jobs_folder
 from elastic_ps.system.terminal import Terminal, say
 from protos import elastic_pb2 as pb
@@ -35,7 +36,6 @@ from protos import elastic_pb2 as pb
 _JOBS_CALL_SECONDS = 2.0
 _DAY = 86_400.0
 _KUBE = "--kube"
-_NOTHING = "nothing to do: the job is as you want it"
 
 
 class _Errors(CarefulGroup):
@@ -135,9 +135,9 @@ def scale(
         reply = client.scale(workers, servers, dry_run=dry_run, queue=not no_wait, mode=wire_mode)
         if dry_run:
             result(as_json, to_dict(reply), render.dry_run(reply))
-            _show_lines(reply, as_json)
+            show_lines(reply, as_json)
         else:
-            _follow(client, reply, detach, as_json)
+            follow(client, reply, detach, as_json)
 
 
 @app.command()
@@ -152,7 +152,7 @@ def drain(
     """Take one node out of a job, and wait until it is out."""
     job, node = _job_and_node("drain", names, coordinator)
     with asked(job, coordinator, token_file) as client:
-        _follow(client, client.drain(node, queue=not no_wait), detach, as_json)
+        follow(client, client.drain(node, queue=not no_wait), detach, as_json)
 
 
 @app.command()
@@ -206,8 +206,8 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Follow a job live until it ends (--json: one status a line)."""
-    with asked(job, coordinator, token_file) as client:
-        finished = watch_job(client, Terminal(), interval, as_json)
+    with asked_target(job, coordinator, token_file) as target:
+        finished = watch_job(target.client, Terminal(), interval, as_json, target.over)
     if not finished:
         raise typer.Exit(Exit.FAILED)
 
@@ -215,7 +215,9 @@ def watch(
 @app.command()
 def checkpoint(
     job: JobName = None,
-    url: Annotated[str, typer.Option(help="Folder, by any fsspec URL; left out: the job's own.")] = "",
+    url: Annotated[
+        str | None, typer.Option(help="Folder, by any fsspec URL; left out: the job's own.", callback=named)
+    ] = None,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     as_json: Json = False,
@@ -233,27 +235,34 @@ def export(
     ],
     job: JobName = None,
     source: Annotated[
-        str, typer.Option("--from", metavar="URL", help="Of this checkpoint, or the newest in this folder.")
-    ] = "",
+        str | None,
+        typer.Option("--from", metavar="URL", help="Of this checkpoint, or the newest in this folder.", callback=named),
+    ] = None,
     coordinator: Coordinator = None,
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
     """Write a job's weights under its model's parameter names as safetensors: of now, or of its last checkpoint."""
-    if source and (job is not None or coordinator is not None):
+    if source is not None and (job is not None or coordinator is not None):
         raise typer.BadParameter("--from names a checkpoint; leave the job out")
     try:
         check_output(output)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
     ended = ended_job(jobs_folder(), job) if job is not None and coordinator is None else None
-    if source or ended is not None:
-        url = newest_checkpoint(source) if ended is None else last_checkpoint(ended)
+    if source is not None:
+        exported = export_newest(source, output, _skipped)
+    elif ended is not None:
+        exported = export_last(ended, output, _skipped)
     else:
         with asked(job, coordinator, token_file) as client:
             url = client.checkpoint().url
-    exported = export_weights(url, output)
+        exported = export_weights(url, output)
     result(as_json, exported.to_dict(), Text(str(exported)))
+
+
+def _skipped(why: str) -> None:
+    note(f"passed over, for an older one: {why}")
 
 
 @app.command()
@@ -315,31 +324,6 @@ def _program() -> Callable[[], None]:
     sys.exit(Exit.USAGE)
 
 
-def _follow(client: CoordinatorClient, reply: pb.ScaleReply, detach: bool, as_json: bool) -> None:
-    """Say what a request needs, wait for the end of its plan and print it."""
-    _show_lines(reply, as_json)
-    unplanned = {**to_dict(reply), "outcome": None}
-    if not reply.plan and not reply.queued:
-        result(as_json, unplanned, render.let_go(reply) if reply.leaving else _NOTHING)
-        return
-    waits = render.accepted(reply)
-    if detach:
-        result(as_json, unplanned, waits)
-        return
-    note(waits)
-    try:
-        plan = wait_for_plan(client, reply.request, lambda plan: note(render.plan_line(plan)))
-    except KeyboardInterrupt:
-        note("the plan goes on without you; `elasticctl cancel` stops one that is not armed yet")
-        raise
-    if plan is None:
-        result(as_json, unplanned, _NOTHING)
-        return
-    result(as_json, {**unplanned, "outcome": to_dict(plan)}, render.plan_result(plan))
-    if plan.phase != "COMMITTED" or plan.missing:
-        raise typer.Exit(Exit.FAILED)
-
-
 def _look(job: LocalJob) -> tuple[str, pb.StatusReply | None]:
     """Return a job's state in one word, and what its coordinator says where one answers."""
     if job.ended is not None:
@@ -351,8 +335,3 @@ def _look(job: LocalJob) -> tuple[str, pb.StatusReply | None]:
         # A launcher starts a dead coordinator again; without one nobody does.
         return ("away" if job.processes_alive else "lost"), None
     return reply.phase, reply
-
-
-def _show_lines(reply: pb.ScaleReply, as_json: bool) -> None:
-    if reply.lines:
-        Terminal(stderr=as_json).print(render.launch_lines(reply.lines), soft_wrap=True)

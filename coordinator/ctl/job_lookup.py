@@ -36,6 +36,15 @@ class Target:
     client: CoordinatorClient
     job: LocalJob | None = None
 
+    def now(self) -> LocalJob | None:
+        """Return what the job's folder says now; None: no folder is known."""
+        return self.job and (read_job(self.job.folder) or self.job)
+
+    def over(self) -> LocalJob | None:
+        """Return what the job's folder says where it says that the job is over; its coordinator is gone then."""
+        job = self.now()
+        return job if job is not None and job.status is not None else None
+
 
 def resolve(name: str | None, coordinator: str | None, token_file: Path | None) -> Target:
     """Find the job that the arguments mean.
@@ -71,6 +80,22 @@ def resolve(name: str | None, coordinator: str | None, token_file: Path | None) 
 
 @contextmanager
 def asked(name: str | None, coordinator: str | None, token_file: Path | None) -> Iterator[CoordinatorClient]:
+    """Ask the coordinator of the job that the arguments mean, where its folder does not matter.
+
+    Args:
+        name: see `resolve`.
+        coordinator: likewise.
+        token_file: likewise.
+
+    Raises:
+        CoordinatorUnreachable: see `asked_target`.
+    """
+    with asked_target(name, coordinator, token_file) as target:
+        yield target.client
+
+
+@contextmanager
+def asked_target(name: str | None, coordinator: str | None, token_file: Path | None) -> Iterator[Target]:
     """Ask the coordinator of the job that the arguments mean.
 
     Args:
@@ -83,11 +108,11 @@ def asked(name: str | None, coordinator: str | None, token_file: Path | None) ->
             of its job, and what to do.
     """
     target = resolve(name, coordinator, token_file)
-    with target.client as client:
+    with target.client:
         try:
-            yield client
+            yield target
         except (CoordinatorUnreachable, AccessDenied) as error:
-            job = target.job and (read_job(target.job.folder) or target.job)
+            job = target.now()
             if isinstance(error, AccessDenied) and (job is None or job.processes_alive):
                 raise
             if job is None:
@@ -95,12 +120,17 @@ def asked(name: str | None, coordinator: str | None, token_file: Path | None) ->
             raise CoordinatorUnreachable(f"{_known(job)} ({error})") from error
 
 
+def how_over(job: LocalJob) -> str:
+    """Return how a job ended that is over, for people."""
+    why = f", {job.reason}" if job.reason else ""
+    return f"job {job.name} is over: {job.how_it_ended} with status {job.status}{why}"
+
+
 def _known(job: LocalJob) -> str:
     """Return what is known of a job whose coordinator does not answer, and what to do, for people."""
     logs = f"see {job.folder / 'logs'}"
     if job.status is not None:
-        why = f", {job.reason}" if job.reason else ""
-        return f"job {job.name} is over: {job.how_it_ended} with status {job.status}{why}; {logs}"
+        return f"{how_over(job)}; {logs}"
     if job.launcher_alive:
         starts = f"its launcher (process {job.pid}) runs, and starts it again"
         return f"the coordinator of job {job.name} is away; {starts}: try again in a moment, and {logs}"

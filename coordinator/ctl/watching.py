@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -9,8 +10,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from coordinator.client import CoordinatorClient, CoordinatorUnreachable
+from coordinator.client import AccessDenied, CoordinatorClient, CoordinatorUnreachable
 from coordinator.ctl import render
+from coordinator.ctl.job_folders import LocalJob
+from coordinator.ctl.job_lookup import how_over
 from coordinator.ctl.jsontext import to_dict
 from coordinator.ctl.plan_wait import ENDED, Patience
 from protos import elastic_pb2 as pb
@@ -26,6 +29,9 @@ class _View(Protocol):
 
     def away(self, reason: str) -> None:
         """Say that the coordinator did not answer."""
+
+    def over(self, job: LocalJob) -> None:
+        """Say how the job ended, as its folder does."""
 
 
 class _Screen:
@@ -43,6 +49,9 @@ class _Screen:
     def away(self, reason: str) -> None:
         self._live.update(Group(self._last, Text(f"waiting: {reason}", "yellow")), refresh=True)
 
+    def over(self, job: LocalJob) -> None:
+        self._live.update(Group(self._last, Text(how_over(job))), refresh=True)
+
 
 class _Lines:
     """A pipe or a log gets a line whenever the job has moved."""
@@ -57,6 +66,9 @@ class _Lines:
 
     def away(self, reason: str) -> None:
         self._print(f"waiting: {reason}")
+
+    def over(self, job: LocalJob) -> None:
+        self._print(how_over(job))
 
     def _print(self, line: str) -> None:
         if line != self._last:
@@ -77,8 +89,18 @@ class _Json:
     def away(self, reason: str) -> None:
         self._console.print(json.dumps({"waiting": reason}), soft_wrap=True)
 
+    def over(self, job: LocalJob) -> None:
+        ended = {"ended": job.how_it_ended, "exit_status": job.status, "reason": job.reason}
+        self._console.print(json.dumps(ended), soft_wrap=True)
 
-def watch_job(client: CoordinatorClient, console: Console, interval: float, as_json: bool) -> bool:
+
+def watch_job(
+    client: CoordinatorClient,
+    console: Console,
+    interval: float,
+    as_json: bool,
+    over: Callable[[], LocalJob | None] = lambda: None,
+) -> bool:
     """Show a job until it ends.
 
     Args:
@@ -86,6 +108,7 @@ def watch_job(client: CoordinatorClient, console: Console, interval: float, as_j
         console: where to; on a terminal that cannot draw anew a line is printed whenever the job has moved.
         interval: seconds between two looks.
         as_json: one JSON document a line instead of a view.
+        over: returns the job where its folder says that it is over: its coordinator goes with it, between two looks.
 
     Returns:
         Whether it finished well.
@@ -102,7 +125,12 @@ def watch_job(client: CoordinatorClient, console: Console, interval: float, as_j
         while True:
             try:
                 status, plans = client.status(), client.plans(latest=_RECENT_PLANS)
-            except CoordinatorUnreachable as error:
+            except (CoordinatorUnreachable, AccessDenied) as error:  # another one may have its port by now
+                if (ended := over()) is not None:
+                    view.over(ended)
+                    return not ended.status
+                if isinstance(error, AccessDenied):
+                    raise
                 view.away(str(error))
                 patience.away(error)
             else:

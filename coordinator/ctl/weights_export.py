@@ -4,7 +4,7 @@ import json
 import os
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from coordinator.manifest_json import manifest_from_json
 from elastic_ps.core.errors import CheckpointError, ConfigurationError
 from elastic_ps.core.model import Tensor
 from elastic_ps.system import storage
+
+_NO_AGE = (0.0, 0)  # after all that have one
 
 
 @dataclass(frozen=True)
@@ -76,28 +78,63 @@ def check_output(path: Path) -> None:
         )
 
 
-def newest_checkpoint(folder: str) -> str:
-    """Return the URL of the newest complete checkpoint in a folder, or of the folder, if it is one.
+def export_newest(folder: str, path: Path, skipped: Callable[[str], None]) -> Exported:
+    """Write the weights of the checkpoint in a folder that was written last, or of the folder, if it is one.
+
+    Args:
+        folder: its URL.
+        path: of the file; one that is there is replaced.
+        skipped: is told of each one that is passed over, as it cannot be exported, and why.
 
     Raises:
-        CheckpointError: there is none.
+        CheckpointError: there is none, or none that can be exported.
+        ConfigurationError: the file cannot be written.
         StorageError: the storage cannot be read.
     """
-    with suppress(FileNotFoundError):
-        for url in storage.candidates(folder):
-            if storage.is_complete(url):
-                return url
+    found = _newest_first(folder)
+    for older, url in enumerate(found, start=1):
+        try:
+            return export_weights(url, path)
+        except CheckpointError as error:
+            if older == len(found):
+                raise
+            skipped(str(error))
     raise CheckpointError(f"{folder} holds no complete checkpoint")
 
 
-def last_checkpoint(job: LocalJob) -> str:
-    """Return the URL of the newest complete checkpoint in the folder of a job that has ended.
+def _newest_first(folder: str) -> list[str]:
+    """Return the URLs of what has a manifest; one that went back to an older checkpoint saves lower versions again."""
+    ages: dict[str, tuple[float, int]] = {}
+    with suppress(FileNotFoundError):
+        for url in storage.candidates(folder):
+            try:
+                ages[url] = _manifest(url).age
+            except FileNotFoundError:
+                continue  # it is not whole
+            except (ValueError, KeyError, TypeError, AttributeError, CheckpointError):
+                ages[url] = _NO_AGE
+    return sorted(ages, key=ages.__getitem__)
+
+
+def _manifest(url: str) -> Manifest:
+    """Read a manifest. Raises as `storage.read`, CheckpointError, and what JSON of another shape leads to."""
+    return manifest_from_json(json.loads(storage.read(f"{url}/{storage.MANIFEST}")))
+
+
+def export_last(job: LocalJob, path: Path, skipped: Callable[[str], None]) -> Exported:
+    """Write the weights of the newest checkpoint in the folder of a job that has ended.
+
+    Args:
+        job: that has ended.
+        path: see `export_newest`.
+        skipped: likewise.
 
     Raises:
         CheckpointError: there is none; the message says what to do.
+        ConfigurationError, StorageError: see `export_newest`.
     """
     try:
-        return newest_checkpoint(str(job.checkpoints))
+        return export_newest(str(job.checkpoints), path, skipped)
     except CheckpointError as error:
         raise CheckpointError(
             f"job {job.name} has ended, and {error}. If it had a folder for them elsewhere (elasticrun --checkpoint), "
@@ -120,7 +157,7 @@ def export_weights(url: str, path: Path) -> Exported:
     from safetensors.numpy import save_file
 
     try:
-        manifest = manifest_from_json(json.loads(storage.read(f"{url}/{storage.MANIFEST}")))
+        manifest = _manifest(url)
         names = _names(manifest.model.tensors)
         arrays = dict(zip(names, _values(url, manifest), strict=True))
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, CheckpointError) as error:

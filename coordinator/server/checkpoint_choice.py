@@ -97,7 +97,7 @@ def _age(url: str, patient: bool) -> tuple[float, int]:
             raise
         log.warning("skipped: %s holds no complete checkpoint: %s", url, error)
         return _NO_AGE
-    return -manifest.written, -manifest.version
+    return manifest.age
 
 
 def _under(root: str) -> list[str]:

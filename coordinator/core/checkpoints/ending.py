@@ -6,7 +6,7 @@ from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.core.checkpoints.manifest import Manifest
 from coordinator.core.effects import Why
-from coordinator.core.job import DurableJob, JobPhase, StopOrder
+from coordinator.core.job import OF_ITSELF, DurableJob, JobPhase, StopOrder
 from coordinator.core.node_answers import Broken, CheckpointUnreadable
 from coordinator.core.plans.plan import Phase
 from coordinator.core.plans.scale_goal import RESTORE, ScaleGoal
@@ -54,9 +54,11 @@ def drop_work(context: StepContext, reason: str) -> None:
         + [barrier.to for barrier in state.barriers]
         + [run.to for run in state.running]
     )
-    callers += list(saving.to) if saving else []
     for to in callers:
         context.refuse(to, reason, Why.ENDING)
+    for to in saving.to if saving else ():
+        why = "the job has finished" if reason == OF_ITSELF else reason
+        context.refuse(to, f"the checkpoint came to nothing: {why}", Why.ENDING)
     context.live(
         answers=PlanAnswers(), declarations=(), trials=(), told=(), draws=(), barriers=(), running=(), saving=None
     )

@@ -49,6 +49,11 @@ class Manifest:
     applied: Mapping[NodeId, tuple[Stretch, ...]] = field(default_factory=dict)
 
     @property
+    def age(self) -> tuple[float, int]:
+        """A key that orders checkpoints of several jobs, the last written first."""
+        return -self.written, -self.version
+
+    @property
     def floors(self) -> tuple[Stretch, ...]:
         """The version of each block, as stretches of blocks that have the same: what its updates began at."""
         return stretches([int(self.blocks[block].get("version", self.version)) for block in sorted(self.blocks)])

@@ -89,6 +89,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
         self.ledger_entries: list[pb.LedgerEntry] = []
         self.address = ""
         self.absences = 0
+        self.gone = lambda: None  # called as a Status is asked for
         self._door = Door(TOKEN)
 
     def Greet(self, request: pb.GreetRequest, context: grpc.ServicerContext) -> pb.GreetReply:
@@ -102,6 +103,7 @@ class FakeCoordinator(rpc.CoordinatorServicer):
             context.abort(*self.refusals[method])
 
     def Status(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:
+        self.gone()
         self._take("Status", request, context)
         if self.absences and "Scale" in self.requests:
             self.absences -= 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 from rich.console import Console
 
@@ -251,6 +252,31 @@ def test_watch_json_and_a_failed_job(ctl: Ctl, fake: Any) -> None:
     result = ctl("watch", "--interval", "0.1", "--json")
     assert result.exit_code == 1
     assert [json.loads(line)["version"] for line in result.stdout.splitlines()] == [120, 120, 121, 120]
+
+
+@pytest.mark.parametrize(("status", "how"), [(0, "stopped"), (1, "failed"), (137, "stopped")])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_watch_of_a_job_whose_coordinator_went_with_it(
+    ctl: Ctl, fake: Any, digits: Path, status: int, how: str, as_json: bool
+) -> None:
+    """Between two looks the job ended, and its coordinator with it."""
+    record = json.loads((digits / "job.json").read_text())
+    fake.refusals["Status"] = (grpc.StatusCode.UNAVAILABLE, "gone")
+    fake.gone = lambda: (digits / "job.json").write_text(json.dumps({**record, "status": status, "reason": "the end"}))
+    result = ctl("watch", "--interval", "0.1", *(["--json"] if as_json else []))
+    assert result.exit_code == bool(status)
+    last = result.stdout.splitlines()[-1]
+    if as_json:
+        assert json.loads(last) == {"ended": how, "exit_status": status, "reason": "the end"}
+    else:
+        assert last == f"job digits is over: {how} with status {status}, the end"
+
+
+def test_a_checkpoint_into_an_empty_url_is_refused(ctl: Ctl, fake: Any) -> None:
+    result = ctl("checkpoint", "--url", "")
+    assert result.exit_code == 2
+    assert "a variable of the shell may not be set" in " ".join(result.output.replace("│", " ").split())
+    assert "Checkpoint" not in fake.requests
 
 
 def test_texts_are_never_markup(ctl: Ctl, fake: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from coordinator.ctl import cli
+from coordinator.ctl import following
 from protos import elastic_pb2 as pb
 from tests.coordinator.ctl.ctl_fake import committed, plan, running_status
 
@@ -275,7 +275,7 @@ def test_ctrl_c_leaves_the_plan_alone(ctl: Ctl, fake: Any, monkeypatch: pytest.M
     def interrupt(*_: Any) -> pb.Plan:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "wait_for_plan", interrupt)
+    monkeypatch.setattr(following, "wait_for_plan", interrupt)
     result = ctl("scale", "--workers", "4")
     assert result.exit_code == 130
     assert "the plan goes on without you" in result.stderr

@@ -34,7 +34,7 @@ TENSORS = (
 VALUES = {"0.weight": WEIGHT, "0.bias": BIAS, "1.num_batches_tracked": STEPS}
 
 
-def saved(folder: Path, version: int = 120, tensors: Sequence[Tensor] = TENSORS) -> Path:
+def saved(folder: Path, version: int = 120, tensors: Sequence[Tensor] = TENSORS, written: float = 0.0) -> Path:
     """A checkpoint of two servers, each block with a state of its own behind it."""
     made = folder / name_of(version, "mine")
     made.mkdir(parents=True)
@@ -56,7 +56,9 @@ def saved(folder: Path, version: int = 120, tensors: Sequence[Tensor] = TENSORS)
     for name, content in files.items():
         (made / name).write_bytes(content)
     job = World(1, 1).state.job
-    manifest = Manifest(version, 7, model, job.optimizers, job.data, False, job.configuration, None, entries)
+    manifest = Manifest(
+        version, 7, model, job.optimizers, job.data, False, job.configuration, None, entries, written=written
+    )
     (made / MANIFEST).write_text(json.dumps(manifest_to_json(manifest)))
     return made
 
@@ -111,6 +113,27 @@ def test_of_an_ended_job_the_newest_that_is_whole(ctl: Ctl, add_job: Any, tmp_pa
     check(tmp_path / "out")
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_the_newest_is_the_one_that_was_written_last(ctl: Ctl, add_job: Any, tmp_path: Path, named: bool) -> None:
+    """A job that went back to an older one saves lower versions than were there."""
+    folder = add_job("digits", ended=5.0, status=0) / "checkpoints"
+    for version, written in ((130, 7.0), (120, 9.0), (110, 8.0)):
+        saved(folder, version, written=written)
+    meant = ["--from", str(folder)] if named else ["digits"]
+    assert "version 120" in ctl("export", *meant, "-o", str(tmp_path / "out")).stdout
+    damage(next(folder.glob("*120*")))
+    result = ctl("export", *meant, "-o", str(tmp_path / "out"))
+    assert "version 110" in result.stdout
+    assert "passed over, for an older one:" in result.stderr
+    assert "in s0.bin is damaged: its checksum differs" in result.stderr
+    (next(folder.glob("*110*")) / MANIFEST).write_text("{}")
+    damage(next(folder.glob("*130*")))
+    result = ctl("export", *meant, "-o", str(tmp_path / "out"))
+    assert result.exit_code == Exit.FAILED
+    assert "not a manifest" in result.stderr
+    assert result.stderr.count("passed over") == 2
+
+
 def test_an_ended_job_that_has_saved_nothing(ctl: Ctl, add_job: Any, tmp_path: Path) -> None:
     add_job("digits", ended=5.0, status=0)
     result = ctl("export", "digits", "-o", str(tmp_path / "out"))
@@ -157,6 +180,8 @@ def test_two_key_stores_with_one_name(ctl: Ctl, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
+        (["digits", "--from", ""], 2, "a variable of the shell may not be set"),
+        (["--from", " "], 2, "a variable of the shell may not be set"),
         (["digits", "--from", "file:///a"], 2, "leave the job out"),
         (["--from", "file:///nowhere/a", "-o", "."], 2, "is a folder; name a file"),
         (["--from", "file:///nowhere/a", "-o", "/no/such/folder/out"], 2, "nothing can be written in /no/such/folder"),

@@ -132,3 +132,18 @@ def test_what_is_no_number_is_said_plainly(capsys, option, words):
     with pytest.raises(SystemExit):
         parser(None).parse_args([option, "two"])
     assert f"argument {option}: {words}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--lease", "--join-timeout", "--checkpoint-interval"])
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-inf", "-1", "2592001", "1e300"])
+def test_what_is_no_duration_is_refused(capsys, option, seconds):
+    with pytest.raises(SystemExit):
+        parser(None).parse_args([f"{option}={seconds}"])
+    assert f"argument {option}: must be more than 0 seconds and at most 2592000" in capsys.readouterr().err
+
+
+def test_an_interval_may_be_none():
+    needed = ["--job", "a", "--folder", "/a", "--token-file", "/a/token"]
+    assert parser(None).parse_args([*needed, "--checkpoint-interval", "0"]).checkpoint_interval == 0
+    with pytest.raises(SystemExit):
+        parser(None).parse_args([*needed, "--lease", "0"])

@@ -4,8 +4,7 @@ import pytest
 
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
-from coordinator.core import protocol
-from coordinator.core import replies
+from coordinator.core import protocol, replies
 from coordinator.core.plans.plan import Phase
 from tests.coordinator.played_job import ASYNC, STATIC, World, text
 

@@ -252,6 +252,15 @@ def test_a_stop_does_not_wait_for_a_storage_to_say_what_to_go_back_to(first):
     assert (world.state.job.phase, world.wanted.reason) == ("finished", "stopped by the operator")
 
 
+def test_a_checkpoint_that_the_jobs_end_overtakes_says_so():
+    world = World(1, 1, checkpoint="/c")
+    world.ask(ev.CheckpointAsked)
+    asked = world.asked
+    world.report(world.node("w0"), finished=True)
+    refused = world.replies[asked]
+    assert (refused.text, refused.why) == ("the checkpoint came to nothing: the job has finished", ef.Why.ENDING)
+
+
 def test_a_launcher_that_gives_up_fails_the_job_with_its_reason():
     world = World(1, 1)
     world.ask(ev.StopAsked, True, "w0 was killed by SIGKILL", True)

@@ -1,4 +1,4 @@
-"""What nobody remembers when a journal is lost: requests, and the ledger's beginning; that this is so, is not forgotten."""
+"""What nobody remembers when a journal is lost, requests and the beginning of the ledger: that is known for good."""
 
 import json
 
