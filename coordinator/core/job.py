@@ -109,6 +109,7 @@ class DurableJob:
         nodes: alive, as far as is known.
         configuration: in force; None before the start.
         dead: members of `configuration` that have died and are still in it.
+        deaths: how many members have died, also where the job went back to its checkpoint for it.
         finished: workers of `configuration` whose script has ended.
         crashed: how workers died after others had finished.
         unshared: workers that have died and are not replaced: nobody trains on their share of the data.
@@ -152,6 +153,7 @@ class DurableJob:
     nodes: Mapping[NodeId, RegisteredNode] = field(default_factory=dict)
     configuration: Configuration | None = None
     dead: frozenset[NodeId] = frozenset()
+    deaths: int = 0
     finished: frozenset[NodeId] = frozenset()
     crashed: Mapping[NodeId, str] = field(default_factory=dict)
     unshared: tuple[NodeId, ...] = ()

@@ -16,6 +16,9 @@ REBUILDING = "rebuilding"
 ENDED = ("finished", "failed")
 """Phases of a job after which nothing happens any more."""
 
+_GIVEN_UP = ("CANCELLED", "DROPPED")
+"""Phases of a plan that has come to nothing."""
+
 _POLL_SECONDS = 0.1
 
 _FORGOTTEN = (
@@ -88,7 +91,7 @@ def judge(request: int, status: pb.StatusReply, plans: Iterable[pb.Plan]) -> tup
         return RequestOutcome.WAIT, plan
     if plan is None:
         return RequestOutcome.NOTHING, None
-    return (RequestOutcome.DONE if plan.phase == "CANCELLED" else RequestOutcome.WAIT), plan
+    return (RequestOutcome.DONE if plan.phase in _GIVEN_UP else RequestOutcome.WAIT), plan
 
 
 def wait_for_plan(client: CoordinatorClient, request: int, on_phase: Callable[[pb.Plan], None]) -> pb.Plan | None:

@@ -26,6 +26,7 @@ _STATE_STYLE = {
     "away": "yellow",
     "failed": "red",
     "CANCELLED": "red",
+    "DROPPED": "red",
     "lost": "red",
     "gone": "dim",
     "finished": "dim",

@@ -96,11 +96,10 @@ def _plans(state: State) -> Iterator[Family]:
     ended = Counter((plan.kind, plan.phase) for plan in state.history)
     plans = CounterMetricFamily("elastic_plans", "Plans that have ended, and how.", labels=["kind", "end"])
     for kind in PlanKind:
-        for end in (Phase.COMMITTED, Phase.CANCELLED):
+        for end in (Phase.COMMITTED, Phase.CANCELLED, Phase.DROPPED):
             plans.add_metric([kind, end], ended[kind, end])
     yield plans
-    dead = {name for plan in state.history for name in plan.dead}
-    yield CounterMetricFamily("elastic_deaths", "Workers and servers that died and left the configuration.", len(dead))
+    yield CounterMetricFamily("elastic_deaths", "Workers and servers of the job that died.", state.job.deaths)
     moved = sum(sum(plan.moved.values()) for plan in state.history)
     yield CounterMetricFamily("elastic_moved_bytes", "Bytes that old owners of blocks have sent to new ones.", moved)
     longest = GaugeMetricFamily("elastic_suspension_seconds", "How long the last scaling suspended a worker, at most.")

@@ -165,8 +165,8 @@ def scaled(client: CoordinatorClient, ask: Callable[[], object], seconds: float 
         seen |= dict.fromkeys(fresh, time.time())
         starts |= {node: age(pid) for node, pid in fresh.items()}
         for plan in client.plans():
-            if plan.id not in known and plan.phase in ("COMMITTED", "CANCELLED"):
-                if plan.phase == "CANCELLED":
+            if plan.id not in known and plan.phase in ("COMMITTED", "CANCELLED", "DROPPED"):
+                if plan.phase != "COMMITTED":
                     raise TrialFailed(f"plan {plan.id} was cancelled: {plan.reason}")
                 return ScalingResult(plan, {node: starts.get(node, 0.0) for node in plan.joined}, seen)
         time.sleep(_POLL_SECONDS)

@@ -130,3 +130,32 @@ def test_a_plan_that_has_switched_names_workers_without_a_step():
     assert told(world)[0] == f"w0 has made no step yet in the new configuration (plan {plan.id}) for 20 s"
     world.settle()
     assert told(world) == []
+
+
+def test_a_coordinator_that_was_started_again_names_who_keeps_an_armed_plan_waiting():
+    world = World(3, 1)
+    plan = armed(world, 3, 2)
+    world.kill_coordinator()
+    world.tick(4)
+    assert f"w1 has not said whether it has switched (plan {plan.id}) for 4 s" in status(world.state, world.now).waiting
+    world.node("w0").switch()
+    for name in ("w0", "w1", "w2", "s0", "s1"):
+        world.listen(world.node(name))
+    acts(world, "w0", "w2", "s0", "s1")
+    assert world.plan.decided
+    assert any(line.startswith("w1 has not answered SWITCHED of plan") for line in told(world))
+    for _ in range(3):
+        acts(world, *(node.id for node in world.alive))
+    assert world.state.job.configuration == plan.target
+    assert told(world)[0] == f"w0 has made no step yet in the new configuration (plan {plan.id}) for 20 s"
+
+
+def test_a_coordinator_that_was_started_again_names_who_has_not_confirmed_what_is_declared():
+    world = World(2, 1)
+    world.kill_coordinator()
+    for node in world.alive:
+        world.listen(node)
+    acts(world, "w0", "s0")
+    assert told(world) == ["w1 has not confirmed what was declared last for 20 s"]
+    world.listen(world.node("w1"))
+    assert status(world.state, world.now).waiting == [], "it is asked anew"

@@ -31,7 +31,11 @@ def test_every_transition_is_drawn_once():
 def test_plans_begin_registered_and_end_where_nothing_follows():
     drawn = arrows(generated_sections.diagram(TRANSITIONS))
     assert [target for source, target, _ in drawn if source == "[*]"] == [Phase.REGISTERED]
-    assert {source for source, target, _ in drawn if target == "[*]"} == {Phase.COMMITTED, Phase.CANCELLED}
+    assert {source for source, target, _ in drawn if target == "[*]"} == {
+        Phase.COMMITTED,
+        Phase.CANCELLED,
+        Phase.DROPPED,
+    }
 
 
 def test_labels_are_what_mermaid_reads():

@@ -42,9 +42,9 @@ def drop_work(context: StepContext, reason: str) -> None:
     """Plan, checkpoint, declarations, draws and commands under way come to nothing."""
     plan = context.job.plan
     if plan is not None:
-        ended = plan if plan.phase is Phase.ARMED else advance(plan, Trigger.CANCEL, context.now)
-        for absorbed in (*plan.absorbed, ended):
-            context.close(replace(absorbed, reason=reason))
+        for record in (*plan.absorbed, plan):
+            trigger = Trigger.DROP if record.phase is Phase.ARMED else Trigger.CANCEL
+            context.close(replace(advance(record, trigger, context.now), reason=reason))
         context.durable(plan=None)
     saving = context.state.saving
     state = context.state

@@ -52,9 +52,11 @@ def _peers(state: State, now: float) -> Iterator[Delay]:
 
 
 def _growth(state: State) -> Iterator[Delay]:
-    if state.grown_at:
-        for name in sorted(unextended(state)):
-            yield Delay(name, "has not confirmed what was declared last", state.grown_at)
+    """Yield those who have not confirmed what is declared: they are asked by each growth, stream, start and plan."""
+    asked = max(state.grown_at, state.awake_since, state.job.plan.times.assigned if state.job.plan is not None else 0.0)
+    for name in sorted(unextended(state)):
+        opened = state.vitals[name].listening if name in state.vitals else 0.0
+        yield Delay(name, "has not confirmed what was declared last", max(asked, opened))
 
 
 def _requests(state: State) -> Iterator[Delay]:
@@ -96,7 +98,12 @@ def _batch_requests(state: State) -> Iterator[Delay]:
 def _switch(state: State) -> Iterator[Delay]:
     """Yield those without whom an armed plan neither comes into force nor ends."""
     plan, answers = state.job.plan, state.answers
-    if plan is None or plan.phase is not Phase.ARMED or not plan.trail or answers.until:
+    if plan is None or plan.phase is not Phase.ARMED or not plan.trail:
+        return
+    if answers.until and not plan.decided:  # after a restart; who is silent is told of as such
+        begun = answers.until - state.settings.lease
+        for name in sorted(answers.unheard & state.job.nodes.keys()):
+            yield Delay(name, f"has not said whether it has switched (plan {plan.id})", begun)
         return
     since = max(plan.trail[-1].at, plan.times.last_switched if landed(state) else plan.times.first_switched)
     needed = [name for name in plan.audience if name in state.job.nodes and name not in state.job.finished]

@@ -155,6 +155,8 @@ def heard(context: StepContext, name: NodeId, version: int | None = None) -> Non
 def on_listening(context: StepContext, event: Listening) -> None:
     """Note that a node has opened its control stream, and which configuration it is in."""
     heard(context, event.node, event.version)
+    vitals = changed(context.state.vitals[event.node], listening=context.now)
+    context.live(vitals={**context.state.vitals, event.node: vitals})
     answers = context.answers
     context.note_answers(unheard=answers.unheard - {event.node})
     context.live(extended=context.state.extended - {event.node})  # what its old stream held may be lost
@@ -276,6 +278,7 @@ def bury(context: StepContext, name: NodeId, why: str) -> None:
         return
     if has_handed_over(context.state, name) and (node.role is Role.WORKER or not owes_copies(context.state)):
         return  # it had done its part
+    context.durable(deaths=job.deaths + 1)
     if node.role is Role.SERVER and not survivable(chain(plan, job.configuration), context.job.nodes):
         collapse(context, f"server {name} died ({why})")
     elif node.role is Role.SERVER:

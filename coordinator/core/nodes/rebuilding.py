@@ -258,7 +258,7 @@ def _bury_missing(context: StepContext, found: RebuiltConfiguration) -> None:
     if not found.dead:
         return
     nodes = {name: node for name, node in context.job.nodes.items() if name not in found.dead}
-    context.durable(dead=found.dead, nodes=nodes)
+    context.durable(dead=found.dead, nodes=nodes, deaths=context.job.deaths + len(found.dead))
     context.log(f"{', '.join(sorted(found.dead))} did not answer a coordinator that lost its journal", warning=True)
 
 

@@ -18,6 +18,7 @@ class Phase(StrEnum):
     ARMED = "ARMED"
     COMMITTED = "COMMITTED"
     CANCELLED = "CANCELLED"
+    DROPPED = "DROPPED"
 
 
 class PlanKind(StrEnum):

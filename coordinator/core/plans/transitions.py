@@ -16,6 +16,7 @@ class Trigger(StrEnum):
     LATE = "late"
     SWITCHED = "switched"
     CANCEL = "cancel"
+    DROP = "drop"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ TRANSITIONS = (
         Transition(phase, Trigger.CANCEL, Phase.CANCELLED, "an operator, a death, new tensors, a restart")
         for phase in (Phase.REGISTERED, Phase.ASSIGNED, Phase.SYNCING)
     ),
+    Transition(Phase.ARMED, Trigger.DROP, Phase.DROPPED, "the job ends, or goes back to its checkpoint"),
 )
 
 _TABLE = {(row.source, row.trigger): row.target for row in TRANSITIONS}

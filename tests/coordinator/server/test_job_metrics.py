@@ -6,6 +6,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.core import events as ev
+from coordinator.core.nodes.deaths import GRACE_SECONDS
+from coordinator.core.plans.plan import Phase
+from coordinator.server import status_view
 from coordinator.server.metrics import served
 from elastic_ps.core.errors import ConfigurationError
 from tests.coordinator.played_job import World
@@ -44,6 +47,35 @@ def test_a_job_that_was_scaled_and_lost_a_worker():
     assert found["elastic_plan_seconds", "registration"] >= 0
     assert found["elastic_version",] == world.state.version > 0
     assert found["elastic_term",] == 1
+
+
+def test_who_has_finished_has_not_died():
+    world = World(3, 1)
+    world.report(world.node("w1"), finished=True)
+    world.kill(world.node("w1"), 0)
+    world.launcher()
+    world.tick(GRACE_SECONDS + 1)
+    world.settle()
+    assert scrape(world)["elastic_deaths_total",] == 0
+
+
+def test_a_server_whose_death_costs_a_restore_has_died_and_the_plan_under_way_is_no_more():
+    world = World(2, 1, checkpoint="/ck")
+    world.ask(ev.CheckpointAsked)
+    manifest = world.saved()
+    world.ask(ev.ScaleAsked, 3, 0)
+    plan = world.until(Phase.ARMED)
+    world.kill(world.node("s0"))
+    world.launcher()
+    assert scrape(world)["elastic_deaths_total",] == 1
+    world.post(ev.CheckpointFound(world.now, manifest.url, manifest.manifest))
+    world.settle()
+    found = scrape(world)
+    assert found["elastic_deaths_total",] == 1, "the others are ended in order"
+    assert found["elastic_plans_total", "DROPPED", "scale"] == 1
+    (dropped,) = [each for each in status_view.plans(world.state).plans if each.id == plan.id]
+    assert dropped.phase == "DROPPED"
+    assert "server s0 died" in dropped.reason
 
 
 def test_a_job_with_replicas_says_how_much_of_it_is_protected():

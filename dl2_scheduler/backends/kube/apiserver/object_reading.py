@@ -173,7 +173,7 @@ def _image(role: Object) -> str:
 def _reported(status: Object) -> ReportedStatus:
     plans = status.get("plans") or ()
     last = plans[-1] if plans else {}
-    missed = last.get("phase") in ("CANCELLED", "FAILED", "Cancelled", "Failed")
+    missed = last.get("phase") in ("CANCELLED", "DROPPED", "FAILED", "Cancelled", "Failed")
     return ReportedStatus(
         phase=status.get("phase") or "",
         reason=status.get("reason") or "",

@@ -20,5 +20,11 @@ def test_a_pair_is_in_the_table_or_raises_with_the_history(phase, trigger):
             advance(plan, trigger, 3.0)
 
 
+def test_only_an_armed_plan_is_dropped():
+    assert [(row.source, row.target) for row in TRANSITIONS if row.trigger is Trigger.DROP] == [
+        (Phase.ARMED, Phase.DROPPED)
+    ]
+
+
 def test_an_armed_plan_has_no_way_to_be_cancelled():
     assert not [row for row in TRANSITIONS if row.source is Phase.ARMED and row.target is Phase.CANCELLED]
