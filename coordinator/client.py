@@ -151,9 +151,12 @@ class CoordinatorClient:
         reply: pb.EvictReply = self._call(self._stub.Evict, pb.EvictRequest(node=node, cause=cause))
         return reply
 
-    def cancel(self) -> pb.CancelReply:
-        """Cancel the plan under way, before it is armed; answers with its id, and what was queued and is next."""
-        reply: pb.CancelReply = self._call(self._stub.Cancel, pb.CancelRequest())
+    def cancel(self, plan: int = 0) -> pb.CancelReply:
+        """Cancel the plan under way, before it is armed; answers with its id, and what was queued and is next.
+
+        Another one than `plan` is left alone; 0: whichever is under way.
+        """
+        reply: pb.CancelReply = self._call(self._stub.Cancel, pb.CancelRequest(plan=plan))
         return reply
 
     def checkpoint(self, url: str = "", seconds: float = CHECKPOINT_SECONDS) -> pb.CheckpointReply:

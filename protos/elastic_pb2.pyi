@@ -862,8 +862,10 @@ class Move(_message.Message):
     def __init__(self, source: _Optional[str] = ..., target: _Optional[str] = ..., blocks: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
 
 class CancelRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: int
+    def __init__(self, plan: _Optional[int] = ...) -> None: ...
 
 class CancelReply(_message.Message):
     __slots__ = ("plan", "queued", "workers", "servers")

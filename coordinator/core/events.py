@@ -187,9 +187,10 @@ class EvictAsked(JobEvent):
 
 @dataclass(frozen=True)
 class CancelAsked(JobEvent):
-    """An operator asks that the plan under way is cancelled."""
+    """An operator asks that the plan under way is cancelled; `plan` is its id, 0 for whichever it is."""
 
     to: int
+    plan: int = 0
 
 
 @dataclass(frozen=True)

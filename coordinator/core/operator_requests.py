@@ -22,6 +22,8 @@ from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
 BYTES_PER_SECOND = 200e6
 """The speed that is assumed of a migration before the job has seen one."""
 
+_BY_OPERATOR = "cancelled by the operator"
+
 OPERATOR_CAUSE = "operator-controller"
 """How the causes of a Kubernetes operator's requests begin. It guards against mistakes; the token is the authority."""
 
@@ -255,21 +257,36 @@ def _bind_to_leave(context: StepContext, member: Member, cause: str) -> None:
 def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:
     """Cancel: the plan under way. What waits behind it is not touched: it is next."""
     plan = context.job.plan
-    if plan is None:
+    if event.plan and (plan is None or plan.id != event.plan):
+        _answer_for_another(context, event)
+    elif plan is None:
         context.refuse(event.to, "no plan is under way")
     elif plan.kind is not PlanKind.SCALE:
         context.refuse(event.to, f"plan {plan.id} ({plan.cause}) cannot be cancelled: the job cannot go on without it")
     elif plan.phase is Phase.ARMED:
         context.refuse(event.to, f"plan {plan.id} is armed: nodes may have switched. Scale back when it is committed")
     elif plan.background:
-        protection.give_up(context, "cancelled by the operator")
+        protection.give_up(context, _BY_OPERATOR)
         context.reply(event.to, _cancelled(context, plan))
     else:
         told = wanted(context.job)
-        cancel(context, "cancelled by the operator", dismiss=True)
+        cancel(context, _BY_OPERATOR, dismiss=True)
         keep_present_counts(context)
         unstart(context, told.starting_workers, told.starting_servers)
         context.reply(event.to, _cancelled(context, plan))
+
+
+def _answer_for_another(context: StepContext, event: CancelAsked) -> None:
+    """Answer for a plan that is not under way: that it is cancelled already, as was asked before, or why not."""
+    plan = context.job.plan
+    meant = next((ended for ended in context.state.history if ended.id == event.plan), None)
+    if meant is not None and meant.reason == _BY_OPERATOR:
+        context.reply(event.to, _cancelled(context, meant))
+        return
+    why = f": {meant.reason}" if meant is not None and meant.reason else ""
+    over = f"plan {event.plan} is over ({meant.phase}{why})" if meant is not None else f"there is no plan {event.plan}"
+    now = f"plan {plan.id} ({plan.cause}) is under way" if plan is not None else "none is under way"
+    context.refuse(event.to, f"{over}; {now}")
 
 
 def _cancelled(context: StepContext, plan: Plan) -> replies.CancelReply:

@@ -189,11 +189,20 @@ def plans(
 
 @app.command()
 def cancel(
-    job: JobName = None, coordinator: Coordinator = None, token_file: TokenFile = None, as_json: Json = False
+    job: JobName = None,
+    plan: Annotated[
+        int | None, typer.Option(min=1, help="This one, and no other; left out: the one under way now.")
+    ] = None,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
 ) -> None:
     """Cancel the plan under way, possible until it is armed; what is queued behind it is next."""
     with asked(job, coordinator, token_file) as client:
-        reply = client.cancel()
+        meant = client.status().plan.id if plan is None else plan
+        if not meant:
+            fail("no plan is under way", Exit.REFUSED)
+        reply = client.cancel(meant)  # which may have ended by now, and the next one begun
     result(as_json, to_dict(reply), render.cancelled(reply))
 
 

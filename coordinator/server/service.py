@@ -328,7 +328,7 @@ class CoordinatorService(rpc.CoordinatorServicer):
 
     async def Cancel(self, request: "pb.CancelRequest", context: Context) -> "pb.CancelReply":  # noqa: D102, N802
         now = await self._ready(context)
-        return await self._ask(context, pb.CancelReply, lambda to: ev.CancelAsked(now, to))
+        return await self._ask(context, pb.CancelReply, lambda to: ev.CancelAsked(now, to, request.plan))
 
     async def Checkpoint(self, request: "pb.CheckpointRequest", context: Context) -> "pb.CheckpointReply":  # noqa: D102, N802
         now = await self._ready(context)

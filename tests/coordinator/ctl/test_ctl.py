@@ -158,7 +158,12 @@ def test_a_checkpoints_relative_folder_is_where_the_operator_is(
 
 
 def test_cancel_checkpoint_stop(ctl: Ctl, fake: Any) -> None:
+    assert ctl("cancel").stderr == "elasticctl: no plan is under way\n"
+    assert "Cancel" not in fake.requests
+    fake.statuses[0].plan.id = 7
     assert ctl("cancel").stdout == "plan 7 cancelled; the job goes on with 2 workers and 1 server\n"
+    assert ctl("cancel", "--plan", "6").exit_code == 0
+    assert [request.plan for request in fake.requests["Cancel"]] == [7, 6]
     assert "saved version 120, 2.4 MB, to memory://x" in ctl("checkpoint", "--url", "memory://x").stdout
     assert ctl("stop", "digits", "--now").stdout == "digits is stopping\n"
     assert fake.requests["Stop"][0].now

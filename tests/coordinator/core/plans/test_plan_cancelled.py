@@ -62,6 +62,34 @@ def test_who_comes_behind_a_restore_was_not_started_for_a_wish_withdrawn_before(
     assert world.counts == (3, 2)
 
 
+def test_the_plan_that_an_operator_has_seen_is_cancelled_and_no_other():
+    """It may have ended, and the next one begun, before the request came."""
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 1)
+    seen = world.until(Phase.ASSIGNED).id
+    world.ask(ev.ScaleAsked, 2, 2)
+    assert text(world.ask(ev.CancelAsked, seen + 7)) == (
+        f"there is no plan {seen + 7}; plan {seen} (operator) is under way"
+    )
+    first = world.ask(ev.CancelAsked, seen)
+    assert first.plan == seen
+    assert world.plan.id == seen + 1, "what was queued"
+    assert world.ask(ev.CancelAsked, seen).plan == seen, "its answer was lost"
+    assert world.plan.id == seen + 1
+    assert world.ask(ev.CancelAsked).plan == seen + 1, "a client of an earlier release"
+    assert text(world.ask(ev.CancelAsked, 1)) == "plan 1 is over (COMMITTED); none is under way"
+
+
+def test_a_plan_that_a_death_has_cancelled_is_not_cancelled_for_the_operator():
+    """What was asked for is still wanted, and the next plan does it."""
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 1)
+    seen = world.until(Phase.ASSIGNED).id
+    world.kill(world.node("w0"))
+    world.launcher()
+    assert f"plan {seen} is over (CANCELLED: death of w0); plan" in text(world.ask(ev.CancelAsked, seen))
+
+
 @pytest.mark.parametrize("phase", [Phase.ASSIGNED, Phase.SYNCING])
 @pytest.mark.parametrize("role", Role)
 def test_a_joiner_that_dies_cancels_the_plan_and_the_wish_is_taken_up_again(phase, role):
