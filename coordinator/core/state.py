@@ -90,7 +90,8 @@ class ReportedWait:
 class Vitals:
     """Vitals hold what a node has told lately; seconds, bytes, samples per second.
 
-    `back`: since when it was not silent between; `listening`: when it last opened its control stream; `grew`: when `bytes` or `copied` last changed; `rate`: in the
+    `back`: since when it was not silent between; `listening`: when it last opened its control stream;
+    `grew`: when `bytes` or `copied` last changed; `rate`: in the
     configuration in force, 0 where that is not known yet; `place`: the last step that a worker has begun, see
     `Barrier`; `group`: the configuration whose members it waits for, as their group has failed, and how often it has.
     """

@@ -5,7 +5,7 @@ The newest is the one that was written last: a job that went back to an older on
 
 import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.server.checkpoint_storage import folder_name, read, read_manifest
@@ -16,6 +16,7 @@ from elastic_ps.system import storage
 log = logging.getLogger(__name__)
 
 _NO_AGE = (0.0, 0)  # after all that have one
+_UNDATED = (0.0,)  # before all that have none, or only a version
 
 
 def find(search: CheckpointSearch, patient: bool = True) -> tuple[str, Manifest]:
@@ -67,20 +68,31 @@ def _own(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
     A job that was taken back to an older one has others of its identity beside it, of higher versions, which were
     written before it began: what they hold was given up.
     """
-    for url in search.known:
-        yield url, True
     others = [url for url in _under(search.folder) if is_of(url, search.identity) and url not in search.known]
     ages = {url: _NO_AGE if url in search.passed else _age(url, patient) for url in others}
     others.sort(key=ages.__getitem__)
     before = [url for url in others if -ages[url][0] < search.since]
-    for url in others:
-        if url not in before:
-            yield url, True
+    for url in _among_known(search, {url: ages[url] for url in others if url not in before}, patient):
+        yield url, True
     if search.begun:
         yield search.begun, False
     for url in before:
         if is_of(search.begun, search.identity) and folder_name(url) < folder_name(search.begun):
             yield url, True
+
+
+def _among_known(search: CheckpointSearch, others: Mapping[str, tuple[float, int]], patient: bool) -> list[str]:
+    """Return what the job remembers and what it does not, the last written first.
+
+    A coordinator may have died between the manifest of its newest one and its journal. What does not say when it was
+    written comes behind all that the job remembers, of which no manifest is read where there is no other one.
+    """
+    dated = {url: age for url, age in others.items() if age < _UNDATED}
+    known = list(search.known)
+    if dated:
+        ages = {url: _NO_AGE if url in search.passed else _age(url, patient) for url in known} | dated
+        known = sorted([*known, *dated], key=ages.__getitem__)
+    return [*known, *(url for url in others if url not in dated)]
 
 
 def _named(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:

@@ -120,6 +120,23 @@ def test_a_job_that_began_from_anothers_does_not_take_what_an_earlier_run_of_its
     assert found(folder=str(tmp_path / "own"), begun=named, restore=named, since=7.0) == named
 
 
+def test_one_whose_coordinator_died_before_it_could_journal_it_is_the_newest(tmp_path):
+    first, second = save(tmp_path, 100, written=5.0), save(tmp_path, 110, written=6.0)
+    unjournalled = save(tmp_path, 120, written=7.0)
+    places = {"folder": str(tmp_path), "known": (second, first)}
+    assert found(**places) == unjournalled
+    assert found(**places, passed=frozenset({unjournalled})) == second
+    assert found(**places, passed=frozenset({unjournalled, second})) == first
+    assert found(folder=str(tmp_path), known=(unjournalled,)) == unjournalled
+    assert found(folder=str(tmp_path), known=(unjournalled,), passed=frozenset({unjournalled})) == second
+
+
+def test_of_what_a_job_remembers_no_manifest_is_read_that_is_not_needed(tmp_path, monkeypatch):
+    older, newer = save(tmp_path, 100, written=5.0), save(tmp_path, 110, written=6.0)
+    trouble(monkeypatch, "open", OSError(5, "Input/output error"), Path(older).name)
+    assert found(folder=str(tmp_path), known=(newer, older)) == newer
+
+
 def test_of_its_own_the_last_written_is_the_newest_where_nobody_knows_when_the_job_began(tmp_path):
     save(tmp_path, 200, written=6.0)
     gone_on = save(tmp_path, 110, written=8.0)
@@ -190,7 +207,7 @@ def test_what_servers_could_not_load_is_passed_over_in_every_folder(tmp_path):
     other = save(begun_from, 9, OTHER)
     places = {"folder": str(first), "restore": str(begun_from)}
     assert found(**places) == newer
-    assert found(**places, known=(older,)) == older
+    assert found(**places, known=(older,)) == older, "nobody knows when the other one was written"
     assert found(**places, passed=frozenset({newer})) == older
     assert found(**places, passed=frozenset({newer, older})) == other
     with pytest.raises(CheckpointError, match=r"version-0000000002-mine could not .*version-0000000009-other could"):
