@@ -164,7 +164,14 @@ class Session:
             holdings=holdings,
             growth=growth,
         )
-        self._answers.put(lambda: self._calls.until_answered(self._stub.Acknowledge, request, self._closed))
+        self._answers.put(lambda: self._send(request))
+
+    def _send(self, request: pb.AcknowledgeRequest) -> None:
+        try:
+            self._calls.until_answered(self._stub.Acknowledge, request, self._closed)
+        except (Refused, ConfigurationError) as error:
+            what = f"{pb.Answer.Name(request.answer)} of {self._calls.node}"
+            raise type(error)(f"the coordinator does not take {what}: {error}") from error
 
     def declare(self, request: pb.DeclareRequest) -> pb.DeclareReply:
         """Declare tensors, optimizer and data; return once every server knows them.

@@ -20,6 +20,7 @@ from coordinator.core.plans.scaling_clock import scaling_clock
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.checkpoint_names import name_of
 from elastic_ps.core.configuration import Configuration, NodeId, Role
+from elastic_ps.core.long_text import unpacked
 
 SAVE_SECONDS = 1800.0
 """Seconds after which the job goes on without a checkpoint that is not complete: its holders have so long to write."""
@@ -147,7 +148,7 @@ def _told(detail: str, blocks: int) -> Mapping[str, Any]:
     Raises:
         ValueError, KeyError, TypeError, AttributeError, RecursionError: no node answers so.
     """
-    told = json.loads(detail)
+    told = json.loads(unpacked(detail))
     if not isinstance(told, dict):
         raise TypeError(f"it is a {type(told).__name__}")
     if "error" in told:
@@ -169,7 +170,7 @@ def write(context: StepContext) -> bool:
         return False
     if awaited(context.state):
         return False
-    told = [json.loads(text) for text in saving.saved.values()]
+    told = [json.loads(unpacked(text)) for text in saving.saved.values()]
     blocks = {int(block): entry for server in told for block, entry in server["blocks"].items()}
     lost = sorted(set(range(len(context.job.model.blocks))) - blocks.keys())
     if lost:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import CheckpointError
+from elastic_ps.core.long_text import packed
 from elastic_ps.core.model import runs
 from elastic_ps.core.segments import Array
 from elastic_ps.server.blocks.checkpoint_snapshot import CopiedBlocks
@@ -69,10 +70,10 @@ class BlockFileWriter:
         self._offset += len(data)
 
     def contents(self, url: str) -> str:
-        """Return the JSON of its blocks and of the checkpoint's folder, for SAVED."""
+        """Return the JSON of its blocks and of the checkpoint's folder, for SAVED, packed where it is long."""
         applied = {origin: list(_stretches(last)) for origin, last in sorted(self._applied.items())}
         told = {"url": url, "blocks": self._blocks, "bytes": self._offset, "applied": applied}
-        return json.dumps(told, separators=(",", ":"))
+        return packed(json.dumps(told, separators=(",", ":")))
 
 
 def _stretches(last: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:

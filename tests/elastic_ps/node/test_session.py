@@ -55,6 +55,9 @@ class Coordinator(rpc.CoordinatorServicer):
             self.changed.notify_all()
         return pb.ReportReply(term=1)
 
+    def Acknowledge(self, request, context):
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "detail: too long")
+
     def wait(self, ready: Callable[[], object]) -> None:
         with self.changed:
             assert self.changed.wait_for(ready, TIMEOUT)
@@ -69,6 +72,8 @@ class Node:
         self.runs.set()
         self.ended = threading.Event()
         self.reason = ""
+
+    session: Session
 
     def on_directive(self, directive: pb.Directive) -> None:
         """There are none."""
@@ -106,6 +111,7 @@ def node(coordinator: Coordinator) -> Iterator[Node]:
     made = Node()
     session.register()
     session.run(made)
+    made.session = session
     yield made
     made.runs.set()
     session.close()
@@ -140,6 +146,12 @@ def test_a_process_that_was_expelled_meanwhile_ends_and_says_why(coordinator: Co
     coordinator.expelled = True
     assert node.ended.wait(TIMEOUT)
     assert "this node was expelled, and its job goes on without it" in node.reason
+
+
+def test_an_answer_that_is_refused_is_named_with_the_reason(coordinator: Coordinator, node: Node) -> None:
+    node.session.acknowledge(pb.SAVED, detail="of many blocks")
+    assert node.ended.wait(TIMEOUT)
+    assert "the coordinator does not take SAVED of w0: detail: too long" in node.reason
 
 
 @pytest.mark.parametrize("ask", [Session.leave, Session.checkpoint], ids=["leave", "checkpoint"])
