@@ -137,7 +137,8 @@ def test_pages_that_the_code_names_exist():
 
 def test_the_picture_of_a_plan_has_its_phases():
     picture = (ROOT / "docs" / "pictures" / "plan.svg").read_text()
-    assert [phase for phase in Phase if phase is not Phase.CANCELLED and f">{phase}<" not in picture] == []
+    well = set(Phase) - {Phase.CANCELLED, Phase.DROPPED}
+    assert [phase for phase in sorted(well) if f">{phase}<" not in picture] == []
 
 
 def test_the_picture_of_the_house_has_every_folder_of_the_runtime():
