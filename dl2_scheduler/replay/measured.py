@@ -1,5 +1,6 @@
 """This module finds the speeds of a live cluster's jobs in its history, and fits them where nothing was measured."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -7,9 +8,9 @@ from itertools import product
 import numpy as np
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
+from dl2_scheduler.cluster.interfaces import JobOutcome
 from dl2_scheduler.cluster.jobs import Job
-from dl2_scheduler.cluster.snapshot import JobState, SpeedReport
+from dl2_scheduler.cluster.snapshot import JobId, JobState, SpeedReport
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 
@@ -25,18 +26,60 @@ _LEAST_CONFIGURATIONS = 3  # from which on leaving one out says something about 
 
 
 @dataclass(frozen=True)
-class MeasuredConfiguration:
-    """A `MeasuredConfiguration` says how fast one type trained with one configuration.
+class MeasuredSpeed:
+    """A `MeasuredSpeed` says how fast one job trained in one slot, in all of which it had the same counts.
 
     Attributes:
-        samples_per_second: mean over the slots.
-        slots: in which it was measured.
-        error: relative standard error of the mean; NaN: it was measured once.
+        job: its id.
+        model: its type.
+        servers: that it had.
+        workers: that it had.
+        samples_per_second: the samples a second of all workers together; 0: it got no further, or not by as much as it
+            tells. What it then trained is in the speed of a later slot, so that a slot counts with its seconds.
+        seconds: for which that was measured.
     """
 
+    job: JobId
+    model: str
+    servers: int
+    workers: int
     samples_per_second: float
-    slots: int
-    error: float
+    seconds: float
+
+
+@dataclass
+class MeanSpeed:
+    """A `MeanSpeed` is what one configuration trained in all slots in which it was measured, over their time.
+
+    Attributes:
+        samples_per_second: the sum of the samples over the sum of the seconds; 0: nothing was trained yet.
+        slots: in which it was measured.
+        seconds: of these slots.
+    """
+
+    samples_per_second: float = 0.0
+    slots: int = 0
+    seconds: float = 0.0
+    _squares: float = 0.0  # of what the slots' speeds are off the mean, times their seconds
+
+    def add(self, measured: MeasuredSpeed) -> None:
+        """Take one slot more (West, Updating Mean and Variance Estimates, 1979)."""
+        self.slots += 1
+        self.seconds += measured.seconds
+        off = measured.samples_per_second - self.samples_per_second
+        self.samples_per_second += off * measured.seconds / self.seconds
+        self._squares += measured.seconds * off * (measured.samples_per_second - self.samples_per_second)
+
+    @property
+    def error(self) -> float:
+        """The relative standard error; NaN: it was measured once.
+
+        Of the speeds of slots of different lengths, those of the longer ones vary less. Where jobs tell how far they
+        are in coarse steps it is too large: what one slot lacks, the next one has.
+        """
+        if self.slots < 2 or not self.samples_per_second:
+            return float("nan")
+        return math.sqrt(max(self._squares, 0.0) / self.seconds / (self.slots - 1)) / self.samples_per_second
 
 
 @dataclass(frozen=True)
@@ -102,7 +145,7 @@ def fit_speeds(slots: Sequence[RecordedSlot]) -> SpeedFit:
     Raises:
         BadInput: none was.
     """
-    observed = _observed(report for slot in slots for report in measured_speeds(slot))
+    observed = _observed(measured for slot in slots for measured in measured_speeds(slot))
     if not observed:
         raise BadInput("no job has told its speed in that history: let jobs run for some slots first")
     largest: dict[tuple[str, bool], Job] = {}
@@ -124,25 +167,27 @@ class MeasuredSpeeds:
     """`MeasuredSpeeds` go through a history once, as it grows.
 
     Attributes:
-        means: the means of the slots in which they were measured, in samples a second.
+        means: what was trained over the time of the slots in which it was measured, in samples a second.
     """
 
     def __init__(self) -> None:
         self.means: dict[MeasuredAt, float] = {}
-        self._counts: dict[MeasuredAt, int] = {}
+        self._known: dict[MeasuredAt, MeanSpeed] = {}
 
     def observe(self, slot: RecordedSlot) -> None:
         """Take the next slot."""
-        for report in measured_speeds(slot):
-            at = report.model, report.servers, report.workers
-            count, mean = self._counts.get(at, 0) + 1, self.means.get(at, 0.0)
-            self._counts[at], self.means[at] = count, mean + (report.samples_per_second - mean) / count
+        for measured in measured_speeds(slot):
+            at = measured.model, measured.servers, measured.workers
+            known = self._known.setdefault(at, MeanSpeed())
+            known.add(measured)
+            self.means[at] = known.samples_per_second
 
 
-def measured_speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
+def measured_speeds(slot: RecordedSlot) -> Iterator[MeasuredSpeed]:
     """Yield the speeds of jobs that kept their counts for the slot.
 
-    Another job's speed is partly that of other counts, or of a start. A slot in which the clock jumped tells none.
+    Another job's speed is partly that of other counts, or of a start. A slot in which the clock jumped tells none. One
+    in which a job told that it got no further tells 0: without it the mean would be that of the others alone.
     """
     if slot.outcome is None or clock_jumped(slot):
         return
@@ -153,22 +198,28 @@ def measured_speeds(slot: RecordedSlot) -> Iterator[SpeedReport]:
         state = states.get(report.job) if report.job in done else None
         if state is None or (state.servers, state.workers) != (report.servers, report.workers):
             continue
-        speed = _speed(slot.outcome, state, done[report.job], report, report.job in told)
-        if speed > 0:
-            yield replace(report, samples_per_second=speed)
+        found = _speed(slot, state, done[report.job], report, report.job in told)
+        if found is not None:
+            yield MeasuredSpeed(report.job, report.model, report.servers, report.workers, *found)
 
 
-def _speed(outcome: SlotOutcome, state: JobState, done: JobOutcome, report: SpeedReport, told: bool) -> float:
-    """Return the samples a second that the job trained in the slot; 0: it did not tell where it was at both its ends.
+def _speed(
+    slot: RecordedSlot, state: JobState, done: JobOutcome, report: SpeedReport, told: bool
+) -> tuple[float, float] | None:
+    """Return the samples a second that the job trained in the slot, and the seconds for which that is known.
 
-    What jobs report leaves out what they do between epochs. It is taken where the history has no times.
+    None: it did not tell where it was at both its ends, was set back, or ended and nobody heard how far it came. What
+    jobs report leaves out what they do between epochs. It is taken where the history has no times.
     """
-    if outcome.began is None or outcome.ended is None:
-        return report.samples_per_second
-    if not told or not state.job.samples_known:
-        return 0.0
+    outcome = slot.outcome
+    if outcome is None or outcome.began is None or outcome.ended is None:
+        return (report.samples_per_second, slot.snapshot.slot_seconds) if report.samples_per_second > 0 else None
+    if not told or not state.job.samples_known or done.lost or (done.finished is not None and not done.epochs):
+        return None
     passed = (outcome.ended if done.finished is None else done.finished) - outcome.began
-    return done.epochs * state.job.samples_per_epoch / passed if passed > 0 else 0.0  # its end may be told late
+    if passed <= 0:  # its end may be told late
+        return None
+    return done.epochs * state.job.samples_per_epoch / passed, passed
 
 
 def clock_jumped(slot: RecordedSlot) -> bool:
@@ -194,19 +245,17 @@ def _longest(slot: RecordedSlot) -> float:
     return _LONGEST_SLOT * slot.snapshot.slot_seconds + _LATE_SECONDS
 
 
-def _observed(reports: Iterable[SpeedReport]) -> dict[tuple[str, bool], dict[Counts, MeasuredConfiguration]]:
-    """Return what was measured, by type and whether the jobs have servers."""
-    values: dict[tuple[str, bool], dict[Counts, list[float]]] = {}
-    for report in reports:
-        of_model = values.setdefault((report.model, report.servers > 0), {})
-        of_model.setdefault((report.servers, report.workers), []).append(report.samples_per_second)
-    return {key: {at: _mean(each) for at, each in sorted(known.items())} for key, known in values.items()}
-
-
-def _mean(speeds: Sequence[float]) -> MeasuredConfiguration:
-    mean, count = float(np.mean(speeds)), len(speeds)
-    error = float(np.std(speeds, ddof=1)) / count**0.5 / mean if count > 1 else float("nan")
-    return MeasuredConfiguration(mean, count, error)
+def _observed(speeds: Iterable[MeasuredSpeed]) -> dict[tuple[str, bool], dict[Counts, MeanSpeed]]:
+    """Return what was measured, by type and whether the jobs have servers, of configurations that trained at all."""
+    found: dict[tuple[str, bool], dict[Counts, MeanSpeed]] = {}
+    for each in speeds:
+        of_model = found.setdefault((each.model, each.servers > 0), {})
+        of_model.setdefault((each.servers, each.workers), MeanSpeed()).add(each)
+    trained = {
+        key: {at: mean for at, mean in sorted(known.items()) if mean.samples_per_second > 0}
+        for key, known in found.items()
+    }
+    return {key: known for key, known in trained.items() if known}
 
 
 def _larger(one: Job, other: Job) -> Job:
@@ -228,13 +277,13 @@ def _wide_enough(job: Job, known: Iterable[Counts]) -> Job:
     return replace(job, max_servers=max(job.max_servers, servers), max_workers=max(job.max_workers, workers, 2))
 
 
-def _fitted(model: str, known: Mapping[Counts, MeasuredConfiguration]) -> FittedSpeeds:
+def _fitted(model: str, known: Mapping[Counts, MeanSpeed]) -> FittedSpeeds:
     speeds = FittedSpeeds()
     speeds.observe(SpeedReport(0, model, *at, each.samples_per_second) for at, each in known.items())
     return speeds
 
 
-def _cross_validated(model: str, known: Mapping[Counts, MeasuredConfiguration], job: Job) -> float:
+def _cross_validated(model: str, known: Mapping[Counts, MeanSpeed], job: Job) -> float:
     """See `TypeFit.error`."""
     if len(known) < _LEAST_CONFIGURATIONS:
         return float("nan")
@@ -246,7 +295,7 @@ def _cross_validated(model: str, known: Mapping[Counts, MeasuredConfiguration], 
     return float(np.sqrt(np.mean(np.square(missed))))
 
 
-def _rows(model: str, known: Mapping[Counts, MeasuredConfiguration], job: Job, error: float) -> Iterator[SpeedRow]:
+def _rows(model: str, known: Mapping[Counts, MeanSpeed], job: Job, error: float) -> Iterator[SpeedRow]:
     grid = _fitted(model, known).grid(job)
     shown = product(_some(job.max_servers) if job.has_servers else [0], _some(job.max_workers))
     for servers, workers in sorted({*known, *shown}):

@@ -8,7 +8,7 @@ from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobId
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
-from dl2_scheduler.replay.measured import Counts, measured_speeds
+from dl2_scheduler.replay.measured import Counts, MeanSpeed, measured_speeds
 from dl2_scheduler.replay.past import ended_by_itself, likely_epochs
 
 JobKey = tuple[JobId, float]
@@ -23,28 +23,29 @@ class KnownJob:
 
     Attributes:
         job: as it was seen last.
-        log_speeds: by counts, how many slots measured its speed, and the mean of the logarithms, in samples a second.
+        speeds: that it had with each of its configurations.
         needed: the epochs that it trained until it ended by itself, over its owner's estimate; None: it has not.
         saves: whether it can be suspended and go on later.
         starting: slots in a row, up to the present one, that began while it was being started.
     """
 
     job: Job
-    log_speeds: dict[Counts, tuple[int, float]] = field(default_factory=dict)
+    speeds: dict[Counts, MeanSpeed] = field(default_factory=dict)
     needed: float | None = None
     saves: bool = True
     starting: int = 0
 
     def log_factor(self, fitted: FittedSpeeds) -> float | None:
         """Return the logarithm of its speed over its type's, weighted by slots; None: its speed is not known."""
-        slots = sum(count for count, _ in self.log_speeds.values())
+        known = {at: mean for at, mean in self.speeds.items() if mean.samples_per_second > 0}
+        slots = sum(mean.slots for mean in known.values())
         if not slots:
             return None
         job = self.job
-        for servers, workers in self.log_speeds:  # its maxima may have been lowered since
+        for servers, workers in known:  # its maxima may have been lowered since
             job = replace(job, max_servers=max(job.max_servers, servers), max_workers=max(job.max_workers, workers))
         grid = fitted.grid(job)
-        return sum(count * (mean - math.log(grid[at])) for at, (count, mean) in self.log_speeds.items()) / slots
+        return sum(mean.slots * math.log(mean.samples_per_second / grid[at]) for at, mean in known.items()) / slots
 
 
 class KnownJobs:
@@ -72,12 +73,10 @@ class KnownJobs:
     def observe(self, slot: RecordedSlot) -> None:
         """Take what came of a slot that was seen before."""
         states = {state.job.id: state for state in slot.snapshot.jobs}
-        for report in measured_speeds(slot):
-            state = states[report.job]
-            known = self.by_key[state.job.id, state.job.arrival].log_speeds
-            count, mean = known.get((report.servers, report.workers), (0, 0.0))
-            mean += (math.log(report.samples_per_second) - mean) / (count + 1)
-            known[report.servers, report.workers] = count + 1, mean
+        for measured in measured_speeds(slot):
+            state = states[measured.job]
+            known = self.by_key[state.job.id, state.job.arrival].speeds
+            known.setdefault((measured.servers, measured.workers), MeanSpeed()).add(measured)
         for done in slot.outcome.jobs if slot.outcome else ():
             state = states[done.id]
             observed = self.by_key[done.id, state.job.arrival]

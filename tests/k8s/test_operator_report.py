@@ -101,3 +101,13 @@ def test_what_is_protected_is_taken_in_words_that_stay_as_long_as_nothing_change
         assert found.cause == "GivenUp"
         texts.add(found.text)
     assert texts == {f"62% (6 of 8 blocks): {why}"}
+
+
+def test_how_far_a_long_epoch_is_shows_in_a_slot_of_seconds():
+    """Of 5 hours: 30 s are 0.0017 of it."""
+    data = pb.DataSpec(samples=180_000, global_batch=10)
+    done = [
+        CoordinatorReport.of(pb.Wanted(), pb.StatusReply(epoch=3, step=step, data=data), ()).epoch
+        for step in (9_000, 9_030)
+    ]
+    assert done == [3.5, 3.501667]

@@ -158,8 +158,9 @@ def _protection(status: pb.StatusReply) -> ReportedProtection | None:
 
 
 def _epoch(status: pb.StatusReply) -> float:
+    """Return the epochs that are done, so finely that how fast an epoch of days trains is known within a slot."""
     steps = -(-status.data.samples // status.data.global_batch) if status.data.global_batch else 0
-    return round(status.epoch + (min(1.0, status.step / steps) if steps else 0.0), 2)
+    return round(status.epoch + (min(1.0, status.step / steps) if steps else 0.0), 6)
 
 
 def _metrics(status: pb.StatusReply) -> dict[str, float]:

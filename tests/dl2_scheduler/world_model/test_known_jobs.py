@@ -8,6 +8,7 @@ import pytest
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot, SpeedReport
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
+from dl2_scheduler.replay.measured import MeanSpeed
 from dl2_scheduler.world_model import known_jobs
 from dl2_scheduler.world_model.known_jobs import KnownJob, KnownJobs
 from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job
@@ -22,7 +23,8 @@ def test_a_job_that_had_more_than_it_may_have_now_is_compared_with_its_type_all_
     fitted = FittedSpeeds()
     fitted.observe([SpeedReport("a0", "a", 3, 4, 20.0)])
     lowered = replace(job(0, 0.0), max_workers=2, max_servers=2)
-    known = KnownJob(lowered, {(3, 4): (5, math.log(40.0)), (1, 1): (5, math.log(2 * fitted.grid(lowered)[1, 1]))})
+    speeds = {(3, 4): MeanSpeed(40.0, 5, 5 * SLOT), (1, 1): MeanSpeed(2 * fitted.grid(lowered)[1, 1], 5, 5 * SLOT)}
+    known = KnownJob(lowered, speeds)
     assert known.log_factor(fitted) == pytest.approx(math.log(2.0), abs=0.05)
 
 
