@@ -17,15 +17,19 @@ from dl2_scheduler.forecasts.calibration import MOST_SCORES, Calibration, RawFor
 FORECASTS_FILE = "forecasts.sqlite"
 """In the cluster's folder."""
 
-_MOST_ROWS = 100_000
+_MOST_PENDING = 50_000  # of each kind, that may still come true
 
-_SCHEMA = """
+_TABLE = """
 CREATE TABLE IF NOT EXISTS forecasts (
     number INTEGER PRIMARY KEY, kind TEXT NOT NULL, job TEXT NOT NULL, arrival REAL NOT NULL, made REAL NOT NULL,
-    seconds REAL NOT NULL, deviation REAL NOT NULL, slot_seconds REAL NOT NULL, score REAL
+    seconds REAL NOT NULL, deviation REAL NOT NULL, slot_seconds REAL NOT NULL, score REAL, came INTEGER
 );
 CREATE INDEX IF NOT EXISTS forecasts_by_job ON forecasts (job, arrival);
-CREATE INDEX IF NOT EXISTS forecasts_by_score ON forecasts (kind, number) WHERE score IS NOT NULL;
+"""
+_INDICES = """
+DROP INDEX IF EXISTS forecasts_by_score;  -- of earlier releases
+CREATE INDEX IF NOT EXISTS forecasts_that_came ON forecasts (kind, came) WHERE score IS NOT NULL;
+CREATE INDEX IF NOT EXISTS forecasts_pending ON forecasts (kind, number) WHERE score IS NULL;
 """
 
 
@@ -71,18 +75,38 @@ class ForecastRecords:
             self._database = sqlite3.connect(path)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # the last ones may be lost with the machine
-            self._database.executescript(_SCHEMA)
+            self._database.executescript(_TABLE)
+            self._count_what_came()
+            self._database.executescript(_INDICES)
         except sqlite3.Error as error:
             raise self._unusable(error) from error
 
     def _unusable(self, error: Exception) -> BadInput:
         return BadInput(f"cannot use {self._path}: {error}: delete it; forecasts begin anew then")
 
+    def _count_what_came(self) -> None:
+        """Add the column that counts what has come true, of each kind, to the table of an earlier release.
+
+        There nobody knows any more in which order: what was made first counts as having come true first.
+        """
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")  # another process may open it, too
+            columns = [name for _, name, *_ in self._database.execute("PRAGMA table_info(forecasts)")]
+            if "came" not in columns:
+                self._database.execute("ALTER TABLE forecasts ADD COLUMN came INTEGER")
+                self._database.execute("UPDATE forecasts SET came = number WHERE score IS NOT NULL")
+
     def calibration(self, kind: EventKind) -> Calibration:
-        """Return what the latest forecasts of a kind that have come true teach. Raises BadInput: it is damaged."""
+        """Return what the forecasts of a kind that were the last to come true teach.
+
+        Those that were made last would be others: of them only what came about soon is known.
+
+        Raises:
+            BadInput: it is damaged.
+        """
         query = (
             "SELECT score, seconds, deviation, slot_seconds FROM forecasts "
-            "WHERE kind = ? AND score IS NOT NULL ORDER BY number DESC LIMIT ?"
+            "WHERE kind = ? AND score IS NOT NULL ORDER BY came DESC LIMIT ?"
         )
         try:
             rows = self._database.execute(query, (kind, MOST_SCORES)).fetchall()
@@ -91,7 +115,7 @@ class ForecastRecords:
             raise self._unusable(error) from error
 
     def add(self, forecasts: Iterable[MadeForecast]) -> None:
-        """Keep new forecasts, and forget the oldest."""
+        """Keep new forecasts; of each kind forget the oldest that have not come true, and scores that do not count."""
         rows = [(each.kind, str(each.job), each.arrival, each.made, *astuple(each.raw)) for each in forecasts]
         with self._database:
             self._database.executemany(
@@ -99,8 +123,23 @@ class ForecastRecords:
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 rows,
             )
-            oldest = "(SELECT max(number) FROM forecasts) - ?"
-            self._database.execute(f"DELETE FROM forecasts WHERE number <= {oldest}", (_MOST_ROWS,))
+            for kind in EventKind:
+                self._forget_beyond(kind, "number", "score IS NULL", _MOST_PENDING)
+                self._forget_beyond(kind, "came", "score IS NOT NULL", MOST_SCORES)
+
+    def _forget_beyond(self, kind: EventKind, order: str, which: str, most: int) -> None:
+        """Forget all but the last so many forecasts of a kind.
+
+        Args:
+            kind: of what.
+            order: the column by which they follow each other.
+            which: the condition of those that are meant.
+            most: how many are kept.
+        """
+        before = f"SELECT {order} FROM forecasts WHERE kind = ?1 AND {which} ORDER BY {order} DESC LIMIT 1 OFFSET ?2"
+        self._database.execute(
+            f"DELETE FROM forecasts WHERE kind = ?1 AND {which} AND {order} <= ({before})", (kind, most)
+        )
 
     def came_true(self, kind: EventKind, job: JobId, arrival: float, at: float) -> list[tuple[RawForecast, float]]:
         """Note when what was forecast of a job has come about, and return these forecasts with their scores.
@@ -118,8 +157,12 @@ class ForecastRecords:
         rows = self._database.execute(query, (str(job), arrival, kind)).fetchall()
         found = [(number, RawForecast(*raw), RawForecast(*raw).score(at - made)) for number, made, *raw in rows]
         with self._database:
-            scores = [(score, number) for number, _, score in found]
-            self._database.executemany("UPDATE forecasts SET score = ? WHERE number = ?", scores)
+            self._database.executemany(
+                "UPDATE forecasts SET score = ?2, came = 1 + "
+                "(SELECT coalesce(max(came), 0) FROM forecasts WHERE kind = ?3 AND score IS NOT NULL) "
+                "WHERE number = ?1",
+                [(number, score, kind) for number, _, score in found],
+            )
         return [(raw, score) for _, raw, score in found]
 
     def forget(self, job: JobId, arrival: float, before: float = math.inf) -> None:

@@ -224,7 +224,7 @@ def test_while_the_cluster_is_idle_nothing_is_forecast_again(history, records):
 
 
 def test_old_forecasts_are_forgotten(records, monkeypatch):
-    monkeypatch.setattr("dl2_scheduler.forecasts.records._MOST_ROWS", 3)
+    monkeypatch.setattr("dl2_scheduler.forecasts.records._MOST_PENDING", 3)
     for number in range(5):
         records.add([MadeForecast(EventKind.END, f"j{number}", 0.0, 1e9, RawForecast(10.0, 0.1, SLOT))])
     told = [bool(records.came_true(EventKind.END, f"j{number}", 0.0, 1e9 + 10.0)) for number in range(5)]
