@@ -58,7 +58,7 @@ class Dreaming:
     def __init__(self, folder: RunFolder, history: History, rule: NodeRule, member: FederationMember | None = None):
         self._folder, self._rule, self._member = folder, rule, member
         self._dreamer = Dreamer(folder, rule)
-        self._observed = ObservedCluster(history)
+        self._observed = ObservedCluster.recent(history)  # on idle cores all of a long one takes an hour
         self._slot = self._looked = -1
         self._compared = False
 

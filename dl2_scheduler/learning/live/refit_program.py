@@ -49,7 +49,7 @@ MOST_BYTES = 2 << 30
 """Of memory."""
 STATE_FILE, FIRST_FOLDER = "refit.json", "refit-first"
 _MOST_SLOTS = 10 * MOST_ROWS
-"""Of the past that are looked at when it begins."""
+"""Of the past that are looked at when it begins, with jobs: a fit has to be made in the same time."""
 
 
 class LiveRefitter:
@@ -65,7 +65,7 @@ class LiveRefitter:
         self._model, self._folder, self._state, self._history = model, folder, folder / STATE_FILE, history
         self._old, self._new = SlotPlacements(2 * MOST_ROWS), SlotPlacements(2 * MOST_ROWS)
         self._fitted, self._written = self._read()
-        self._slot = max(-1, self._fitted - _MOST_SLOTS)
+        self._slot = max(self._fitted - _MOST_SLOTS, history.slot_before(_MOST_SLOTS))
 
     def look(self) -> dict[str, object] | None:
         """Fit anew where enough is new; return what came of it, None where nothing was done.

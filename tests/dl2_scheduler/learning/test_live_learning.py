@@ -24,7 +24,7 @@ from dl2_scheduler.policies.learnt.dl2 import learnt, load
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.sim.simulator import SimulatedCluster
-from dl2_scheduler.world_model.observed import ObservedCluster
+from dl2_scheduler.world_model.observed import RECENT_SLOTS, ObservedCluster
 from dl2_scheduler.world_model.worlds import Worlds
 from tests.dl2_scheduler.hearing import kill, listen
 
@@ -169,6 +169,26 @@ def test_a_cluster_that_shares_looks_once_a_slot_whether_or_not_it_compares(hist
     live(history, tmp_path)[0].slot()  # in which nobody has told a speed
     assert (dreaming.compare(), dreaming.dream()) == (None, None)
     assert member.looks == 1
+
+
+class LongHistory:
+    """A `LongHistory` notes after which slot it is read."""
+
+    def __init__(self):
+        self.read = []
+
+    def slot_before(self, most_slots):
+        return 100_000 - most_slots
+
+    def slots(self, after=-1):
+        self.read.append(after)
+        return iter(())
+
+
+def test_of_a_long_history_the_learner_reads_the_last_slots_as_it_begins(tmp_path):
+    history = LongHistory()
+    assert Dreaming(new_run(tmp_path / "run"), history, NodeRule.SPREAD).compare() is None
+    assert history.read == [100_000 - RECENT_SLOTS]
 
 
 @pytest.mark.slow

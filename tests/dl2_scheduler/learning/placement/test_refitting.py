@@ -235,6 +235,32 @@ def history_of(folder, rows):
     return history
 
 
+class LongHistory:
+    """A `LongHistory` of 100,000 slots notes after which one it is read."""
+
+    def __init__(self):
+        self.read = []
+
+    def slot_before(self, most_slots):
+        return 99_999 - most_slots
+
+    def slots(self, after=-1):
+        self.read.append(after)
+        return iter(())
+
+
+@pytest.mark.parametrize("fitted", [None, 50, 99_990])
+def test_of_a_long_history_the_last_slots_are_read(tmp_path, fitted):
+    """To read all takes longer than a fit may: the program would be ended, and begin anew, for ever."""
+    model, history = tmp_path / "model", LongHistory()
+    save_speed_model(model, drawn_model())
+    if fitted is not None:
+        state = {"model": str(model.resolve()), "slot": fitted}
+        (tmp_path / refit_program.STATE_FILE).write_text(json.dumps(state))
+    assert LiveRefitter(model, tmp_path, history).look() is None
+    assert history.read == [89_999]
+
+
 def test_too_few_new_placements_or_unknown_types_fit_nothing(tmp_path):
     save_speed_model(tmp_path / "model", drawn_model())
     odd = MeasuredPlacement((MeasuredJob("never-seen", (0,), (1,), (3.0,)),))
