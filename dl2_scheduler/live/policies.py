@@ -96,6 +96,8 @@ class Policies:
         self._policy: AllocationPolicy | None = None
         self._shadow: AllocationPolicy | None = None
         self._stand_in: AllocationPolicy | None = None
+        self._comes_in = ""  # why one that is being made is to stand in; "": it is not
+        self._maker: threading.Thread | None = None
         self._fault = ""
         self._agreed: deque[tuple[int, int]] = deque(maxlen=_AGREEMENT_SLOTS)
         if asked is not None:
@@ -120,7 +122,7 @@ class Policies:
             policy = self._shadow if promoted else made
             shadow = "" if name == self._choice.shadow else self._choice.shadow
             self._write(PolicyChoice(name, shadow))
-            self._policy, self._stand_in, self._fault = policy, None, ""
+            self._policy, self._stand_in, self._comes_in, self._fault = policy, None, "", ""
             self._shadow = self._shadow if shadow else None
             self._agreed.clear()
             self.uses += 1
@@ -215,7 +217,9 @@ class Policies:
             log.warning("policy: %s %s: %s", choice.policy, again, reason)
 
     def stand_in(self, policy: str, reason: str) -> None:
-        """Decide by `STAND_IN` in the place of a policy that is sound, and goes on learning, from the next slot on.
+        """Decide by `STAND_IN` in the place of a policy that is sound, and goes on learning, from a later slot on.
+
+        It begins with the reports of a thousand slots, which are read beside the loop.
 
         Args:
             policy: in whose place, or in that of the fallback; nothing changes where it is not the one that was asked
@@ -228,13 +232,28 @@ class Policies:
             if self._stand_in is not None:
                 self._keep(replace(self._choice, stands_in=reason))  # the last comparison is what people see
                 return
-            self._stand_in = self._make(STAND_IN)
-            self._keep(replace(self._choice, stands_in=reason))
-            log.warning("policy: %s STANDS IN FOR %s: %s", STAND_IN, policy, reason)
+            self._comes_in = reason
+            if self._maker is None:
+                self._maker = threading.Thread(target=self._make_stand_in, name="stand-in", daemon=True)
+                self._maker.start()
+
+    def _make_stand_in(self) -> None:
+        made: AllocationPolicy | None = None
+        try:
+            made = self._make(STAND_IN)
+        except Exception:
+            log.exception("policy: %s cannot stand in", STAND_IN)
+        with self._lock:
+            reason, self._comes_in, self._maker = self._comes_in, "", None
+            if made is not None and reason:
+                self._stand_in = made
+                self._keep(replace(self._choice, stands_in=reason))
+                log.warning("policy: %s STANDS IN FOR %s: %s", STAND_IN, self._choice.policy, reason)
 
     def end_stand_in(self, reason: str) -> None:
         """Let nobody stand in any more, from the next slot on; `reason`: why, for people."""
         with self._lock:
+            self._comes_in = ""
             if self._stand_in is None:
                 return
             self._stand_in = None

@@ -40,3 +40,10 @@ def kill(side: SideProgram) -> None:
     for thread in threading.enumerate():
         if thread.name == f"hears {side._name}":
             thread.join(SECONDS)
+
+
+def made(policies):
+    """Wait until the planner is made, if it is being made; return the name of who decides then."""
+    if (maker := policies._maker) is not None:
+        maker.join()
+    return policies.deciding

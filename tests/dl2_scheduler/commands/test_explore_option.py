@@ -15,6 +15,7 @@ from dl2_scheduler.live.exploration.budget import ExplorationBudget
 from dl2_scheduler.live.exploration.explorer import EXPLORATION_FILE, Explorer
 from dl2_scheduler.live.exploration.telling import Telling, TellingConfiguration
 from dl2_scheduler.live.metrics import ClusterMetrics
+from tests.dl2_scheduler.hearing import made
 from tests.dl2_scheduler.played_cluster import document
 
 
@@ -84,6 +85,7 @@ def test_who_stands_in_is_shown_with_all_reasons(folder, serve, history):
     with driven(cluster, cluster.desk, history, folder, Driving("drf", guard=None)) as loop:
         loop._policies.fall_back("it is bad")
         loop._policies.stand_in("drf", "and in dreams the planner is ahead")
+        assert made(loop._policies) == "planner"
         shown = dl2("policy")[1]
     assert "policy    drf\ndeciding  planner\nbecause   it is bad; and in dreams the planner is ahead\n" in shown
 

@@ -1,12 +1,76 @@
 """The planner decides in the place of a network that learns, while that is not known to be as good."""
 
+import threading
+
+import pytest
+
+from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.learning.live.process import Learner
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.planner import Planner
+from tests.dl2_scheduler.hearing import made
 from tests.dl2_scheduler.learning.test_live_learning import arrays, live, new_run, same
+
+
+class SlowMaker:
+    """A `SlowMaker` makes a planner when it may."""
+
+    def __init__(self):
+        self.asked, self.may, self.fails = threading.Event(), threading.Event(), False
+
+    def __call__(self, name):
+        if name == "planner":
+            self.asked.set()
+            assert self.may.wait(10.0)
+            if self.fails:
+                raise BadInput("the history is damaged")
+        return make_live_policy(name)
+
+
+@pytest.fixture
+def slow(tmp_path):
+    maker = SlowMaker()
+    policies = Policies(maker, "drf", tmp_path, "fifo")
+    yield maker, policies
+    maker.may.set()
+    made(policies)
+
+
+def test_slots_are_decided_while_the_planner_is_made(slow):
+    maker, policies = slow
+    policies.stand_in("fifo", "it is ahead")
+    assert maker.asked.wait(10.0)
+    assert (policies.for_slot().name, policies.choice.stands_in) == ("fifo", "")
+    policies.stand_in("fifo", "it is further ahead")
+    maker.may.set()
+    assert made(policies) == "planner"
+    assert (policies.for_slot().name, policies.choice.stands_in) == ("planner", "it is further ahead")
+
+
+@pytest.mark.parametrize(
+    "end", [lambda policies: policies.end_stand_in("it is behind"), lambda policies: policies.use("fifo")]
+)
+def test_a_planner_that_is_made_too_late_does_not_stand_in(slow, end):
+    maker, policies = slow
+    policies.stand_in("fifo", "it is ahead")
+    end(policies)
+    maker.may.set()
+    assert (made(policies), policies.choice.stands_in) == ("fifo", "")
+    policies.stand_in("fifo", "it is ahead again")
+    assert made(policies) == "planner"
+
+
+def test_a_planner_that_cannot_be_made_does_not_stand_in(slow, caplog):
+    maker, policies = slow
+    maker.fails = True
+    maker.may.set()
+    policies.stand_in("fifo", "it is ahead")
+    assert (made(policies), policies.choice.stands_in) == ("fifo", "")
+    assert "planner cannot stand in" in caplog.text
+    assert "the history is damaged" in caplog.text
 
 
 def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path, caplog):
@@ -18,7 +82,7 @@ def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path
     def hear(planner, drf=-0.1, jobs=20):
         beside = {"planner": planner, "DRF": drf}
         learner._hear(name, {"compared": 7, "core_seconds": 0.1, "beside": beside, "jobs": jobs})
-        return policies.deciding
+        return made(policies)
 
     assert hear(0.01) == name
     assert hear(0.05, drf=0.06) == name, "the planner is worse than DRF"
@@ -81,7 +145,7 @@ def test_whether_it_stands_in_is_up_to_the_last_of_a_slots_verdicts(history, tmp
     learner._hear(name, {**said, **of(-0.05, True), "sharing": theirs})
     assert policies.deciding == name
     learner._hear(name, {**said, "sharing": theirs})
-    assert policies.deciding == "planner"
+    assert made(policies) == "planner"
 
 
 def test_a_policy_that_a_program_has_written_and_not_told_of_decides(history, tmp_path):
