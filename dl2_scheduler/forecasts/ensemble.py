@@ -39,6 +39,13 @@ class Ensemble:
     starts: _Floats
     ends: _Floats
 
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def first(self, members: int) -> "Ensemble":
+        """Return the first futures alone."""
+        return replace(self, starts=self.starts[:members], ends=self.ends[:members])
+
 
 def play_futures(
     observed: ObservedCluster,

@@ -13,7 +13,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, JobId, JobState, Snapshot
 from dl2_scheduler.forecasts.calibration import Calibration
-from dl2_scheduler.forecasts.ensemble import play_futures, with_known_speeds
+from dl2_scheduler.forecasts.ensemble import Ensemble, play_futures, with_known_speeds
 from dl2_scheduler.forecasts.forecaster import made_forecasts, told
 from dl2_scheduler.forecasts.records import EventKind
 from dl2_scheduler.live.history import History
@@ -89,21 +89,49 @@ class Outlook:
             BadInput: there is no such policy, or no such nodes.
             Exception: whatever the policy raises.
         """
+        return self._told(self._played(supposed, rule))
+
+    def compared(
+        self, supposed: Supposition, rule: NodeRule = NodeRule.SPREAD
+    ) -> tuple[dict[JobId, Forecast], dict[JobId, Forecast]]:
+        """Return when jobs start and end as it is, and if so, in the same futures.
+
+        Where time did not suffice for all futures of one of the two, those of the other would be others, and so would
+        be its medians.
+
+        Args:
+            supposed: what is other than it is.
+            rule: the rule by which tasks find their node.
+
+        Raises:
+            BadInput, Exception: see `asked`.
+        """
+        played = [self._played(each, rule) for each in (AS_IT_IS, supposed)]
+        fewest = min((len(ensemble) for ensemble in played if ensemble is not None), default=0)
+        before, after = (self._told(None if each is None else each.first(fewest)) for each in played)
+        return before, after
+
+    @property
+    def _decided(self) -> Allocation | None:
+        """The allocation of the slot with which futures begin; None: it is still to be decided."""
+        return self._last.allocation.without_exploration if self._is_current else None
+
+    def _played(self, supposed: Supposition, rule: NodeRule) -> Ensemble | None:
         policy = with_known_speeds(self._make(supposed.policy or self._last.policy), self._observed.fitted)
-        decided = self._last.allocation.without_exploration if self._is_current else None
-        ensemble = play_futures(
+        return play_futures(
             self._observed,
             policy,
             rule,
             self._last.snapshot.slot,
             seconds=_SECONDS,
             change=lambda snapshot: self._supposed(snapshot, supposed),
-            decided=decided,
+            decided=self._decided,
         )
+
+    def _told(self, ensemble: Ensemble | None) -> dict[JobId, Forecast]:
         if ensemble is None:
             return {}
-        made = list(made_forecasts(ensemble, decided or Allocation(), self.now))
-        return told(made, self._calibrations)
+        return told(list(made_forecasts(ensemble, self._decided or Allocation(), self.now)), self._calibrations)
 
     def _supposed(self, snapshot: Snapshot, supposed: Supposition) -> Snapshot:
         states = [state for state in snapshot.jobs if state.job.id in self._active]

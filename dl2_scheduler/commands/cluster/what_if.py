@@ -46,7 +46,7 @@ def what_if(
         raise BadInput("give --policy NAME, or --nodes +4x8, or both")
     supposed = Supposition(policy and absolute(policy), _changed(nodes))
     with outlook_of(folder or default_folder()) as outlook:
-        before, after = outlook.asked(), outlook.asked(supposed)
+        before, after = outlook.compared(supposed)
     if as_json:
         show_json({"jobs": documents(before, after)})
         return
@@ -71,7 +71,7 @@ def would_end(document: ElasticJob, folder: Path) -> Iterator[str]:
         )
     job = document.job(0.0)
     with outlook_of(folder) as outlook:
-        before, after = outlook.asked(), outlook.asked(Supposition(job=job))
+        before, after = outlook.compared(Supposition(job=job))
     found, now = after.get(name), time.time()
     if found is None:
         raise BadInput(f"{name}: it would not end within the {HORIZON} slots that are looked at")

@@ -8,7 +8,9 @@ import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Node
+from dl2_scheduler.forecasts import outlook as outlooks
 from dl2_scheduler.forecasts.calibration import Calibration
+from dl2_scheduler.forecasts.ensemble import play_futures
 from dl2_scheduler.forecasts.outlook import AS_IT_IS, Outlook, Supposition, later_by, with_nodes, without_nodes
 from dl2_scheduler.forecasts.records import EventKind
 from dl2_scheduler.live.history import HISTORY_FILE, History
@@ -68,6 +70,22 @@ def test_more_nodes_help_and_fewer_do_not(history):
     assert sum(more.values()) < -SLOT / 2
     with pytest.raises(BadInput, match="no node would be left"):
         asked.asked(Supposition(nodes=partial(without_nodes, fewer=[Node("-", {"slots": 12.0})])))
+
+
+@pytest.mark.parametrize("members", [(16, 1), (1, 16)])
+def test_both_sides_rest_on_the_same_futures_where_time_ran_out_in_one(history, monkeypatch, members):
+    asked, left = outlook(history), list(members)
+    monkeypatch.setattr(outlooks, "play_futures", lambda *of, **how: play_futures(*of, members=left.pop(0), **how))
+    before, after = asked.compared(Supposition(policy="drf"))
+    assert not left
+    assert before == after
+    left[:] = [1, 16]
+    assert before == asked.asked() != asked.asked()
+
+
+def test_where_no_job_is_left_one_more_is_forecast_all_the_same(history):
+    before, after = outlook(history, active=(), now=NOW + 1000.0).compared(Supposition(job=MORE))
+    assert (before, set(after)) == ({}, {"new"})
 
 
 def test_jobs_that_have_ended_since_are_not_there(history):
