@@ -99,10 +99,10 @@ def lived(jobs: Sequence[Job], speeds: Speeds, policy: str, part: float) -> Live
     cluster, most_part = SimulatedCluster(named, NODES, speeds, SLOT, MEASURED), 0.0
     with closing(History(STATE / HISTORY_FILE)) as history:
         searches = Searches(history)
-        explorer = Explorer(part, STATE, lambda: searches.telling) if part else None
+        now = lambda: cluster.lanes.slot * SLOT  # noqa: E731
+        explorer = Explorer(part, STATE, lambda: searches.telling, now=now) if part else None
         observers: list[SlotObserver] = [searches] if part else []
         policies = Policies(lambda name: POLICIES[name](), DRF, STATE, policy)
-        now = lambda: cluster.lanes.slot * SLOT  # noqa: E731
         loop = SlotLoop(
             cluster, policies, NodeRule.SPREAD, history, observers=observers, now=now, explorer=explorer
         )  # fmt: skip

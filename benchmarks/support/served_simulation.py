@@ -174,7 +174,9 @@ class ServedSimulation:
         ):
             now = lambda: self._cluster.slot * SLOT  # noqa: E731
             searches = Searches(history)
-            explorer = Explorer(self._explore, self._folder, lambda: searches.telling) if self._explore else None
+            explorer = (
+                Explorer(self._explore, self._folder, lambda: searches.telling, now=now) if self._explore else None
+            )
             observers = (learner, guard, searches) if explorer else (learner, guard)
             loop = SlotLoop(
                 self._cluster, policies, NodeRule.SPREAD, history, observers=observers, now=now, explorer=explorer

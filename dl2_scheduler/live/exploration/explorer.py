@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -36,6 +37,7 @@ class Explorer:
         folder: the folder of the cluster.
         telling: returns what was found out last about configurations worth trying.
         slots: for which a job keeps the counts that it explores; see `ExplorationTerms`.
+        now: returns unix seconds.
 
     Attributes:
         budget: what was spent, and what is left.
@@ -44,8 +46,16 @@ class Explorer:
         BadInput: the counters that an earlier scheduler has left cannot be used.
     """
 
-    def __init__(self, part: float, folder: Path, telling: Callable[[], Telling], slots: int = 1):
+    def __init__(
+        self,
+        part: float,
+        folder: Path,
+        telling: Callable[[], Telling],
+        slots: int = 1,
+        now: Callable[[], float] = time.time,
+    ):
         self._part, self._file, self._telling, self._slots = part, folder / EXPLORATION_FILE, telling, slots
+        self._now = now
         self.budget = _stored(self._file)
         self._explored: dict[str, int] = {}  # the last slot in which a job of the type did
         self._charges: Mapping[JobId, float] = {}
@@ -59,17 +69,18 @@ class Explorer:
             permitted: whether a decision keeps to the limits of a slot.
         """
         self._charges = {}
-        if not draft.snapshot.jobs:
-            return draft
         try:
-            return self._explored_in(draft, permitted)
+            if draft.snapshot.jobs:
+                return self._explored_in(draft, permitted)
+            if self.budget.length:
+                self._keep(self.budget.ended(self._part, self._now()))
         except Exception:
             log.exception("slot %d: nothing is explored", draft.snapshot.slot)
-            return draft
+        return draft
 
     def _explored_in(self, draft: SlotDraft, permitted: Callable[[SlotDraft], bool]) -> SlotDraft:
         now, telling = draft.snapshot, self._telling()
-        budget = self.budget.at_slot(now.slot, now.slot_seconds, self._part)
+        budget = self.budget.at_slot(now.slot, now.slot_seconds, self._part, self._now())
         terms = ExplorationTerms(budget.saved, self._slots, telling.scaling_seconds)
         length = self._slots * now.slot_seconds
         told = telling.scaling_seconds <= (1 - _MEASURED_PART) * length and now.slot - telling.slot <= _VALID_SLOTS
@@ -117,7 +128,7 @@ def _stored(file: Path) -> ExplorationBudget:
     """Return the counters of an earlier scheduler; new ones where there was none. Raises BadInput."""
     try:
         found = _BUDGET.validate_json(read_text(file))
-        for name in ("lived", "spent"):
+        for name in ("lived", "spent", "began", "length"):
             check_range(name, getattr(found, name), LATEST)
         check_range("saved", max(found.saved, 0.0), LATEST)
         check_range("jobs", found.jobs, MOST_WHOLE)

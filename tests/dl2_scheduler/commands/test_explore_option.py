@@ -56,10 +56,11 @@ def test_what_people_are_told(folder, serve, history, runtime):
         observer.after = lambda slot: None  # its program is not needed
         cluster.desk.submit(document("a", epochs=4000), folder)
         for slot in range(3):
+            loop._decider._explorer._now = lambda slot=slot: 1e9 + 1e4 * slot  # a slot is shorter
             observer.telling = Telling(slot, (TellingConfiguration("digits", 4, 3, ((4, 4, 1.0),), 0.2, 9.0),))
             loop.slot()
         assert (
-            "exploring at most 50% of the cluster: once, 16.67% so far; the last in slot 1, a with 3+4"
+            "exploring at most 50% of the cluster: once, 25.00% so far; the last in slot 1, a with 3+4"
             in dl2("policy")[1]
         )
         assert "3+4 instead of 4+4 for this slot, to learn: speeds of digits there are known within ±20%" in words(

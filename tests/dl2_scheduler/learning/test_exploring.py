@@ -65,9 +65,9 @@ class Clusters:
 
     def start(self):
         tells = TellsAll()
-        self.explorer = Explorer(self._part, self._folder, lambda: tells.telling, self._limits.least_slots)
-        policies = Policies(make_live_policy, "drf", self._folder, self._policy)
         now = lambda: 1e9 + self.cluster.lanes.slot * SLOT  # noqa: E731
+        self.explorer = Explorer(self._part, self._folder, lambda: tells.telling, self._limits.least_slots, now)
+        policies = Policies(make_live_policy, "drf", self._folder, self._policy)
         self.loop = SlotLoop(
             self.cluster, policies, NodeRule.SPREAD, self._history, self._limits, [tells], now, explorer=self.explorer
         )  # fmt: skip
@@ -89,7 +89,7 @@ def test_jobs_explore_within_the_budget_and_the_history_knows(history, tmp_path,
             assert lived.explorer.budget == budget
     slots = list(history.slots())
     explored = [(slot, *each) for slot in slots for each in exploring_in(slot)]
-    assert len(explored) == lived.explorer.budget.jobs > 3
+    assert len(explored) == lived.explorer.budget.jobs > 2
     for slot, name, grant in explored:
         state = next(state for state in slot.snapshot.jobs if state.job.id == name)
         assert grant.instead == (state.workers, state.servers) != (grant.workers, grant.servers)

@@ -13,8 +13,12 @@ from tests.dl2_scheduler.live.exploration.test_step import configuration, runnin
 SHARE = 4 / 8 * 100.0  # what a job of 2+2 on 8 cpus costs in a slot of 100 s
 
 
+CLOCK = {"now": 1e9}
+
+
 def at(slot, draft=None):
-    draft = draft or running(runs("a"))
+    """A slot, which begins now."""
+    draft, CLOCK["now"] = draft or running(runs("a")), 1e9 + 100.0 * slot
     return replace(draft, snapshot=replace(draft.snapshot, slot=slot))
 
 
@@ -22,8 +26,14 @@ def telling(slot=0, scaling_seconds=0.0):
     return Telling(slot, (configuration(3, 1),), scaling_seconds)
 
 
-def explorer(folder, found=None, part=0.5, **options):
-    return Explorer(part, folder, lambda: found or telling(), **options)
+def explorer(folder, found=telling, part=0.5):
+    """In a cluster that has lived a slot, slot 0."""
+    new = not (folder / EXPLORATION_FILE).exists()
+    find = found if callable(found) else lambda: found
+    exploring = Explorer(part, folder, find, now=lambda: CLOCK["now"])
+    if new:
+        exploring.budget = exploring.budget.at_slot(0, 100.0, part, 1e9)
+    return exploring
 
 
 def lives(exploring, draft):
@@ -44,7 +54,7 @@ def test_it_explores_as_often_as_the_budget_lets_it_and_a_restart_changes_nothin
 
 def test_a_type_is_tried_again_when_somebody_has_looked_since(tmp_path):
     found = telling(1)
-    exploring = Explorer(0.5, tmp_path, lambda: found)
+    exploring = explorer(tmp_path, lambda: found)
     assert [lives(exploring, at(slot)) for slot in (2, 3, 4)] == [True, False, False]
     found = telling(2)  # what the job has reported at the end of slot 2 is not in it
     assert not lives(exploring, at(4))
@@ -72,7 +82,7 @@ def test_a_slot_goes_on_whatever_fails(tmp_path, caplog):
         raise RuntimeError("no")
 
     draft = at(1)
-    assert Explorer(0.5, tmp_path, fails).explored(draft, lambda trial: True) is draft
+    assert explorer(tmp_path, fails).explored(draft, lambda trial: True) is draft
     (tmp_path / EXPLORATION_FILE).with_suffix(".partial").mkdir()  # so that nothing can be written
     exploring = explorer(tmp_path)
     assert not lives(exploring, draft)
@@ -96,3 +106,27 @@ def test_a_slot_whose_policy_has_failed_gives_nothing_back(tmp_path):
         exploring.done(at(slot).snapshot, at(slot).allocation)
     assert exploring.budget == before
     assert before.spent > 0
+
+
+def test_slots_that_end_early_bring_in_the_time_that_they_took(tmp_path):
+    """They are of 1,200 s, and one is over as its job ends, after 60 s; a restart between them changes nothing."""
+    draft = at(1, replace(running(runs("a")), snapshot=replace(running(runs("a")).snapshot, slot_seconds=1200.0)))
+    for slot in (1, 2):
+        exploring = Explorer(0.02, tmp_path, Telling, now=lambda: CLOCK["now"])
+        exploring.explored(replace(draft, snapshot=replace(draft.snapshot, slot=slot)), lambda trial: True)
+        CLOCK["now"] += 60.0
+    assert exploring.budget.lived == 60.0
+    empty = replace(draft, snapshot=replace(draft.snapshot, slot=3, jobs=()))
+    for _ in range(2):
+        exploring.explored(empty, lambda trial: True)
+        CLOCK["now"] += 500.0
+    assert exploring.budget.lived == 120.0
+
+
+def test_counters_of_an_earlier_release_are_gone_on_with(tmp_path):
+    (tmp_path / EXPLORATION_FILE).write_text('{"lived": 900.0, "spent": 3.0, "saved": 9.0, "jobs": 2, "slot": 8}')
+    exploring = explorer(tmp_path)
+    exploring.explored(at(9), lambda trial: False)
+    assert (exploring.budget.lived, exploring.budget.saved) == (900.0, 9.0)
+    exploring.explored(at(10), lambda trial: False)
+    assert exploring.budget.lived == 1000.0
