@@ -8,6 +8,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from dl2_scheduler.cluster.jobs import Job
+from dl2_scheduler.cluster.ranges import MOST_EPOCHS
 from dl2_scheduler.world_model.known_jobs import KnownJob
 
 _REMEMBERED = 200  # jobs; what a cluster did long ago says little of tomorrow
@@ -16,7 +17,8 @@ _REMEMBERED = 200  # jobs; what a cluster did long ago says little of tomorrow
 def jobs_that_came(known: Iterable[KnownJob], longest_gap: float = math.inf) -> list[Job]:
     """Return the last jobs that came, by arrival, the first of them at time 0, as far as a scheduler may know of them.
 
-    Of their epochs nobody knows more than what their owners said; but jobs that have ended may have needed more.
+    Of their epochs nobody knows more than what their owners said; but of jobs that have ended what they needed, which
+    may be more, or less where their scripts stopped early.
 
     Args:
         known: what a history has told of jobs.
@@ -30,10 +32,10 @@ def jobs_that_came(known: Iterable[KnownJob], longest_gap: float = math.inf) -> 
 
 
 def _as_known(known: KnownJob) -> Job:
-    job, needed = known.job, known.needed or 1.0
-    if needed <= 1:
+    job, needed = known.job, known.needed
+    if not needed:
         return replace(job, epochs=job.estimate, epochs_estimate=None)
-    return replace(job, epochs=needed * job.estimate, epochs_estimate=job.estimate)
+    return replace(job, epochs=min(needed * job.estimate, MOST_EPOCHS), epochs_estimate=job.estimate)
 
 
 def drawn_day(

@@ -107,6 +107,14 @@ def test_nothing_is_known_of_epochs_but_what_owners_say_until_a_job_has_ended(ob
         assert {each.epochs for each in future[3:]} == {5.0, 6.0}
 
 
+def test_jobs_that_stopped_early_come_again_as_short_as_they_were():
+    known = [KnownJob(job(f"a{at}", SLOT * at), needed=needed) for at, needed in enumerate((0.25, 1.0, None, 0.0, 3.0))]
+    said = known[0].job.estimate
+    found = jobs_that_came(known)
+    assert [each.epochs for each in found] == [pytest.approx(said * each) for each in (0.25, 1.0, 1.0, 1.0, 3.0)]
+    assert {each.estimate for each in found} == {said}, "what policies see"
+
+
 def test_a_day_has_the_jobs_and_the_gaps_of_the_past(observed):
     day = drawn_day(observed.jobs.by_key.values(), observed.now + SLOT, 30, 1e9, np.random.default_rng(0))
     arrivals = [each.arrival for each in day]
