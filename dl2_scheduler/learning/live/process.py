@@ -20,6 +20,9 @@ from elastic_ps.system.bounded_files import read_text
 
 log = logging.getLogger(__name__)
 
+BEFORE_LIVE = "before-live"
+"""Folder in a run's, that keeps the run as it was before it learnt live."""
+
 _BEHIND = 0.02
 """Part by which jobs take longer in dreams under a network than under the planner, from which on that stands in; until
 the network is no longer behind it."""
@@ -160,9 +163,14 @@ def check_learns(run: Path) -> None:
     """Refuse a run that cannot go on learning.
 
     Raises:
-        BadInput: it is no run's folder, or of the paper's network; or torch is not installed, as in the image that only
-            decides.
+        BadInput: it is no run's folder, the kept original of another run, or of the paper's network; or torch is not
+            installed, as in the image that only decides.
     """
+    if run.resolve().name == BEFORE_LIVE:
+        raise BadInput(
+            f"{run} is kept as it is, as the run was before it learnt live, and learns nothing: copy it to another "
+            "folder, and give that one"
+        )
     if why := interrupted(run):
         raise BadInput(f"{run} is no run that can learn: {why}")
     try:

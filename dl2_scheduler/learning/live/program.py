@@ -28,6 +28,7 @@ from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.learning.federated.member import FederationMember
 from dl2_scheduler.learning.live.dreamer import Dreamer
 from dl2_scheduler.learning.live.judge import Verdict, beside_rules, judge
+from dl2_scheduler.learning.live.process import BEFORE_LIVE
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.side_program import be_nice, told
@@ -39,7 +40,6 @@ from elastic_ps.system.printable import LogLines, log_to_stderr
 
 log = logging.getLogger(__name__)
 
-_BEFORE = "before-live"
 _WORLDS = 5  # that are drawn after a slot
 _PROPOSES_EVERY = 3  # updates: judging takes as long as one or two of them
 _YOUNG, _AT_FIRST = 120, 6  # updates, in which a run makes so many after each slot, as there is most to learn; then one
@@ -168,10 +168,10 @@ def learn(run: Path, folder: Path, rule: NodeRule, shared: Path | None = None) -
 
 def keep(run: Path) -> None:
     """Copy a run's settings, checkpoint and policy, once."""
-    before = run / _BEFORE
+    before = run / BEFORE_LIVE
     if before.exists():
         return
-    partial = run / f"{_BEFORE}.partial"
+    partial = run / f"{BEFORE_LIVE}.partial"
     partial.mkdir(exist_ok=True)
     for name in ("settings.json", "checkpoint.pt", "policy.npz"):
         shutil.copy2(run / name, partial / name)

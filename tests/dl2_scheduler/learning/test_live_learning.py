@@ -1,5 +1,6 @@
 """Learning in dreams of a live cluster: in this process, as a program, and into the loop that decides."""
 
+import shutil
 from contextlib import closing
 
 import numpy as np
@@ -169,6 +170,23 @@ def test_a_cluster_that_shares_looks_once_a_slot_whether_or_not_it_compares(hist
     live(history, tmp_path)[0].slot()  # in which nobody has told a speed
     assert (dreaming.compare(), dreaming.dream()) == (None, None)
     assert member.looks == 1
+
+
+def test_the_kept_original_decides_and_learns_nothing(history, tmp_path):
+    run = new_run(tmp_path / "run")
+    keep(run.path)
+    name = f"dl2:{run.path / 'before-live'}"
+    _, policies, _ = live(history, tmp_path, policy=name)
+    with closing(Learner(policies, tmp_path, NodeRule.SPREAD)) as learner:
+        learner.after(0)
+        assert learner._side is None
+        assert "copy it to another folder, and give that one" in learner.summary
+    assert policies.for_slot().name == name
+    (tmp_path / "link").symlink_to(run.path / "before-live")
+    with pytest.raises(BadInput, match="is kept as it is"):
+        check_learns(tmp_path / "link")
+    shutil.copytree(run.path / "before-live", tmp_path / "copy")
+    check_learns(tmp_path / "copy")
 
 
 class LongHistory:
