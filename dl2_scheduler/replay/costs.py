@@ -1,7 +1,7 @@
 """This module finds in a history what it costs jobs to start, to be given more, and to end."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,7 +77,7 @@ class RecentCosts:
         return costs_of(self._scalings).scaling
 
 
-def scaling_costs(slots: Sequence[RecordedSlot], speed_fit: SpeedFit) -> Costs:
+def scaling_costs(slots: Iterable[RecordedSlot], speed_fit: SpeedFit) -> Costs:
     """Return the costs of all types together, from slots whose times are known.
 
     Args:

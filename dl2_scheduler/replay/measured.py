@@ -1,7 +1,7 @@
 """This module finds the speeds of a live cluster's jobs in its history, and fits them where nothing was measured."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -139,28 +139,53 @@ class SpeedFit:
         return any((row.model, row.servers > 0) == (job.model, job.has_servers) for row in self.rows)
 
 
-def fit_speeds(slots: Sequence[RecordedSlot]) -> SpeedFit:
+def fit_speeds(slots: Iterable[RecordedSlot]) -> SpeedFit:
     """Return the speeds of all types that were measured, fitted where a configuration was not.
 
     Raises:
         BadInput: none was.
     """
-    observed = _observed(measured for slot in slots for measured in measured_speeds(slot))
-    if not observed:
-        raise BadInput("no job has told its speed in that history: let jobs run for some slots first")
-    largest: dict[tuple[str, bool], Job] = {}
+    fitter = SpeedFitter()
     for slot in slots:
-        for job in (state.job for state in slot.snapshot.jobs):
-            key = job.model, job.has_servers
-            largest[key] = _larger(largest.get(key, job), job)
-    rows: list[SpeedRow] = []
-    types: list[TypeFit] = []
-    for (model, has_servers), known in sorted(observed.items(), key=lambda each: (each[0][0], not each[0][1])):
-        job = _wide_enough(largest[model, has_servers], known)
-        error = _cross_validated(model, known, job)
-        types.append(TypeFit(model, len(known), sum(each.slots for each in known.values()), error))
-        rows += _rows(model, known, job, error)
-    return SpeedFit(tuple(rows), tuple(types))
+        fitter.observe(slot)
+    return fitter.fit()
+
+
+class SpeedFitter:
+    """A `SpeedFitter` goes through a history once, slot by slot, and then fits its speeds."""
+
+    def __init__(self) -> None:
+        self._observed: dict[tuple[str, bool], dict[Counts, MeanSpeed]] = {}  # by type, and whether it has servers
+        self._largest: dict[tuple[str, bool], Job] = {}
+
+    def observe(self, slot: RecordedSlot) -> None:
+        """Take the next slot."""
+        for measured in measured_speeds(slot):
+            known = self._observed.setdefault((measured.model, measured.servers > 0), {})
+            known.setdefault((measured.servers, measured.workers), MeanSpeed()).add(measured)
+        for state in slot.snapshot.jobs:
+            key = state.job.model, state.job.has_servers
+            self._largest[key] = _larger(self._largest.get(key, state.job), state.job)
+
+    def fit(self) -> SpeedFit:
+        """Return the speeds of all types that were measured, fitted where a configuration was not.
+
+        Raises:
+            BadInput: none was.
+        """
+        rows: list[SpeedRow] = []
+        types: list[TypeFit] = []
+        for (model, has_servers), each in sorted(self._observed.items(), key=lambda each: (each[0][0], not each[0][1])):
+            known = {at: mean for at, mean in sorted(each.items()) if mean.samples_per_second > 0}
+            if not known:
+                continue
+            job = _wide_enough(self._largest[model, has_servers], known)
+            error = _cross_validated(model, known, job)
+            types.append(TypeFit(model, len(known), sum(mean.slots for mean in known.values()), error))
+            rows += _rows(model, known, job, error)
+        if not rows:
+            raise BadInput("no job has told its speed in that history: let jobs run for some slots first")
+        return SpeedFit(tuple(rows), tuple(types))
 
 
 class MeasuredSpeeds:
@@ -243,19 +268,6 @@ def left_alone(before: RecordedSlot, slot: RecordedSlot) -> bool:
 def _longest(slot: RecordedSlot) -> float:
     """Return the seconds that a slot may take."""
     return _LONGEST_SLOT * slot.snapshot.slot_seconds + _LATE_SECONDS
-
-
-def _observed(speeds: Iterable[MeasuredSpeed]) -> dict[tuple[str, bool], dict[Counts, MeanSpeed]]:
-    """Return what was measured, by type and whether the jobs have servers, of configurations that trained at all."""
-    found: dict[tuple[str, bool], dict[Counts, MeanSpeed]] = {}
-    for each in speeds:
-        of_model = found.setdefault((each.model, each.servers > 0), {})
-        of_model.setdefault((each.servers, each.workers), MeanSpeed()).add(each)
-    trained = {
-        key: {at: mean for at, mean in sorted(known.items()) if mean.samples_per_second > 0}
-        for key, known in found.items()
-    }
-    return {key: known for key, known in trained.items() if known}
 
 
 def _larger(one: Job, other: Job) -> Job:

@@ -1,7 +1,7 @@
 """This module finds the jobs of a live cluster in its history."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dl2_scheduler.cluster.interfaces import JobOutcome
@@ -27,32 +27,48 @@ class PastJob:
     seconds: float | None
 
 
-def past_jobs(slots: Sequence[RecordedSlot]) -> list[PastJob]:
+def past_jobs(slots: Iterable[RecordedSlot]) -> list[PastJob]:
     """Return the jobs, by arrival, whose samples are known.
 
     Of those that never told them nobody knows the work.
     """
-    found: dict[tuple[JobId, float], Job] = {}
-    ends: dict[tuple[JobId, float], float] = {}
+    found = PastJobs()
     for slot in slots:
+        found.observe(slot)
+    return found.known
+
+
+class PastJobs:
+    """`PastJobs` go through a history once, slot by slot."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[tuple[JobId, float], Job] = {}
+        self._ends: dict[tuple[JobId, float], float] = {}
+
+    def observe(self, slot: RecordedSlot) -> None:
+        """Take the next slot."""
         states = {state.job.id: state for state in slot.snapshot.jobs}
         for state in slot.snapshot.jobs:
             key = state.job.id, state.job.arrival
-            if state.job.samples_known or key not in found:
-                found[key] = state.job
+            if state.job.samples_known or key not in self._jobs:
+                self._jobs[key] = state.job
         for done in slot.outcome.jobs if slot.outcome else ():
             arrival = states[done.id].job.arrival
             if done.finished is not None and trained_all(slot, states[done.id], done):
-                ends[done.id, arrival] = done.finished - arrival
-    known = sorted((job.arrival, str(job.id), key) for key, job in found.items() if job.samples_known)
-    first = known[0][0] if known else 0.0
-    names: dict[str, int] = {}
-    jobs = []
-    for arrival, name, key in known:
-        names[name] = names.get(name, 0) + 1
-        unique = name if names[name] == 1 else f"{name}.{names[name]}"  # a name may be used again
-        jobs.append(PastJob(replace(found[key], id=unique, arrival=arrival - first), ends.get(key)))
-    return jobs
+                self._ends[done.id, arrival] = done.finished - arrival
+
+    @property
+    def known(self) -> list[PastJob]:
+        """The jobs, by arrival, whose samples are known."""
+        known = sorted((job.arrival, str(job.id), key) for key, job in self._jobs.items() if job.samples_known)
+        first = known[0][0] if known else 0.0
+        names: dict[str, int] = {}
+        jobs = []
+        for arrival, name, key in known:
+            names[name] = names.get(name, 0) + 1
+            unique = name if names[name] == 1 else f"{name}.{names[name]}"  # a name may be used again
+            jobs.append(PastJob(replace(self._jobs[key], id=unique, arrival=arrival - first), self._ends.get(key)))
+        return jobs
 
 
 def ended_by_itself(state: JobState, done: JobOutcome) -> bool:

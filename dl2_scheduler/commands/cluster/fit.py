@@ -14,10 +14,9 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.commands.cluster.fit_places import fit_places
 from dl2_scheduler.commands.common import Folder, default_folder, new_table, show
 from dl2_scheduler.live.history import History
-from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.costs import Costs, scaling_costs
-from dl2_scheduler.replay.measured import SpeedFit, SpeedRow, fit_speeds
-from dl2_scheduler.replay.past import past_jobs
+from dl2_scheduler.replay.measured import SpeedFit, SpeedFitter, SpeedRow
+from dl2_scheduler.replay.past import PastJobs
 from dl2_scheduler.sim.trace import write_trace, write_whole
 from elastic_ps.system.terminal import say
 
@@ -38,11 +37,14 @@ def fit(
         raise BadInput("give --out for a table of speeds, or --places alone for a model of speeds at places")
     if table is not None and places is None:
         raise BadInput("--table: of --places: give both, or leave it out")
-    slots = [] if _is_table_alone(out, folder, table) else _slots(folder or default_folder())
-    if places is not None:
-        fit_places(slots, table, places)
-    if out is not None:
-        _fit_speeds(slots, out, trace)
+    if places is not None and _is_table_alone(out, folder, table):
+        fit_places((), table, places)
+        return
+    with closing(History.of_folder(folder or default_folder())) as history:  # read again and again: it may be long
+        if places is not None:
+            fit_places(history.slots(), table, places)
+        if out is not None:
+            _fit_speeds(history, out, trace)
 
 
 def _is_table_alone(out: Path | None, folder: Path | None, table: Path | None) -> bool:
@@ -50,15 +52,14 @@ def _is_table_alone(out: Path | None, folder: Path | None, table: Path | None) -
     return out is None and folder is None and table is not None
 
 
-def _slots(folder: Path) -> list[RecordedSlot]:
-    with closing(History.of_folder(folder)) as history:
-        return list(history.slots())
-
-
-def _fit_speeds(slots: list[RecordedSlot], out: Path, trace: Path | None) -> None:
-    speed_fit = fit_speeds(slots)
+def _fit_speeds(history: History, out: Path, trace: Path | None) -> None:
+    speeds, jobs_seen = SpeedFitter(), PastJobs()
+    for slot in history.slots():
+        speeds.observe(slot)
+        jobs_seen.observe(slot)
+    speed_fit = speeds.fit()
     if trace is not None:
-        jobs = [past.job for past in past_jobs(slots) if speed_fit.knows(past.job)]
+        jobs = [past.job for past in jobs_seen.known if speed_fit.knows(past.job)]
         if not jobs:
             raise BadInput("no job of that history has told its samples of an epoch: let jobs run for some slots first")
         write_trace(trace, jobs)
@@ -69,7 +70,7 @@ def _fit_speeds(slots: list[RecordedSlot], out: Path, trace: Path | None) -> Non
         view.add_row(each.model, str(each.configurations), str(each.observations), error)
     show(view)
     say("error: each configuration, fitted to the others; -: fewer than 3 were measured")
-    _print_costs(scaling_costs(slots, speed_fit))
+    _print_costs(scaling_costs(history.slots(), speed_fit))
 
 
 def _print_costs(costs: Costs) -> None:

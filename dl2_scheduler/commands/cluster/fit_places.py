@@ -1,6 +1,6 @@
 """This part of `dl2 fit` fits a model of speeds at places to what jobs measured beside each other."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from elastic_ps.system.terminal import say
 _FOLDS = 5
 
 
-def fit_places(slots: Sequence[RecordedSlot], table: Path | None, out: Path) -> None:
+def fit_places(slots: Iterable[RecordedSlot], table: Path | None, out: Path) -> None:
     """Fit the model, say how far it is off placements that it was not fitted to, and write it into a folder.
 
     Args:
@@ -37,9 +37,12 @@ def fit_places(slots: Sequence[RecordedSlot], table: Path | None, out: Path) -> 
         with_profiles,
     )
 
-    live = [slot.outcome.placed for slot in slots if slot.outcome is not None and slot.outcome.placed is not None]
     given = read_table(table) if table is not None else MeasuredTable((), {}, 0)
-    groups = max([given.groups, *(len(slot.snapshot.nodes) for slot in slots)])
+    live, groups = [], given.groups
+    for slot in slots:
+        groups = max(groups, len(slot.snapshot.nodes))
+        if slot.outcome is not None and slot.outcome.placed is not None:
+            live.append(slot.outcome.placed)
     rows = merged([*given.placements, *live])
     check_enough(rows)
     profiles = with_profiles(rows, given.profiles)
