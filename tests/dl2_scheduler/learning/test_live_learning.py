@@ -27,7 +27,7 @@ from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.sim.simulator import SimulatedCluster
 from dl2_scheduler.world_model.observed import RECENT_SLOTS, ObservedCluster
 from dl2_scheduler.world_model.worlds import Worlds
-from tests.dl2_scheduler.hearing import kill, listen
+from tests.dl2_scheduler.hearing import kill, listen, made
 
 SLOT = 60.0
 ONE = {"slots": 1.0}
@@ -350,7 +350,7 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         heard.wait(2)
         loop.slot()
         assert learner.updates > 0
-        assert (policies.deciding == "planner") == bool(policies.choice.stands_in)
+        assert (made(policies) == "planner") == bool(policies.choice.stands_in)
         policies.use(name)
         assert f"{learner.updates} updates" in learner.summary
         for accepted in (False, True):
