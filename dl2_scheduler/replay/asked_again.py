@@ -1,6 +1,6 @@
 """This module asks a policy once more about the slots of a live cluster's history."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from dl2_scheduler.cluster.free_resources import NodeRule
@@ -37,7 +37,7 @@ class Asked:
 
 
 def ask_again(
-    slots: Sequence[RecordedSlot], name: str | None, make: Callable[[str], AllocationPolicy], rule: NodeRule
+    slots: Iterable[RecordedSlot], name: str | None, make: Callable[[str], AllocationPolicy], rule: NodeRule
 ) -> Iterator[Asked]:
     """Yield every recorded decision, and what a policy decides of the same state, as the live loop asks it.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.free_resources import NodeRule
@@ -38,8 +38,7 @@ def replay(folder: Path, policy: str | None, rule: NodeRule, given: Mapping[str,
     """
     agreement, speeds, lived = _Agreement(), SpeedFitter(), LivedSlots()
     with closing(History.of_folder(folder)) as history:  # which may be longer than memory
-        slots = cast("Sequence[RecordedSlot]", _seen_by(history.slots(), speeds, lived))  # gone through once
-        for asked in ask_again(slots, policy, make_live_policy, rule):
+        for asked in ask_again(_seen_by(history.slots(), speeds, lived), policy, make_live_policy, rule):
             agreement.observe(asked, math.inf if as_json else _SHOWN)
         if lived.last is None:
             raise BadInput(f"the history in {folder} has no slot with jobs yet")
