@@ -17,6 +17,6 @@ class FewestEpochsFirst:
             job = snapshot.jobs[number].job
             room.give(number, job.min_workers, job.min_servers)
         for number in order:
-            while room.workers(number) and room.give(number, *room.bundles[number]):
+            while room.workers(number) and room.give_next(number):
                 pass
         return room.allocation([f"place {order.index(number) + 1} in the queue" for number in range(len(order))])

@@ -114,7 +114,7 @@ class FreeResources:
         grants: what was given, in order: (job's index, workers, servers).
         least: workers and servers of each job's first grant: its minimum.
         bundles: workers and servers by which a policy that grants both roles together lets each job grow: one of each,
-            or one worker, where the job has no servers.
+            or one worker, where the job has no servers; see also `next_bundle`.
     """
 
     def __init__(self, snapshot: Snapshot, rule: NodeRule = NodeRule.SPREAD):
@@ -148,6 +148,8 @@ class FreeResources:
     def give(self, job: int, workers: int, servers: int) -> bool:
         """Give a job more tasks, all or none, and return whether it got them.
 
+        A minimum that the rule finds no place for is packed: what `check_minimum_fits` admits can be given.
+
         Args:
             job: its index in the snapshot.
             workers: how many more.
@@ -159,23 +161,57 @@ class FreeResources:
         state = self.snapshot.jobs[job].job
         if self.workers(job) + workers > state.max_workers or self.servers(job) + servers > state.max_servers:
             return False
-        roles = [0] * workers + [1] * servers
-        if not (self._give_all(job, roles) or (workers and servers and self._give_all(job, roles[::-1]))):
+        if not self._give_all(job, workers, servers):
             return False
         self.grants.append((job, workers, servers))
         return True
 
-    def _give_all(self, job: int, roles: Sequence[int]) -> bool:
+    def next_bundle(self, job: int) -> tuple[int, int]:
+        """Return the workers and servers by which a job grows next where both roles are granted together.
+
+        They are one of each role of which it has less than its maximum.
+        """
+        state = self.snapshot.jobs[job].job
+        return int(self.workers(job) < state.max_workers), int(self.servers(job) < state.max_servers)
+
+    def give_next(self, job: int) -> bool:
+        """Give a job its `next_bundle`, and return whether it got it: it has its maxima, or it does not fit."""
+        bundle = self.next_bundle(job)
+        return bundle != (0, 0) and self.give(job, *bundle)
+
+    def _give_all(self, job: int, workers: int, servers: int) -> bool:
         """Give a job all of these tasks, or none; return whether it got them.
 
-        The order matters where the one role takes the only place of the other.
+        The order matters where the one role takes the only place of the other. To pack a minimum can help only where
+        each role had room by itself.
         """
+        orders = ([0] * workers + [1] * servers, [1] * servers + [0] * workers)[: 1 + min(1, workers, servers)]
+        packs = self._may_pack(job, workers, servers)
+        free, used = (self.free.copy(), self.used.copy()) if packs else (self.free, self.used)
+        for order, alone in zip(orders, (workers, servers), strict=False):
+            given = self._give_in_order(job, order, self.rule)
+            if given == len(order):
+                return True
+            packs = packs and given >= alone
+        if not packs:
+            return False
+        self.free[:], self.used[:] = free, used  # to the last bit, as `check_minimum_fits` finds an empty cluster
+        return any(self._give_in_order(job, order, NodeRule.PACK) == len(order) for order in orders)
+
+    def _may_pack(self, job: int, workers: int, servers: int) -> bool:
+        """Return whether this is the minimum of a job that has nothing, and could be placed better by packing."""
+        first = self.workers(job) == self.servers(job) == 0 and (workers, servers) == self.least[job]
+        several = min(workers, servers) > 0 and workers + servers > 2
+        return first and several and self.rule in (NodeRule.SPREAD, NodeRule.ROUND_ROBIN)
+
+    def _give_in_order(self, job: int, roles: Sequence[int], rule: NodeRule) -> int:
+        """Give a job all of these tasks in this order, or none; return for how many there was room."""
         for given, role in enumerate(roles):
-            if not self._give_one(job, role):
+            if not self._give_one(job, role, rule):
                 for taken in roles[:given]:
                     self._take_back(job, taken)
-                return False
-        return True
+                return given
+        return len(roles)
 
     def give_least(self, job: int) -> bool:
         """Give a job that has nothing its whole minimum; see `give`."""
@@ -193,14 +229,14 @@ class FreeResources:
         return True
 
     def give_on(self, job: int, node: int) -> None:
-        """Give a job one of its `bundles` on this node, where it is known to fit."""
-        workers, servers = self.bundles[job]
+        """Give a job its `next_bundle` on this node, where it is known to fit."""
+        workers, servers = self.next_bundle(job)
         for role in [0] * workers + [1] * servers:
             self._put(job, role, node)
         self.grants.append((job, workers, servers))
 
-    def _give_one(self, job: int, role: int) -> bool:
-        node = pick_node(self.free, self.used, self.demands[role][job], int(self.rule), self._last)
+    def _give_one(self, job: int, role: int, rule: NodeRule) -> bool:
+        node = pick_node(self.free, self.used, self.demands[role][job], int(rule), self._last)
         if node == NOWHERE:
             return False
         self._put(job, role, node)

@@ -14,10 +14,11 @@ from dl2_scheduler.policies.rules.minima import refuse_minima
 class Drf:
     """A minimum first, then one worker and one server at a time, so that no job lacks either role.
 
-    A job without servers gets one worker at a time.
+    A job that has its maximum of one role gets one task of the other at a time, as does a job without servers.
 
     Attributes:
-        published: end the slot at the first bundle that does not fit, where otherwise that job alone stops.
+        published: end the slot at the first bundle that does not fit, where otherwise that job alone stops; and give
+            no job more than the smaller of its two maxima.
     """
 
     published: bool = False
@@ -34,8 +35,11 @@ class Drf:
             if not (self.published or room.workers(number)):
                 if room.give_least(number):
                     heapq.heappush(queue, (_share(room, whole, number, *room.least[number]), number))
-            elif room.give_together(number) if self.published else room.give(number, *room.bundles[number]):
-                heapq.heappush(queue, (share + shares[number], number))
+                continue
+            bundle = room.next_bundle(number)
+            if room.give_together(number) if self.published else room.give_next(number):
+                more = shares[number] if bundle == room.bundles[number] else _share(room, whole, number, *bundle)
+                heapq.heappush(queue, (share + more, number))
             elif self.published and room.workers(number) < snapshot.jobs[number].job.max_workers:
                 break
         return room.allocation()

@@ -9,19 +9,20 @@ from dl2_scheduler.policies.rules.minima import refuse_minima
 
 
 def fill_in_order(order: Iterable[int], room: FreeResources, published: bool) -> None:
-    """Give each job in turn its minimum, then one of its bundles at a time until it has its maximum.
+    """Give each job in turn its minimum, then its next bundle (`FreeResources.give_next`) until it has its maximum.
 
     Args:
         order: indices of jobs in the snapshot.
         room: to fill.
-        published: end the slot at the first bundle that does not fit, where otherwise the next job is tried.
+        published: end the slot at the first bundle that does not fit, where otherwise the next job is tried; and give
+            no job more than the smaller of its two maxima.
     """
     for number in order:
         if published:
             if not _fill_published(number, room):
                 return
         elif room.give_least(number):
-            while room.give(number, *room.bundles[number]):
+            while room.give_next(number):
                 pass
 
 

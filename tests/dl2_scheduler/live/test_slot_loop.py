@@ -50,7 +50,8 @@ def reasons(snapshot):
     ("slots", "maxima", "expected"),
     [
         (4, [(1, 1)], ["all that it can use"]),
-        (8, [(4, 2)], ["all the servers that it can use; room was left for another worker"]),
+        (8, [(4, 2)], ["all that it can use"]),
+        (5, [(4, 2)], ["all the servers that it can use; no node has room for more of it"]),
         (4, [(4, 4)], ["no node has room for more of it"]),
         (5, [(4, 4)], ["room was left for another worker; room was left for another server"]),
         (2, [(4, 4), (4, 4)], ["no node has room for more of it", "waits: 1 of 2 jobs were given the nodes"]),
@@ -58,6 +59,14 @@ def reasons(snapshot):
 )
 def test_reasons(slots, maxima, expected):
     assert reasons(snapshot_of(slots, *maxima)) == expected
+
+
+def test_a_policy_that_gives_less_than_there_is_room_for():
+    snapshot = snapshot_of(8, (4, 2))
+    room = FreeResources(snapshot)
+    room.give(0, 2, 2)
+    words = "all the servers that it can use; room was left for another worker"
+    assert explain(snapshot, room.allocation(), room) == {"j0": words}
 
 
 def test_a_policys_own_reason_comes_first():
