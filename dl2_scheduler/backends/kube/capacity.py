@@ -117,10 +117,14 @@ def _coordinators(
 
 
 def _claim_all(resources: FreeNodeResources, needs: Sequence[RoleInfo]) -> list[TaskPlacement]:
-    """Place all tasks, or none: then return []."""
+    """Place all tasks, or none: then return []; packed where the rule finds no places, as gangs are."""
+    return _claim(resources, needs, packed=False) or _claim(resources, needs, packed=True)
+
+
+def _claim(resources: FreeNodeResources, needs: Sequence[RoleInfo], packed: bool) -> list[TaskPlacement]:
     claims: list[TaskPlacement] = []
     for role in needs:
-        claim = resources.claim(role)
+        claim = resources.claim(role, packed=packed)
         if claim is None:
             for taken in claims:
                 resources.give_back(taken)

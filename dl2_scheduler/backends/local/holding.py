@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from dl2_scheduler.backends.local.job_records import Changes, JobRecord, NodePlaces
-from dl2_scheduler.backends.local.places.placing import TaskDemand, place
+from dl2_scheduler.backends.local.places.placing import TaskDemand, fit, place
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document.job_document import ElasticJob, Scaling
@@ -52,7 +52,7 @@ def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
         if claim.count and claim.demand[SLOTS] > largest:
             slots = f"{claim.demand[SLOTS]:g} slots, which no node has; the most that a node has is {largest:g}"
             raise BadInput(f"{name}: a {claim.role} takes {slots}")
-    if place(nodes, demands_of(document, *counts), NodeRule.SPREAD).over:
+    if not fit(nodes, demands_of(document, *counts)):
         raise BadInput(f"{name}: {document.words(*counts)}, its first, do not fit the nodes")
     if document.spec.checkpoint is not None and document.spec.checkpoint.url is not None:
         try:

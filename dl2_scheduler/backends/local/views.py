@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dl2_scheduler.backends.local import decide, holding
 from dl2_scheduler.backends.local.job_records import JobRecord
-from dl2_scheduler.backends.local.places.placing import TaskDemand, place
+from dl2_scheduler.backends.local.places.placing import TaskDemand, fit, place
 from dl2_scheduler.backends.local.runtime import SERVER, WORKER, JobReport
 from dl2_scheduler.backends.slot_samples import PlacedJob
 from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
@@ -119,7 +119,7 @@ def why_waits(record: JobRecord, nodes: Sequence[Node], held: Sequence[TaskDeman
     least = holding.demands_of(
         record.document, record.wanted_workers or spec.workers.min, record.wanted_servers or spec.servers.min
     )
-    if record.name in place(nodes, least, NodeRule.SPREAD).over:
+    if not fit(nodes, least):
         tasks = " and ".join(
             f"{claim.count} {claim.role}s of {claim.demand[SLOTS]:g} slots" for claim in least if claim.count
         )

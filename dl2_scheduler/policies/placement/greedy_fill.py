@@ -1,5 +1,6 @@
 """This module places job by job and task by task, each on the group that a rule likes best."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -7,7 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from dl2_scheduler.cluster.hardware.machines import Floats
+from dl2_scheduler.cluster.hardware.placements import SERVER, WORKER
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
+from dl2_scheduler.policies.placement.balance import BestFit
 from dl2_scheduler.policies.placement.draft import Draft, missing_tasks
 
 
@@ -49,7 +52,7 @@ class GreedyFill:
         """See `PlacementPolicy.place`."""
         draft = Draft(view)
         for job in waiting(view, self.order):
-            if not fill(draft, job, self.rule) and not self.skipping:
+            if not (fill(draft, job, self.rule) or fill_empty(draft, job)) and not self.skipping:
                 break
         return draft.placement()
 
@@ -76,7 +79,27 @@ def fill(draft: Draft, job: int, rule: GroupRule) -> bool:
         job: index of the job.
         rule: of the groups.
     """
-    for role in missing_tasks(draft.view, job):
+    return _fill(draft, job, missing_tasks(draft.view, job), rule)
+
+
+def fill_empty(draft: Draft, job: int) -> bool:
+    """Pack a job for which a rule finds no places, though nothing else lies anywhere; return whether it got places.
+
+    Else it would wait for ever: `check_minimum_fits` admits what can be packed.
+
+    Args:
+        draft: that gets them.
+        job: index of the job.
+    """
+    if any(draft.tasks):
+        return False
+    workers, servers = ([role] * int(draft.view.missing[job, role]) for role in (WORKER, SERVER))
+    return any(_fill(draft, job, roles, BestFit()) for roles in (workers + servers, servers + workers))
+
+
+def _fill(draft: Draft, job: int, roles: Iterable[int], rule: GroupRule) -> bool:
+    """Give tasks of a job their places in this order, all or none, and return whether they got them."""
+    for role in roles:
         fitting = draft.fitting(job, role)
         if not len(fitting):
             draft.drop(job)

@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.hardware.machines import Floats, Ints
 from dl2_scheduler.cluster.hardware.placements import PlacedSpeed, TriedSpeed
 from dl2_scheduler.cluster.hardware.view import PlacementView, Places
 from dl2_scheduler.policies.placement.draft import Draft
-from dl2_scheduler.policies.placement.greedy_fill import GroupRule, JobOrder, fill, waiting
+from dl2_scheduler.policies.placement.greedy_fill import GroupRule, JobOrder, fill, fill_empty, waiting
 
 Goal = Callable[[PlacementView, Floats], Floats]
 """What is to be as large as possible: a number of the jobs' rates, (..., jobs), of each of the leading axes."""
@@ -125,7 +125,7 @@ class LocalSearch:
                 found.append((self.value(draft), draft.groups[job]))
                 draft.drop(job)
         if not found:
-            return False
+            return fill_empty(draft, job)
         _, best = max(found, key=lambda each: each[0])
         draft.put_all(job, best)
         return True

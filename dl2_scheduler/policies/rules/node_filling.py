@@ -87,6 +87,8 @@ def claim_both(nodes: Nodes, kind: int, other: int, last: int) -> int:
 def claim_all(nodes: Nodes, kind: int, count: int, other: int, others: int, last: int) -> int:
     """Put so many tasks of two kinds on nodes, or none of them; return the node of the last, or NOWHERE.
 
+    They are packed where the rule finds no places for them: see `FreeResources.give`, which does the same.
+
     Args:
         nodes: that are filled; they are changed.
         kind: of some tasks, an index of `Nodes.demands`.
@@ -96,21 +98,27 @@ def claim_all(nodes: Nodes, kind: int, count: int, other: int, others: int, last
         last: the node of the task before; NOWHERE: there was none.
     """
     taken = np.empty(count + others, dtype=np.int64)
-    for turn in range(2):  # where the one kind takes the places of the other
+    before = np.empty((count + others, nodes.free.shape[1] + 1))
+    packs = min(count, others) > 0 and (nodes.rule == NodeRule.SPREAD or nodes.rule == NodeRule.ROUND_ROBIN)
+    for turn in range(4):  # 1: where the one kind takes the places of the other; 2 and 3: packed
+        if turn == 2 and not packs:
+            break
         node = last
         placed = 0
         while placed < len(taken):
-            of_first = placed < count if turn == 0 else placed >= others
-            node = claim(nodes, kind if of_first else other, node)
+            of_first = placed < count if turn % 2 == 0 else placed >= others
+            task = kind if of_first else other
+            node = _pick(nodes, task, node) if turn < 2 else _fullest(nodes, task)
             if node == NOWHERE:
                 break
             taken[placed] = node
+            _take_noted(nodes, node, task, before[placed])
             placed += 1
         if placed == len(taken):
             return node
-        for back in range(placed):
-            of_first = back < count if turn == 0 else back >= others
-            _take(nodes, taken[back], -nodes.demands[kind if of_first else other])
+        for back in range(placed - 1, -1, -1):
+            _put_back(nodes, taken[back], before[back])
+        packs = packs and placed >= (count if turn % 2 == 0 else others)  # to pack helps no kind that is alone
     return NOWHERE
 
 
@@ -184,6 +192,34 @@ def _pick(nodes: Nodes, kind: int, last: int) -> int:
         return node if fits_on(nodes.free, node, demand) else NOWHERE
     sign = -1.0 if nodes.rule == NodeRule.PACK else 1.0
     return first_of(nodes.ranks, kind, nodes.used, sign, nodes.free, demand)
+
+
+@inlined
+def _fullest(nodes: Nodes, kind: int) -> int:
+    """Return the node for a task by `NodeRule.PACK`, whatever the rule of the nodes is, or NOWHERE."""
+    demand, best = nodes.demands[kind], NOWHERE
+    for node in range(len(nodes.free)):
+        if (best == NOWHERE or nodes.used[node] > nodes.used[best]) and fits_on(nodes.free, node, demand):
+            best = node
+    return best
+
+
+@inlined
+def _take_noted(nodes: Nodes, node: int, kind: int, before: Amounts) -> None:
+    """Put a task on a node, and note what was free there and how far it was used, (resources + 1,)."""
+    for resource in range(nodes.free.shape[1]):
+        before[resource] = nodes.free[node, resource]
+    before[nodes.free.shape[1]] = nodes.used[node]
+    _take(nodes, node, nodes.demands[kind])
+
+
+@inlined
+def _put_back(nodes: Nodes, node: int, before: Amounts) -> None:
+    """Let a node be as it was noted, to the last bit."""
+    for resource in range(nodes.free.shape[1]):
+        nodes.free[node, resource] = before[resource]
+    nodes.used[node] = before[nodes.free.shape[1]]
+    changed(nodes.ranks, node)
 
 
 @inlined

@@ -119,6 +119,18 @@ def test_both_roles_may_lie_on_two_nodes():
     assert filled(tasks, scores, np.array([[4.0, 0.0], [1.0, 0.0]]))[2].tolist() == [[0, 0]]
 
 
+def test_a_gang_is_packed_where_the_rule_finds_no_places():
+    """Two workers of 2 and two servers of 3: each rule but to pack puts a server on each node."""
+    tasks = tasks_of([((2, 0), (3, 0))], [(2, 2)], [True], [(2, 2)])
+    for rule in (NodeRule.SPREAD, NodeRule.PACK, NodeRule.ROUND_ROBIN):
+        for stop in (-9.0, 9.0):  # by a grant, or by a trial before the network stops
+            for capacity in ([[6.0, 0.0], [4.0, 0.0]], [[4.0, 0.0], [6.0, 0.0]]):
+                scores = scores_of(1, 2, 1, stop)
+                assert filled(tasks, scores, np.array(capacity), rule=rule)[2].tolist() == [[2, 2]]
+            assert filled(tasks, scores, np.array([[5.0, 0.0], [5.0, 0.0]]), rule=rule)[2].tolist() == [[2, 2]]
+            assert filled(tasks, scores, np.array([[7.0, 0.0], [2.5, 0.0]]), rule=rule)[2].tolist() == [[0, 0]]
+
+
 def test_what_a_teacher_does_is_done_but_for_what_does_not_fit():
     tasks = tasks_of([((1, 0), (1, 0)), ((5, 0), (1, 0))], [(2, 2)] * 2)
     forced = [BOTH, ACTIONS + BOTH, WORKER, SERVER, SERVER]
@@ -197,10 +209,13 @@ class SlowSlot:
         workers, servers = (1, 1) if self.counts[job].any() else self.tasks.least[job]
         gang = [WORKER] * workers, [SERVER] * servers
         orders = [gang[0] + gang[1], gang[1] + gang[0]] if action == BOTH else [[action]]
-        for order in orders:
+        tries = [(self.rule, order) for order in orders]
+        if len(orders) == 2 and workers + servers > 2 and self.rule in (NodeRule.SPREAD, NodeRule.ROUND_ROBIN):
+            tries += [(NodeRule.PACK, order) for order in orders]
+        for rule, order in tries:
             taken, last = [], self.last
             for demand in (self.demand(job, role) for role in order):
-                node = pick_node(self.free, self.used, demand, self.rule, last)
+                node = pick_node(self.free, self.used, demand, int(rule), last)
                 if node == NOWHERE:
                     break
                 take(self.free, self.used, self.capacity, node, demand)

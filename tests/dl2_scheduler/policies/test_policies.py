@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.errors import BadInput
-from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule
+from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule, check_minimum_fits
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
-from dl2_scheduler.cluster.snapshot import Snapshot
+from dl2_scheduler.cluster.placement.answer_checks import check
+from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from dl2_scheduler.learning.networks import new_policy
 from dl2_scheduler.policies.learnt.dl2 import Dl2
 from dl2_scheduler.policies.placement.node_rules import placement_rule
@@ -98,6 +99,25 @@ def test_a_gang_is_given_whole_or_not_at_all(name: str) -> None:
             assert second == 0
         else:
             assert (first, second) == (5, 5) if name in ("drf", "optimus", "optimus-true") else first >= 5
+
+
+OURS = [name for name in POLICY_NAMES if not name.startswith("published-")]
+LEARNT = "learnt"
+
+
+@pytest.mark.parametrize("name", [*OURS, LEARNT])
+@pytest.mark.parametrize("rule", [NodeRule.SPREAD, NodeRule.PACK, NodeRule.ROUND_ROBIN])
+def test_what_fits_an_empty_cluster_when_packed_is_granted(name: str, rule: NodeRule) -> None:
+    """The servers, spread, leave no node room for both workers: 6 - 3 and 4 - 3; packed they fill the first."""
+    gang = job(worker={"cpu": 2}, server={"cpu": 3}, min_workers=2, min_servers=2)
+    ran = JobState(gang, 0.0, 1, 2, 2)  # so that no network may stop before it has something
+    now = snapshot([ran], nodes({"cpu": 6}, {"cpu": 4}))
+    check_minimum_fits(gang, now.nodes)
+    policy = Dl2(new_policy(SPEEDS.models, 0).weights()) if name == LEARNT else make_policy(name, SPEEDS)
+    room = FreeResources(now, rule)
+    allocation = policy.allocate(now, room)
+    assert counts(allocation) == {1: (2, 2)}
+    check(now, allocation, room)
 
 
 @every_policy

@@ -102,18 +102,21 @@ class FreeNodeResources:
         """Put a task on a node, given by its index; return None where it does not fit there, or may not go there."""
         return self._claim(task, node, self._vector(task.requests)) if self.fitting(task)[node] else None
 
-    def claim(self, task: PlaceableTask, place: NDArray[np.bool_] | None = None) -> TaskPlacement | None:
+    def claim(
+        self, task: PlaceableTask, place: NDArray[np.bool_] | None = None, packed: bool = False
+    ) -> TaskPlacement | None:
         """Put a task on the node where the rule wants it; return None where it fits nowhere.
 
         Args:
             task: to place.
             place: nodes where it has to go if it wants to be near others; None: any.
+            packed: on the node that is used most, whatever the rule is.
         """
         demand = self._vector(task.requests)
         fits = self.fitting(task)
         if place is not None and task.constraints.neighbours and task.constraints.neighbours.near:
             fits &= place
-        node = self._pick(fits, demand)
+        node = self._pick(fits, demand, packed)
         if node == NOWHERE:
             return None
         self._last = node
@@ -216,16 +219,17 @@ class FreeNodeResources:
         more = len(names) - _NAMED
         return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
-    def _pick(self, fits: NDArray[np.bool_], demand: Amounts) -> int:
-        """Return the node for a task, of those where it fits, or NOWHERE."""
+    def _pick(self, fits: NDArray[np.bool_], demand: Amounts, packed: bool) -> int:
+        """Return the node for a task, of those where it fits, or NOWHERE; see `claim`."""
         where = np.flatnonzero(fits)
         if not len(where):
             return NOWHERE
-        if self._rule is NodeRule.ROUND_ROBIN:
+        rule = NodeRule.PACK if packed else self._rule
+        if rule is NodeRule.ROUND_ROBIN:
             later = where[where > self._last]
             return int(later[0] if len(later) else where[0])
         used = self._used[where]
-        return int(where[used.argmax() if self._rule is NodeRule.PACK else used.argmin()])
+        return int(where[used.argmax() if rule is NodeRule.PACK else used.argmin()])
 
     def _take(self, node: int, demand: Amounts) -> None:
         self.free[node] -= demand
@@ -259,7 +263,9 @@ class LaterNodeResources(FreeNodeResources):
         self._now = now
         self._claimed = np.zeros_like(self.free)
 
-    def _pick(self, fits: NDArray[np.bool_], demand: Amounts) -> int:
+    def _pick(self, fits: NDArray[np.bool_], demand: Amounts, packed: bool) -> int:
+        if packed:
+            return super()._pick(fits, demand, packed)
         where = np.flatnonzero(fits)
         if not len(where):
             return NOWHERE

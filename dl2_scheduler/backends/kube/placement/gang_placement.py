@@ -80,22 +80,49 @@ def claim_chosen(
 def _claim(
     tasks: Sequence[GangTask], resources: FreeNodeResources, place: NDArray[np.bool_] | None
 ) -> list[TaskPlacement] | None:
-    """Place all tasks or none; those that want to be together go to one place, if one is given."""
-    for order in (
-        list(range(len(tasks))),
-        sorted(range(len(tasks)), key=lambda number: _size(tasks[number], resources)),
-    ):
-        claims: dict[int, TaskPlacement] = {}
-        for number in order:
-            claim = resources.claim(tasks[number], place)
-            if claim is None:
-                for taken in claims.values():
-                    resources.give_back(taken)
-                break
-            claims[number] = claim
-        else:
-            return [claims[number] for number in range(len(tasks))]
+    """Place all tasks or none; those that want to be together go to one place, if one is given.
+
+    Where the rule finds no places they are packed, as a policy that counts tasks does it (`FreeResources.give`); that
+    can help only where there was room for more than the tasks that are alike and come first.
+    """
+    in_order = list(range(len(tasks)))
+    by_size = sorted(in_order, key=lambda number: _size(tasks[number], resources))
+    packs = True
+    for order, packed in ((in_order, False), (by_size, False), (in_order, True), (in_order[::-1], True)):
+        if packed and not packs:
+            return None
+        claims = _claim_in_order(tasks, resources, place, order, packed)
+        if len(claims) == len(tasks):
+            return [claims[number] for number in in_order]
+        for taken in claims.values():
+            resources.give_back(taken)
+        packs = packs and len(claims) >= len([task for task in tasks if task.role == tasks[order[0]].role])
     return None
+
+
+def _claim_in_order(
+    tasks: Sequence[GangTask],
+    resources: FreeNodeResources,
+    place: NDArray[np.bool_] | None,
+    order: Sequence[int],
+    packed: bool,
+) -> dict[int, TaskPlacement]:
+    """Place tasks until one finds no place.
+
+    Args:
+        tasks: of a gang.
+        resources: what is free; changed.
+        place: see `_claim`.
+        order: of their indices.
+        packed: on the nodes that are used most, whatever the rule is.
+    """
+    claims: dict[int, TaskPlacement] = {}
+    for number in order:
+        claim = resources.claim(tasks[number], place, packed)
+        if claim is None:
+            break
+        claims[number] = claim
+    return claims
 
 
 def _size(task: GangTask, resources: FreeNodeResources) -> float:

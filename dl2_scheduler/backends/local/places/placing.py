@@ -84,6 +84,17 @@ def place(nodes: Sequence[Node], tasks: Sequence[TaskDemand], rule: NodeRule) ->
     return Placement(nodes, where, frozenset(over), _by_name(free, nodes, names))
 
 
+def fit(nodes: Sequence[Node], tasks: Sequence[TaskDemand]) -> bool:
+    """Return whether tasks fit on empty nodes, spread or packed: so a policy may give a job its minimum.
+
+    Args:
+        nodes: at least one.
+        tasks: of the two roles of a job.
+    """
+    orders = tasks, tasks[::-1]
+    return any(not place(nodes, order, rule).over for rule in (NodeRule.SPREAD, NodeRule.PACK) for order in orders)
+
+
 def _by_name(free: Amounts, nodes: Sequence[Node], names: Sequence[str]) -> list[dict[str, float]]:
     """Return what is free of each node's capacity, by resource."""
     rows = (dict(zip(names, map(float, row), strict=False)) for row in free)

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from dl2_scheduler.backends.local.places.nodes import virtual_nodes
-from dl2_scheduler.backends.local.places.placing import TaskDemand, place
+from dl2_scheduler.backends.local.places.placing import TaskDemand, fit, place
 from dl2_scheduler.backends.local.runtime import TaskShape
 from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob
@@ -321,6 +321,14 @@ def test_where_tasks_are_counted():
     assert sum(free["slots"] for free in placed.free) == pytest.approx(-1.0)
     assert all(node.capacity["slots"] >= 0 for node in placed.left())
     assert place(nodes, claims[:2], NodeRule.PACK).where[("a", "worker")] == ["node-0", "node-0"]
+
+
+def test_what_fits_when_it_is_packed_is_admitted():
+    claims = [TaskDemand("a", "worker", 2, {"slots": 2.0}), TaskDemand("a", "server", 2, {"slots": 3.0})]
+    for slots in ("1x6+1x4", "1x4+1x6"):
+        assert place(virtual_nodes(slots), claims, NodeRule.SPREAD).over
+        assert fit(virtual_nodes(slots), claims)
+    assert not fit(virtual_nodes("1x7+1x2"), claims)
 
 
 def test_the_load_names_every_task_and_its_node(two):

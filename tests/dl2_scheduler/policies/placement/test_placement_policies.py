@@ -90,6 +90,19 @@ def test_a_job_that_does_not_fit_keeps_its_places_or_lets_others_by():
     assert GreedyFill(BestFit(), skipping=True).place(view).groups == {1: ((0,), (0,))}
 
 
+def test_a_job_alone_is_packed_where_the_rule_finds_no_places():
+    """Each rule but to pack puts a server of 3 on each of 6 and 4, and a second worker of 2 finds no place."""
+    alone = view_of([job(0, "ctc", 2, 2)], nodes=2)
+    free, demand = np.array([[6.0, 0.0], [4.0, 0.0]]), np.array([[[2.0, 0.0], [3.0, 0.0]]])
+    packed = {0: ((1, 1), (0, 0))}
+    for each in (GreedyFill(LoadBalancing()), GreedyFill(BestFit()), POLICIES["local search, true"]):
+        assert each.place(replace(alone, free=free, demand=demand)).groups == packed
+    beside = view_of([job(0, "ctc", 2, 2), job(1, "ctc")], nodes=2, tasks=[(1, 0, 0), (1, 1, 0)])
+    both = np.concatenate([demand, np.zeros((1, 2, 2))])
+    waits = GreedyFill(LoadBalancing()).place(replace(beside, free=free, demand=both))
+    assert waits.groups == {}
+
+
 def test_the_shortest_job_is_placed_first():
     jobs = [job(0, "ctc", samples=1e6), job(1, "ctc", samples=1e3)]
     view = view_of(jobs, nodes=1)

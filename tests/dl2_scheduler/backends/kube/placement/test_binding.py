@@ -221,6 +221,22 @@ def test_nodes_that_are_cordoned_or_not_ready_get_nothing():
     assert "1 is not ready" in reasons(found)["p"]
 
 
+def test_a_gang_is_packed_where_it_does_not_fit_spread():
+    """Servers of 3, spread over 6.1 and 4, leave no node room for two workers of 2; 0.1 is the coordinator's."""
+    pods = gang("one", 2, 2, "2")
+    for each in pods:
+        if "server" in each["metadata"]["name"]:
+            each["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    for order in (("a", "b"), ("b", "a")):
+        nodes = [node(name, {"a": "6100m", "b": "4"}[name]) for name in order]
+        found = decided(nodes, pods, [job("one", (2, 4), (2, 4))])
+        assert {name.split("-")[1]: at for name, at in where(found).items() if "coordinator" not in name} == {
+            "server": "a",
+            "worker": "b",
+        }
+        assert not found.waits
+
+
 def test_extended_resources():
     asks = template("1")["spec"]["containers"][0]
     asks["resources"] = {"limits": {"nvidia.com/gpu": "2"}}
