@@ -30,7 +30,6 @@ _MOST = 17  # the published Optimus looks one step beyond a job's 16
 _OF_FILE = {name: name.removeprefix("published-") for name in NAMES if name.startswith("published-")}
 _OF_FILE |= {LP: "lp_bound", HARD: "hard_bound"}
 _OF_PAGE = {  # measured by others with the published code mended; means over all sequences
-    "optimus-true": {24: 34.95, 48: 29.52, 96: 29.26},
     "planner-true": {24: 28.08, 48: 23.40, 96: 22.16},
 }
 _LIMITS = {"published-tetris": 5.0, LP: 0.5, HARD: 0.01}  # percent; 1 for the others

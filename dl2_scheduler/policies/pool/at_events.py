@@ -10,6 +10,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy, PolicyTrigger
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
+from dl2_scheduler.policies.rules.optimus import dominant_shares
 
 
 @dataclass
@@ -31,7 +32,7 @@ class AtEvents:
 
 @dataclass
 class OptimusPairs:
-    """This policy climbs as Optimus does, but gives a worker and a server together.
+    """This policy climbs as Optimus does, by the seconds saved for the dominant share, but gives both roles together.
 
     Attributes:
         speeds: as of `Optimus`.
@@ -43,13 +44,14 @@ class OptimusPairs:
         """See `AllocationPolicy.allocate`."""
         self.speeds.observe(snapshot.reports)
         times = [self._times(state) for state in snapshot.jobs]
+        costs = dominant_shares(room, [worker + server for worker, server in zip(*room.demands, strict=True)])
         queue = [(-np.inf, number) for number in range(len(times))]  # a job that has nothing comes first, the oldest
         while queue:
             _, number = heapq.heappop(queue)
             had = room.workers(number)
             if not (room.give(number, 1, 1) if had else room.give_least(number)):
                 continue
-            gain = self._gain(times[number], room.workers(number), room.servers(number))
+            gain = self._gain(times[number], room.workers(number), room.servers(number)) / costs[number]
             if gain > 0:
                 heapq.heappush(queue, (-gain, number))
         return room.allocation()

@@ -1,29 +1,35 @@
 """Optimus (Peng et al., EuroSys 2018) gives one task at a time to the job whose remaining time it shortens most."""
 
 import heapq
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.free_resources import Amounts, FreeResources
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
 from dl2_scheduler.policies.rules.minima import refuse_minima
 
-_Step = tuple[float, int, int, int]  # minus the gain, the job's index, workers and servers to add
+_Step = tuple[float, int, int, int]  # minus the gain for what it takes, the job's index, workers and servers to add
+_Costs = tuple[float, float]  # of a worker and of a server
 
 _LACKING = -np.inf  # a job that lacks a role comes before every gain, the oldest first
+_LEAST_COST = 1e-12
 
 
 @dataclass
 class Optimus:
-    """This policy is greedy by marginal gain.
+    """This policy is greedy by marginal gain: the seconds that a task saves, divided by its dominant share.
+
+    So it chooses between a worker and a server, and between jobs. Its authors' code (pengyanghua/optimus) divides by
+    the amount of the dominant resource, which is the same where a cluster has as much of each.
 
     Attributes:
         speeds: fitted online in its paper; true ones in the published code.
-        published: with that code's faults: a task that does not fit the least used node ends the slot, and a job whose
-            better role has its maximum gets nothing more, not even of the other.
+        published: as DL2's published code has it: by the bare seconds; a task that does not fit the least used node
+            ends the slot; and a job whose better role has its maximum gets nothing more, not even of the other.
     """
 
     speeds: SpeedEstimates
@@ -34,13 +40,14 @@ class Optimus:
         if self.published:
             refuse_minima(snapshot)
         self.speeds.observe(snapshot.reports)
-        times = [self._times(state) for state in snapshot.jobs]
-        queue = [step for number in range(len(times)) for step in self._next(room, times[number], number)]
+        times, costs = [self._times(state) for state in snapshot.jobs], self._costs(room)
+        numbers = range(len(times))
+        queue = [step for number in numbers for step in self._next(room, times[number], costs[number], number)]
         heapq.heapify(queue)
         while queue:
             _, number, workers, servers = heapq.heappop(queue)
             if room.give(number, workers, servers):
-                for step in self._next(room, times[number], number):
+                for step in self._next(room, times[number], costs[number], number):
                     heapq.heappush(queue, step)
             elif self.published and not self._is_full(room, number, workers, servers):
                 break
@@ -57,9 +64,23 @@ class Optimus:
         with np.errstate(divide="ignore", invalid="ignore"):
             return state.remaining_epochs * job.samples_per_epoch / self.speeds.grid(job)
 
+    def _costs(self, room: FreeResources) -> list[_Costs]:
+        """Return of each job what a gain in seconds is divided by where a worker, and where a server, brings it."""
+        if self.published:
+            return [(1.0, 1.0)] * len(room.least)
+        workers, servers = (dominant_shares(room, demands) for demands in room.demands)
+        return list(zip(workers, servers, strict=True))
+
     @staticmethod
-    def _next(room: FreeResources, time: Grid, number: int) -> list[_Step]:
-        """Return the better of the job's next steps, if one is a gain."""
+    def _next(room: FreeResources, time: Grid, costs: _Costs, number: int) -> list[_Step]:
+        """Return the better of the job's next steps, if one is a gain.
+
+        Args:
+            room: that is filled.
+            time: see `_times`.
+            costs: see `_costs`.
+            number: the job's index.
+        """
         workers, servers = room.workers(number), room.servers(number)
         if not workers and room.least[number] != (1, 1):
             return [(_LACKING, number, *room.least[number])]
@@ -69,9 +90,9 @@ class Optimus:
             return [(_LACKING, number, 0, 1)]
         gains, now = [], time[servers, workers]
         if servers + 1 < len(time):
-            gains.append((_gain(now, time[servers + 1, workers]), 0, 1))
+            gains.append((_gain(now, time[servers + 1, workers]) / costs[1], 0, 1))
         if workers + 1 < time.shape[1]:
-            gains.append((_gain(now, time[servers, workers + 1]), 1, 0))
+            gains.append((_gain(now, time[servers, workers + 1]) / costs[0], 1, 0))
         if not gains:
             return []
         gain, more_workers, more_servers = max(gains, key=lambda each: each[0])  # the server's where they are equal
@@ -81,6 +102,12 @@ class Optimus:
     def _is_full(room: FreeResources, number: int, workers: int, servers: int) -> bool:
         job = room.snapshot.jobs[number].job
         return room.workers(number) + workers > job.max_workers or room.servers(number) + servers > job.max_servers
+
+
+def dominant_shares(room: FreeResources, demands: Iterable[Amounts]) -> list[float]:
+    """Return the largest part of any of the cluster's resources that each of some demands takes."""
+    whole = np.maximum(room.capacity.sum(axis=0), _LEAST_COST)
+    return [max(float((demand / whole).max()), _LEAST_COST) for demand in demands]
 
 
 def _gain(now: float, then: float) -> float:

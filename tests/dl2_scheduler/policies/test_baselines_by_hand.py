@@ -1,5 +1,7 @@
 """Each baseline and each fault of the published code, on an example that fits a sheet of paper."""
 
+import pytest
+
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import JobState
@@ -24,6 +26,43 @@ def known(speed: dict[tuple[int, int], float]) -> TrueSpeeds:
 
 TRUE = TrueSpeeds(Speeds({"even": grid()}))
 
+BY_BUNDLES = {"drf": Drf(), "fifo": Fifo(), "srtf": Srtf(TRUE), "tetris": Tetris(TRUE)}
+
+
+@pytest.mark.parametrize("name", BY_BUNDLES)
+def test_a_job_grows_to_both_of_its_maxima(name: str) -> None:
+    machines = nodes({"cpu": 8})
+    for most in ((4, 1), (1, 4), (3, 2)):
+        one = job(max_workers=most[0], max_servers=most[1])
+        assert given(BY_BUNDLES[name], snapshot([one], machines)) == {1: most}
+    assert given(BY_BUNDLES[name], snapshot([job(max_servers=1)], nodes({"cpu": 4}))) == {1: (3, 1)}
+    gang = job(min_workers=2, min_servers=2, max_servers=2)
+    assert given(BY_BUNDLES[name], snapshot([gang], machines)) == {1: (4, 2)}
+
+
+@pytest.mark.parametrize("name", BY_BUNDLES)
+def test_the_published_rules_stop_at_the_smaller_maximum(name: str) -> None:
+    made = {"drf": Drf(True), "fifo": Fifo(True), "srtf": Srtf(TRUE, True), "tetris": Tetris(TRUE, True)}
+    now = snapshot([job(max_servers=1), job(2)], nodes({"cpu": 12}))
+    assert given(made[name], now, ONLY_LEAST)[1] == (1, 1)
+
+
+def test_drf_counts_what_a_single_task_takes() -> None:
+    """12 cpu; each worker takes 2, each server 1. In turn, from (1, 1) each at 3/12: job 1, whose servers are at their
+    maximum, gets a worker (to 5/12), job 2 one of each (to 6/12), and 1 cpu is left, which job 2's server would need.
+    """
+    jobs = [job(1, worker={"cpu": 2}, max_servers=1), job(2, worker={"cpu": 2})]
+    assert given(Drf(), snapshot(jobs, nodes({"cpu": 12}))) == {1: (2, 1), 2: (2, 2)}
+
+
+def test_tetris_runs_a_job_whose_worker_and_server_lie_on_nodes_of_two_kinds() -> None:
+    apart = {"worker": {"cpu": 4, "gpu": 1}, "server": {"cpu": 2}}
+    kinds = nodes({"cpu": 4, "gpu": 1}, {"cpu": 4})
+    assert given(Tetris(TRUE), snapshot([job(**apart, max_workers=1, max_servers=1)], kinds)) == {1: (1, 1)}
+    assert given(Tetris(TRUE), snapshot([job(**apart)], kinds)) == {1: (1, 1)}, "a second worker has no place"
+    assert given(Tetris(TRUE), snapshot([job(**apart)], [*kinds, *kinds])) == {1: (2, 2)}
+    assert given(Tetris(TRUE, published=True), snapshot([job(**apart)], kinds), ONLY_LEAST) == {1: (0, 0)}
+
 
 def test_drf_on_the_example_of_its_paper() -> None:
     """9 cpu and 18 GB; a task of A takes <1, 4>, one of B <3, 1>: A gets 3, B gets 2 (figure 3).
@@ -46,7 +85,8 @@ def test_drf_goes_on_where_the_published_one_ends() -> None:
 
 def test_published_drf_looks_at_one_node_only() -> None:
     """Both nodes are empty, so it is the first, which has no gpu."""
-    now = snapshot([job(worker={"cpu": 1, "gpu": 1}, max_workers=1)], nodes({"cpu": 8}, {"cpu": 4, "gpu": 1}))
+    one = job(worker={"cpu": 1, "gpu": 1}, max_workers=1, max_servers=1)
+    now = snapshot([one], nodes({"cpu": 8}, {"cpu": 4, "gpu": 1}))
     assert given(Drf(), now) == {1: (1, 1)}
     assert given(Drf(published=True), now, ONLY_LEAST) == {1: (0, 0)}
 
@@ -58,7 +98,7 @@ def test_fifo_gives_the_oldest_all_that_it_can_use() -> None:
 
 def test_published_fifo_ends_the_slot_where_a_bundle_does_not_fit() -> None:
     """After the first job's two bundles 2 of 10 are free: the second job's bundle takes 4, the third's would fit."""
-    jobs = [job(1, worker={"cpu": 3}, max_workers=2), job(2, worker={"cpu": 3}), job(3)]
+    jobs = [job(1, worker={"cpu": 3}, max_workers=2, max_servers=2), job(2, worker={"cpu": 3}), job(3)]
     now = snapshot(jobs, nodes({"cpu": 10}))
     assert given(Fifo(), now) == {1: (2, 2), 2: (0, 0), 3: (1, 1)}
     assert given(Fifo(published=True), now, ONLY_LEAST) == {1: (2, 2), 2: (0, 0), 3: (0, 0)}
@@ -81,8 +121,8 @@ def test_srtf_counts_samples_and_top_speed() -> None:
 def tetris_jobs(small: float) -> list[Job]:
     """A bundle of job 1 takes half a node of 8 cpu and 8 gpu, one of job 2 a quarter of its cpu. At 1 sample a second
     job 1 needs 100 s, job 2 `small`."""
-    big = job(1, epochs=100.0, worker={"cpu": 2, "gpu": 4}, server={"cpu": 2}, max_workers=2)
-    return [big, job(2, epochs=small, max_workers=1)]
+    big = job(1, epochs=100.0, worker={"cpu": 2, "gpu": 4}, server={"cpu": 2}, max_workers=2, max_servers=2)
+    return [big, job(2, epochs=small, max_workers=1, max_servers=1)]
 
 
 def test_tetris_weighs_alignment_and_remaining_work() -> None:
@@ -119,6 +159,24 @@ def test_optimus_takes_the_largest_gain() -> None:
     speeds = known({(1, 2): 2.0, (2, 1): 1.5, (2, 2): 4.0, (1, 3): 2.07})
     now = snapshot([job(epochs=600.0)], nodes({"cpu": 5}))
     assert given(Optimus(speeds), now) == {1: (2, 2)}
+
+
+def test_optimus_divides_a_gain_by_what_its_task_takes() -> None:
+    """100 samples. A second worker saves 50 s and takes half of all gpus, a second server 47 s and an eighth of the
+    cpu: 100 and 379 s for the whole. After the server nothing is a gain.
+    """
+    speeds = known({(1, 2): 2.0, (2, 1): 1.9})
+    now = snapshot([job(worker={"gpu": 4}, server={"cpu": 1})], nodes({"cpu": 8, "gpu": 8}))
+    assert given(Optimus(speeds), now) == {1: (1, 2)}
+    assert given(Optimus(speeds, published=True), now, ONLY_LEAST) == {1: (2, 1)}
+
+
+def test_optimus_prefers_the_job_that_takes_less_for_a_gain() -> None:
+    """Both would be twice as fast with a second worker; job 2's takes half as much as job 1's. 2 cpu are left."""
+    speeds = known({(1, 2): 2.0, (1, 3): 2.0})
+    now = snapshot([job(1, worker={"cpu": 2}), job(2)], nodes({"cpu": 7}))
+    assert given(Optimus(speeds), now) == {1: (1, 1), 2: (2, 1)}
+    assert given(Optimus(speeds, published=True), now, ONLY_LEAST) == {1: (2, 1), 2: (1, 1)}
 
 
 def test_optimus_sees_the_one_task_with_which_a_job_begins_to_train() -> None:
