@@ -1,9 +1,10 @@
 """This module compares policies on the same job sequences."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.jobs import Job, Node
@@ -87,13 +88,20 @@ def _ignore(done: str) -> None:
     pass
 
 
+@contextmanager
+def telling_where(where: str) -> Iterator[None]:
+    """Say in the errors of this context where it was: in which sequence, under which policy."""
+    try:
+        yield
+    except (BadInput, Starved) as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
 def _check(sequences: Sequences, setting: Setting) -> None:
     """Refuse what cannot run, before anything does. Raises BadInput, with the sequence."""
     for name, jobs in sequences.items():
-        try:
+        with telling_where(name):
             check_jobs(jobs, setting.nodes, setting.speeds)
-        except BadInput as error:
-            raise BadInput(f"{name}: {error}") from error
 
 
 def _varied(sequences: Sequences, setting: Setting) -> Iterator[tuple[str, Sequence[Job], Variation]]:
@@ -113,8 +121,8 @@ def compare(
         tell: called with the policy's name after each run.
 
     Raises:
-        BadInput: a sequence cannot run there.
-        Starved: a policy starves jobs.
+        BadInput: a sequence cannot run there, and which.
+        Starved: a policy starves jobs, and which.
     """
     _check(sequences, setting)
     results: list[Result] = []
@@ -123,7 +131,9 @@ def compare(
         for name, jobs, variation in _varied(sequences, setting):
             where = setting.nodes, setting.speeds, setting.slot_seconds, setting.cost
             cluster = SimulatedCluster(jobs, *where, variation)
-            runs[name] = summarise(record(cluster, contender.make(), contender.rule), setting.speeds, variation)
+            with telling_where(f"{name}, {contender.name}"):
+                recorded = record(cluster, contender.make(), contender.rule)
+            runs[name] = summarise(recorded, setting.speeds, variation)
             tell(contender.name)
         own = list(runs.values())
         baseline = list(results[0].runs.values()) if results else own

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from dl2_scheduler.cluster.errors import BadInput, Starved
+from dl2_scheduler.cluster.errors import BadInput, SchedulerError, Starved
 from dl2_scheduler.cluster.free_resources import FreeResources, NodeRule, check_minimum_fits, least_asked
 from dl2_scheduler.cluster.interfaces import AllocationPolicy, Cluster, JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node, check_fits
@@ -163,13 +163,24 @@ def steps(
 
     Raises:
         Starved: jobs are left after `most_slots`.
+        BadInput: none is there then, and others are still to arrive.
     """
     while not cluster.done:
         snapshot = cluster.snapshot()
         if snapshot.slot >= most_slots:
-            raise Starved(f"{len(snapshot.jobs)} jobs are left after {most_slots} slots: the policy starves them")
+            raise _too_long(snapshot, most_slots)
         cluster.apply(policy.allocate(snapshot, FreeResources(snapshot, rule)))
         yield cluster.finish_slot()
+
+
+def _too_long(snapshot: Snapshot, most_slots: int) -> SchedulerError:
+    """Return what is wrong where a simulation has not ended after so many slots."""
+    if snapshot.jobs:
+        return Starved(f"{len(snapshot.jobs)} jobs are left after {most_slots} slots: the policy starves them")
+    return BadInput(
+        f"after {most_slots} slots no job is there, and others are still to come: they arrive too late for a "
+        "simulation; give a longer --slot, or jobs that arrive earlier"
+    )
 
 
 def run(cluster: SimulatedCluster, policy: AllocationPolicy, rule: NodeRule, most_slots: int = MOST_SLOTS) -> Floats:

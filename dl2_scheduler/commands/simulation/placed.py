@@ -25,6 +25,7 @@ from dl2_scheduler.commands.simulation.world_options import WorldOptions
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.fixed_demand import FixedDemand
 from dl2_scheduler.policies.user_policy import SimulatedPlacement
+from dl2_scheduler.sim.evaluate import telling_where
 from dl2_scheduler.sim.placed.scenario import Scenario
 from elastic_ps.system.terminal import say
 
@@ -91,7 +92,8 @@ def compare_in_world(
     found: dict[str, list[SequenceRun]] = {}
     for name in names:
         for seed in seeds:
-            found.setdefault(name, []).append(run_placement(scenario, name, policy, seed))
+            with telling_where(f"seed {seed}, {name}"):
+                found.setdefault(name, []).append(run_placement(scenario, name, policy, seed))
             tell(name)
     return found
 

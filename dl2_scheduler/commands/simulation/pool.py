@@ -24,6 +24,7 @@ from dl2_scheduler.commands.simulation.compared import (
 from dl2_scheduler.commands.simulation.simulated import CostOptions, SimulationOptions, is_given, known_speeds
 from dl2_scheduler.policies.pool.registry import make_pool_policy
 from dl2_scheduler.sim.configurations import seconds_alone
+from dl2_scheduler.sim.evaluate import telling_where
 from dl2_scheduler.sim.events.cluster import completion_times
 from dl2_scheduler.sim.events.worlds import PoolWorld, formula, table
 from dl2_scheduler.sim.lanes import ScalingCost
@@ -178,7 +179,8 @@ def evaluate_in_pool(
         for name in asked.names:
             runs = []
             for seed in asked.seeds:
-                runs.append(asked.run(name, seed))
+                with telling_where(f"seed {seed}, {name}"):
+                    runs.append(asked.run(name, seed))
                 tell(name)
             found[name] = runs
     least = np.array([_alone(asked.world, run) for run in next(iter(found.values()))]) if with_bounds else None

@@ -29,7 +29,7 @@ from dl2_scheduler.sim.placed.formula.clusters import (
 )
 from dl2_scheduler.sim.placed.formula.world import Formula
 from dl2_scheduler.sim.placed.placed_speed import Mechanistic
-from dl2_scheduler.sim.placed.workloads import Workload
+from dl2_scheduler.sim.placed.workloads import Workload, check_load
 from dl2_scheduler.sim.simulator import steps
 
 JOBS_OF_A_SERVER = 10
@@ -109,10 +109,9 @@ class Scenario:
         topology = graph_topology(network, small, oversubscription, seed, rack)
         machines = graph_machines(servers, topology, seed)
         world = Formula.drawn(machines, topology, PUBLISHED, seed)
-        share = np.mean(np.bincount(topology.partition_of)) / GRAPH_PARTITION
-        jobs = Workload(
-            PUBLISHED, GRAPH_INTERVAL, GRAPH_JOBS, mean * float(share), pattern, 4, topology.partitions, lengths
-        )
+        share = float(np.mean(np.bincount(topology.partition_of)) / GRAPH_PARTITION)
+        check_load(mean, GRAPH_JOBS, share)
+        jobs = Workload(PUBLISHED, GRAPH_INTERVAL, GRAPH_JOBS, mean * share, pattern, 4, topology.partitions, lengths)
         return cls(machines, topology, PUBLISHED, world, jobs)
 
     @cached_property

@@ -11,12 +11,37 @@ from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.hardware.profiles import Profile
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.sim.arrivals import Pattern, arrival_times
+from dl2_scheduler.sim.simulator import MOST_SLOTS
 
 SpeedAlone = Callable[[str, int, int], float]
 """Samples a second of a model with so many workers and servers, alone in the cluster at its best place."""
 
 SHORTEST, LONGEST = 0.5, 2.5
 """Intervals that a job takes alone at its best place: no paper says."""
+_WHOLE = 1e-9
+_MOST_INTERVALS = MOST_SLOTS // 2
+"""Until the last job comes, on average: the simulation goes on after that."""
+
+
+def check_load(load: float, jobs: int, part: float = 1.0) -> None:
+    """Refuse jobs that would come too late for any simulation.
+
+    Args:
+        load: jobs an interval.
+        jobs: of a sequence.
+        part: of the load that comes for it.
+
+    Raises:
+        BadInput: with the least load that will do.
+    """
+    if not 0 < load < math.inf:
+        raise BadInput(f"{load} jobs an interval: give a positive number")
+    if jobs > load * part * _MOST_INTERVALS:
+        least = math.ceil(1e6 * jobs / part / _MOST_INTERVALS) / 1e6
+        raise BadInput(
+            f"{load:g} jobs an interval: {jobs} jobs come in {jobs / load / part:.3g} intervals, and a simulation has "
+            f"at most {MOST_SLOTS:,}: give {least:g} or more"
+        )
 
 
 @dataclass(frozen=True)
@@ -28,14 +53,14 @@ class Workload:
         interval_seconds: length of an interval.
         jobs: how many, of each partition.
         mean: jobs an interval, of each partition.
-        pattern: "uniform" (each number from none to twice the mean, rounded, alike), "poisson" or "google" (see
-            `arrivals`).
+        pattern: "uniform" (each number from none to twice the mean alike; where that is between two whole numbers the
+            last is one or the other), "poisson" or "google" (see `arrivals`).
         most: tasks of a role that an owner asks for: 1 to so many, all alike.
         partitions: of the cluster, each with jobs of its own.
         lengths: the shortest and the longest time that a job takes alone at its best place, in intervals, all alike.
 
     Raises:
-        BadInput: no job would ever come, or the pattern is another.
+        BadInput: jobs would come too late for any simulation, or never; or the pattern is another.
     """
 
     profiles: Mapping[str, Profile]
@@ -50,10 +75,7 @@ class Workload:
     def __post_init__(self) -> None:
         if self.pattern not in set(Pattern):
             raise BadInput(f"unknown pattern {self.pattern}: give one of {', '.join(Pattern)}")
-        if not 0 < self.mean < math.inf:
-            raise BadInput(f"{self.mean} jobs an interval: give a positive number")
-        if self.pattern == Pattern.UNIFORM and round(2 * self.mean) == 0:
-            raise BadInput(f"{self.mean} jobs an interval: twice that rounds to none, so that no uniform number comes")
+        check_load(self.mean, self.jobs)
 
     def draw(self, seed: int, alone: SpeedAlone) -> list[Job]:
         """Return a sequence of jobs.
@@ -84,11 +106,23 @@ class Workload:
         if self.pattern == "google":
             times = arrival_times(Pattern.GOOGLE, rng, self.jobs, self.interval_seconds, self.mean)
             return [round(time / self.interval_seconds) for time in times]
-        counts: list[int] = []
-        while sum(counts) < self.jobs:
-            most = round(2 * self.mean) + 1
-            counts.append(int(rng.integers(most) if self.pattern == "uniform" else rng.poisson(self.mean)))
-        return [int(interval) for interval in np.repeat(np.arange(len(counts)), counts)[: self.jobs]]
+        draw = self._uniform if self.pattern == Pattern.UNIFORM else self._poisson
+        found: list[int] = []
+        interval = 0
+        while len(found) < self.jobs:
+            found += [interval] * draw(rng)
+            interval += 1
+        return found[: self.jobs]
+
+    def _poisson(self, rng: np.random.Generator) -> int:
+        return int(rng.poisson(self.mean))
+
+    def _uniform(self, rng: np.random.Generator) -> int:
+        """Return a number of jobs from none to twice the mean, or to the whole numbers about it, so that it is kept."""
+        most = round(2 * self.mean)
+        if abs(2 * self.mean - most) > _WHOLE:
+            most = int(2 * self.mean + rng.random())
+        return int(rng.integers(most + 1))
 
     def _job(self, number: int, interval: int, model: str, workers: int, servers: int, samples: float) -> Job:
         profile = self.profiles[model]

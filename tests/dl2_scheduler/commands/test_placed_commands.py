@@ -81,7 +81,7 @@ def test_a_measured_world_plays_the_shipped_table_or_ones_own(quick_fit, tmp_pat
         ("evaluate --world formula --placement best-fit --server-type i", "give --scenario fat-tree, vl2 or bcube"),
         ("evaluate --world formula --placement best-fit --cluster 2x3cpu", "give an even number of cpu"),
         ("evaluate --world formula --placement best-fit --cluster 2x8cpu", "fit nowhere: give larger nodes"),
-        ("evaluate --world formula --placement best-fit --load 0.1", "no uniform number comes"),
+        ("evaluate --world formula --placement best-fit --load 1e-5", "give 0.0012 or more"),
         ("evaluate --world formula --placement best-fit --load 0", "give a positive number"),
         ("evaluate --world measured --placement best-fit --scenario vl2", "what was measured has no network"),
         ("evaluate --world measured --placement best-fit --table x", "x is no table of measured placements"),

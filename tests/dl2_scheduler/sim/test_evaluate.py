@@ -8,7 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from dl2_scheduler.cli import app
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Starved
+from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.snapshot import Allocation, Snapshot
 from dl2_scheduler.policies.registry import make_policy
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.rules.fifo import Fifo
@@ -16,6 +18,7 @@ from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.bound import hard_bound, lp_bound
 from dl2_scheduler.sim.evaluate import Contender, Setting, bounds, compare
 from dl2_scheduler.sim.lanes import MEASURED
+from dl2_scheduler.sim.simulator import steps
 from dl2_scheduler.sim.trace import write_trace
 from dl2_scheduler.sim.variation import Variation
 from tests.dl2_scheduler.clusters import SPEEDS, job, nodes
@@ -75,6 +78,19 @@ def test_what_cannot_run_is_told_before_anything_runs() -> None:
     with pytest.raises(BadInput, match=r"^c: job 7: a worker takes"):
         compare([Contender("drf", Drf)], wrong, SETTING, told.append)
     assert told == []
+
+
+class Nothing:
+    """Whose jobs wait for ever."""
+
+    def allocate(self, snapshot: Snapshot, room: FreeResources) -> Allocation:
+        return room.allocation()
+
+
+def test_who_starves_where_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "__defaults__", (20,))
+    with pytest.raises(Starved, match=r"^a, nothing: 2 jobs are left after 20 slots: the policy starves them"):
+        compare([Contender("drf", Drf), Contender("nothing", Nothing)], {"a": SEQUENCES["a"]}, SETTING)
 
 
 @pytest.fixture

@@ -257,6 +257,12 @@ def test_a_policy_that_starves_is_told() -> None:
         run(cluster, Fixed(0, 0), NodeRule.SPREAD, most_slots=20)
 
 
+def test_jobs_that_arrive_too_late_are_no_policys_fault() -> None:
+    cluster = SimulatedCluster([job(), job(2, arrival=25 * SLOT)], ONE_NODE, SPEEDS, SLOT)
+    with pytest.raises(BadInput, match="after 20 slots no job is there, and others are still to come: they arrive too"):
+        run(cluster, Fixed(), NodeRule.SPREAD, most_slots=20)
+
+
 def test_one_node_is_shared_in_time() -> None:
     """Eight tasks fit: the first job takes all, the second what is left of the next slots."""
     assert times(job(1, epochs=600.0), job(2, epochs=400.0), policy=Fifo()) == pytest.approx([1.5, 3.0])

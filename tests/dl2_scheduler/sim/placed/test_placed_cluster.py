@@ -1,5 +1,6 @@
 """The cluster whose jobs are coupled: against the one whose jobs are not, by hand, and never over capacity."""
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -182,8 +183,38 @@ def test_a_large_cluster_rates_only_who_feels_an_event_and_finds_the_same():
 
 @pytest.mark.parametrize(
     ("mean", "pattern"),
-    [(0.0, "uniform"), (0.2, "uniform"), (0.0, "poisson"), (-1.0, "google"), (float("nan"), "google"), (1.0, "posson")],
+    [
+        *[(0.0, "uniform"), (1e-9, "uniform"), (0.0, "poisson"), (1e-9, "poisson"), (-1.0, "google")],
+        *[(float("nan"), "google"), (1.0, "posson")],
+    ],
 )
-def test_a_workload_without_jobs_is_refused(mean, pattern):
+def test_a_workload_whose_jobs_come_too_late_is_refused(mean, pattern):
     with pytest.raises(BadInput, match=r"jobs an interval|unknown pattern"):
         Workload(PROFILES, mean=mean, pattern=pattern)
+
+
+@pytest.mark.parametrize("pattern", ["uniform", "poisson", "google"])
+def test_the_least_load_is_told(pattern):
+    with pytest.raises(BadInput, match=r"60 jobs come in 6e\+10 intervals, .* at most 100,000: give 0\.0012 or more"):
+        Workload(PROFILES, mean=1e-9, pattern=pattern)
+    late = Workload(PROFILES, mean=0.0012, pattern=pattern).draw(1, lambda *_: 100.0)[-1].arrival
+    assert 20_000 < late / 1200 < 100_000
+
+
+@pytest.mark.parametrize("mean", [0.2, 0.6, 1.0, 2.2, 2.4, 3.0, 4.8])
+def test_uniform_arrivals_have_the_mean_that_was_asked_for(mean):
+    count = int(40_000 * mean)
+    jobs = Workload(PROFILES, mean=mean, jobs=count).draw(2, lambda *_: 100.0)
+    intervals = jobs[-1].arrival / 1200 + 1
+    assert count / intervals == pytest.approx(mean, rel=0.03)
+    counts = np.bincount([round(job.arrival / 1200) for job in jobs])
+    assert counts.max() == math.ceil(2 * mean)
+
+
+def test_uniform_arrivals_of_half_a_jobs_multiples_are_one_draw_each():
+    for mean in (0.5, 1.5, 3.0, 15 * 0.2, 15 * 0.1):
+        workload = Workload(PROFILES, mean=mean, jobs=30)
+        random, drawn, numbers = np.random.default_rng(4), np.random.default_rng(4), []
+        while sum(numbers) < 30:
+            numbers.append(int(drawn.integers(round(2 * mean) + 1)))
+        assert workload._intervals(random) == np.repeat(np.arange(len(numbers)), numbers)[:30].tolist()
