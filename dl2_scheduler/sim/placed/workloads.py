@@ -18,7 +18,7 @@ SpeedAlone = Callable[[str, int, int], float]
 
 SHORTEST, LONGEST = 0.5, 2.5
 """Intervals that a job takes alone at its best place: no paper says."""
-_WHOLE = 1e-9
+_WHOLE = 1e-9  # a product may miss the whole number that it means by rounding
 _MOST_INTERVALS = MOST_SLOTS // 2
 """Until the last job comes, on average: the simulation goes on after that."""
 
@@ -36,7 +36,7 @@ def check_load(load: float, jobs: int, part: float = 1.0) -> None:
     """
     if not 0 < load < math.inf:
         raise BadInput(f"{load} jobs an interval: give a positive number")
-    if jobs > load * part * _MOST_INTERVALS:
+    if jobs > load * part * _MOST_INTERVALS * (1 + _WHOLE):
         least = math.ceil(1e6 * jobs / part / _MOST_INTERVALS) / 1e6
         raise BadInput(
             f"{load:g} jobs an interval: {jobs} jobs come in {jobs / load / part:.3g} intervals, and a simulation has "
