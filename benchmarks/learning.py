@@ -29,7 +29,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.online import Online, OnlineSettings
-from dl2_scheduler.learning.rollout import Clusters, Episode, roll_out
+from dl2_scheduler.learning.rollout import Clusters, Episode, judged_times
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.policies.learnt.dl2 import load
 from dl2_scheduler.policies.learnt.weights import Weights
@@ -68,7 +68,7 @@ class TestbedJudge:
     def times(self, weights: Weights) -> dict[str, float]:
         """Mean completion times in slots, by number of nodes."""
         return {
-            f"{size} nodes": float(roll_out(Clusters(episodes, self.speeds, weights.models), weights).completion.mean())
+            f"{size} nodes": float(judged_times(Clusters(episodes, self.speeds, weights.models), weights).mean())
             for size, episodes in self.episodes.items()
         }
 

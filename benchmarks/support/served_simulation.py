@@ -15,7 +15,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.guard.decision import GuardSettings
 from dl2_scheduler.guard.process import Guard
 from dl2_scheduler.learning.live.process import Learner
-from dl2_scheduler.learning.rollout import Clusters, Episode, roll_out
+from dl2_scheduler.learning.rollout import Clusters, Episode, judged_times
 from dl2_scheduler.live.exploration.explorer import Explorer
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.live.policies import Policies
@@ -120,7 +120,7 @@ class LivePolicyJudge:
         weights = load(run)
         assert isinstance(weights, Weights)
         episodes = [Episode(jobs, self.nodes) for jobs in self.sequences]
-        return float(roll_out(Clusters(episodes, self.speeds, weights.models), weights).completion.mean())
+        return float(judged_times(Clusters(episodes, self.speeds, weights.models), weights).mean())
 
     def clusters(self) -> Iterator[SimulatedCluster]:
         """Yield a cluster at its start for each sequence, for rules to play in."""

@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
-from dl2_scheduler.learning.rollout import Clusters, Episode, Guide, Rollout, roll_out, taught_by
+from dl2_scheduler.learning.rollout import Clusters, Episode, Rollout, judged_times, roll_out, taught_by
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.supervised import imitate
@@ -62,12 +62,12 @@ def bootstrap(
     policy = SharedPolicy(speeds.models)
     decides = taught_by(PolicyTeacher(teacher))
 
-    def rolled_out(episodes: Sequence[Episode], guide: Guide | None = None) -> Rollout:
-        return roll_out(Clusters(episodes, speeds, speeds.models, cost=lessons.cost), policy.weights(), guide)
+    def clusters_of(episodes: Sequence[Episode]) -> Clusters:
+        return Clusters(episodes, speeds, speeds.models, cost=lessons.cost)
 
     def taught(first: int, count: int) -> Rollout:
         tell("the teacher decides", first, settings.warm_up + settings.episodes, {})
-        return rolled_out(lessons.episodes(first, count), decides)
+        return roll_out(clusters_of(lessons.episodes(first, count)), policy.weights(), decides)
 
     if settings.warm_up:
         taught(0, settings.warm_up)
@@ -75,10 +75,12 @@ def bootstrap(
     learn(policy, lesson.slots, settings.epochs, lessons.seed, folder, tell)
     tell(JUDGING, 0, 1, {})
     judged = lessons.validation(settings.validation)
-    found = {"teacher": rolled_out(judged, decides), "policy": rolled_out(judged)}
+    found = {}
+    for name, guide in (("teacher", decides), ("policy", None)):
+        times = judged_times(clusters_of(judged), policy.weights(), guide, f"the {name}").tolist()
+        found[name] = np.round(by_cluster(times, len(lessons.clusters)), 4).tolist()
     tell(JUDGING, 1, 1, {})
-    times = {name: by_cluster(rolled.completion.tolist(), len(lessons.clusters)) for name, rolled in found.items()}
-    return {name: np.round(of_cluster, 4).tolist() for name, of_cluster in times.items()}
+    return found
 
 
 def learn(policy: SharedPolicy, slots: Slots, epochs: int, seed: int, folder: RunFolder, tell: Tell) -> None:

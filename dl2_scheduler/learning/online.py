@@ -22,7 +22,7 @@ from dl2_scheduler.learning.experience import Experience
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.plain import restored, whole
-from dl2_scheduler.learning.rollout import Clusters, Guidance, roll_out
+from dl2_scheduler.learning.rollout import Clusters, Guidance, judged_times, roll_out
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
@@ -157,8 +157,8 @@ class Online:
         """Mean completion times in slots without exploration, by cluster, on sequences that it does not learn from."""
         judged = self._lessons.validation(self._settings.validation)
         clusters = Clusters(judged, self._speeds, self._actor.models, cost=self._lessons.cost)
-        found = roll_out(clusters, self._actor.weights())
-        return by_cluster(found.completion.tolist(), len(self._lessons.clusters))
+        found = judged_times(clusters, self._actor.weights())
+        return by_cluster(found.tolist(), len(self._lessons.clusters))
 
     def save(self) -> None:
         """Write a checkpoint."""

@@ -1,5 +1,6 @@
 """This module runs simulated clusters in lockstep under the learnt policy."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,14 @@ from dl2_scheduler.policies.learnt.weights import Weights, share_of
 from dl2_scheduler.sim.lanes import NO_COST, Lanes, ScalingCost, SlotProgress
 from dl2_scheduler.sim.simulator import outcome
 from dl2_scheduler.sim.variation import NO_VARIATION, Variation
+
+LEARNT_SLOTS = 400
+"""Of an episode that is learnt from: a policy may starve jobs while it learns."""
+
+JUDGED_SLOTS = 4000
+"""Of an episode by which a policy is judged: one that lets jobs wait for long may end them all the same."""
+
+log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float64]
 Teacher = Callable[[Snapshot], Ints]
@@ -208,7 +217,7 @@ def roll_out(
     weights: Weights,
     guide: Guide | None = None,
     watch: Watch | None = None,
-    most_slots: int = 400,
+    most_slots: int = LEARNT_SLOTS,
     most_seconds: float = np.inf,
 ) -> Rollout:
     """Run until every job of every lane has ended, or `most_slots` have passed; jobs that have not ended, end then.
@@ -231,6 +240,31 @@ def roll_out(
         slots, progress = clusters.step(weights, guide, watch)
         parts += slots
         trained.append((progress.epochs / lanes.epochs * present).sum(axis=1))
+    return Rollout(Slots.joined(parts), np.array(trained).T, _completion(lanes))
+
+
+def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = None, who: str = "the policy") -> Floats:
+    """Return the mean completion time in slots of each lane, from which nothing is to be learnt.
+
+    The log says how many jobs have not ended after `JUDGED_SLOTS`; they count as if they ended then.
+
+    Args:
+        clusters: at their start.
+        weights: of the policy.
+        guide: see `Clusters.step`.
+        who: is judged, for people.
+    """
+    lanes = clusters.lanes
+    while not lanes.over.all() and lanes.slot < JUDGED_SLOTS:
+        clusters.step(weights, guide, None)
+    if left := int((lanes.real & np.isnan(lanes.finish)).sum()):
+        words = "%s starves jobs: %d had not ended after %d slots, and count as if they ended then"
+        log.warning(words, who, left, lanes.slot)
+    return _completion(lanes)
+
+
+def _completion(lanes: Lanes) -> Floats:
+    """Return the mean completion time of each lane in slots; jobs that have not ended, end now."""
     times = np.maximum(np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish) - lanes.arrival, 0.0)
-    completion = np.where(lanes.real, times, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
-    return Rollout(Slots.joined(parts), np.array(trained).T, completion)
+    found: Floats = np.where(lanes.real, times, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
+    return found

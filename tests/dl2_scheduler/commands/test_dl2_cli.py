@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.commands.common import new_table, show
+from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.single_process import alone
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.trace import read_trace, write_trace
@@ -187,6 +188,19 @@ def test_learning_from_random_weights(bootstrapped: Path, tmp_path: Path) -> Non
     status, output = invoke(f"learn --from {run} --published --updates 2")
     assert (status, "It is the best that was judged" in output) == (0, True), output
     assert json.loads((run / "settings.json").read_text())["settings"]["online"]["guided"] is True
+
+
+@pytest.mark.slow
+def test_the_best_is_compared_with_the_best_before(tmp_path: Path) -> None:
+    """Where an earlier policy was the best, and nothing is left to do, there is no gain."""
+    run = tmp_path / "run"
+    line = "--clusters 4x8cpu,8gpu --jobs 4 --network paper --untrained"
+    assert invoke(f"bootstrap --out {run} {line}")[0] == 0
+    assert invoke(f"learn --from {run} --updates 1")[0] == 0
+    folder = RunFolder(run)
+    folder.save_checkpoint({**folder.checkpoint(), "best": [0.5]})
+    status, output = invoke(f"learn --from {run} --resume --updates 1")
+    assert (status, bool(re.search(r"0\.50 +0\.50 +\+0\.0%", output))) == (0, True), output
 
 
 @pytest.mark.slow

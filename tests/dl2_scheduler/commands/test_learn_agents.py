@@ -72,7 +72,7 @@ def test_an_interrupted_run_leaves_the_best_so_far(tmp_path, monkeypatch):
         ("--scenario harmony", "--scenario"),
         ("--load 0", "give a positive number"),
         ("--load 1e9", "--load"),
-        ("--load 1e-5", "60 jobs come in"),
+        ("--load 1e-5", "jobs come in 3e+06 intervals"),
         ("--learner paper", "--learner paper: its agents belong to one network: give --scenario"),
         ("--learner nobody", "--learner"),
         ("--sequences 0", "--sequences"),

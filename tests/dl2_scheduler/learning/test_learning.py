@@ -17,7 +17,7 @@ from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
 from dl2_scheduler.learning.critic import CriticSettings
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.online import Online, OnlineSettings
-from dl2_scheduler.learning.rollout import Clusters, roll_out
+from dl2_scheduler.learning.rollout import LEARNT_SLOTS, Clusters, roll_out
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.teacher import of_counts, of_grants
 from dl2_scheduler.policies.learnt.actions import BOTH, SERVER, WORKER
@@ -60,6 +60,43 @@ def test_it_decides_as_its_teacher(taught):
     assert times["policy"] == pytest.approx(times["teacher"], rel=0.05)
     losses = [numbers["loss"] for *_, numbers in told if numbers]
     assert losses[-1] < losses[0] / 2
+
+
+class Oldest:
+    """Who serves one job at a time, with one worker and one server, and begins late."""
+
+    def allocate(self, snapshot, room):
+        if snapshot.slot >= 100:
+            room.give_least(0)
+        return room.allocation()
+
+
+class Nobody:
+    def allocate(self, snapshot, room):
+        return room.allocation()
+
+
+def judged(teacher, folder):
+    folder.begin({})
+    settings = BootstrapSettings(warm_up=0, episodes=1, epochs=1, validation=1)
+    return bootstrap(teacher, LESSONS, SPEEDS, settings, folder, lambda *_: None)["teacher"]
+
+
+@pytest.mark.slow
+def test_a_teacher_is_judged_until_its_jobs_have_ended(tmp_path, caplog):
+    (episode,) = LESSONS.validation(1)
+    alone = run(SimulatedCluster(episode.jobs, episode.nodes, SPEEDS), Oldest(), NodeRule.SPREAD)
+    assert alone.max() > LEARNT_SLOTS
+    assert judged(Oldest(), RunFolder(tmp_path / "oldest")) == pytest.approx([alone.mean()], abs=1e-4)
+    assert not [each for each in caplog.messages if "the teacher starves" in each]
+
+
+@pytest.mark.slow
+def test_a_teacher_that_starves_jobs_is_told(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("dl2_scheduler.learning.rollout.JUDGED_SLOTS", 30)
+    judged(Nobody(), RunFolder(tmp_path / "nobody"))
+    words = "the teacher starves jobs: 8 had not ended after 30 slots, and count as if they ended then"
+    assert words in caplog.messages
 
 
 @pytest.mark.slow

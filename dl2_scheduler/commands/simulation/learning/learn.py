@@ -70,6 +70,7 @@ def _improve(run: "Online | PaperOnline", folder: "RunFolder", seconds: float, u
     with new_progress() as progress:
         progress.tell(_JUDGED, 0, 2, {})
         first, made, watch = run.judge(), run.updates, Stopwatch()
+        best_before = run.best if isinstance(run, PaperOnline) else None
         run.run(seconds, updates, progress.tell)
         lacking = watch.shortage(run.updates, updates, run.updates - made)
         progress.tell(_JUDGED, 1, 2, {})
@@ -77,7 +78,7 @@ def _improve(run: "Online | PaperOnline", folder: "RunFolder", seconds: float, u
         progress.tell(_JUDGED, 2, 2, {})
     best = run.best if isinstance(run, PaperOnline) else None
     table = new_table(cluster=False, before=True, now=True, difference=True)
-    for name, was, now in zip(told["clusters"], first, best or last, strict=True):
+    for name, was, now in zip(told["clusters"], best_before or first, best or last, strict=True):
         table.add_row(name, f"{was:.2f}", f"{now:.2f}", f"{now / was - 1:+.1%}")
     show(table)
     of_last = f"It is the best that was judged; the last one takes {_joined(last)}. " if best else ""
