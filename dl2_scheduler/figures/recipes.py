@@ -138,8 +138,9 @@ class Paper(Recipe):
             yield _made(policy)
 
     def learner(self, folder: RunFolder, lessons: Lessons, speeds: Speeds, start: RunFolder | None) -> PaperOnline:
-        """See `PaperOnline`."""
-        return PaperOnline(folder, lessons, speeds, self.settings, start)
+        """See `PaperOnline`: types that come later come with its next episode, as one under way keeps its jobs."""
+        first = replace(lessons, models=self.models(0))
+        return PaperOnline(folder, first, speeds, replace(self.settings, late_types=self.stages[1:]), start)
 
 
 def _made(policy: PaperPolicy) -> Made:

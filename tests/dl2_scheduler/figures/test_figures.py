@@ -15,6 +15,7 @@ from dl2_scheduler.figures.registry import FIGURES, draw
 from dl2_scheduler.figures.scale import OURS, PAPER, PAPER_LIKE, FigureScale
 from dl2_scheduler.learning.actor import ActorSettings
 from dl2_scheduler.learning.critic import CriticSettings
+from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.shipped import shipped_speeds
 
 SPEEDS = shipped_speeds()
@@ -120,6 +121,21 @@ def test_other_settings_are_other_runs(tmp_path: Path) -> None:
 def test_types_by_stage() -> None:
     recipe = lab_in(Path()).ours(stages=((0, ("dssm",)), (2, ("dssm", "wlm"))))
     assert [recipe.models(update) for update in (0, 1, 2, 9)] == [("dssm",)] * 2 + [("dssm", "wlm")] * 2
+
+
+@pytest.mark.slow
+def test_an_episode_under_way_keeps_its_jobs_when_other_types_come(tmp_path: Path) -> None:
+    """Of the first type a job trains more epochs in two slots than one of the second has at all."""
+    lab = lab_in(tmp_path, replace(TINY, jobs=6))
+    recipe = lab.paper(stages=((0, ("dssm",)), (2, ("resnext-110",))), updates=4, judge_every=2)
+    run = lab.trained(recipe)
+    (site,) = recipe.learner(run.folder, lab._lessons(recipe, 2), SPEEDS, None)._sites
+    assert site.cluster is not None
+    lanes = site.cluster.lanes
+    assert lanes.slot == 4
+    assert {job.model for job in lanes.jobs[0]} == {"dssm"}
+    assert lanes.done.max() > CATALOGUE["resnext-110"].epochs
+    assert (lanes.done <= lanes.epochs).all()
 
 
 @pytest.mark.parametrize("number", ["8", "table1", "nine"])
