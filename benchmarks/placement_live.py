@@ -67,6 +67,9 @@ spec:
 Times = dict[str, float]
 """Seconds, by the job's name."""
 
+Round = Mapping[str, Times | str]
+"""By policy the times of its jobs; or why they did not all end."""
+
 
 @dataclass(frozen=True)
 class Arrival:
@@ -105,20 +108,15 @@ def main() -> int:
     policies = arguments.policies.split(",")
     if LEARNT in policies:
         learn_for_nodes(folder / "model", folder / LEARNT, NODES, SLOTS, TASK_SLOTS, _tell)
-    rounds = []
-    for number in range(arguments.rounds):
-        try:
-            rounds.append(_round(policies, list(arrivals_of(arguments.jobs, number)), folder, number))
-        except SchedulerError as error:
-            if not rounds:
-                raise
-            _tell(f"round {number} does not count: {error}")
-    times = {policy: [each[policy] for each in rounds] for policy in policies}
-    return finish("placement_live", list(_rows(times)), _goals(times), ["numpy", "mxnet"])
+    rounds = [
+        _round(policies, list(arrivals_of(arguments.jobs, number)), folder, number)
+        for number in range(arguments.rounds)
+    ]
+    return finish("placement_live", list(_rows(policies, rounds)), _goals(policies, rounds), ["numpy", "mxnet"])
 
 
-def _round(policies: Sequence[str], arrivals: Sequence[Arrival], folder: Path, number: int) -> dict[str, Times]:
-    """Return the completion times under each policy, which follow one another in an order that the number decides.
+def _round(policies: Sequence[str], arrivals: Sequence[Arrival], folder: Path, number: int) -> Round:
+    """Return what came of each policy; they follow one another in an order that the number decides.
 
     Args:
         policies: by their names.
@@ -126,13 +124,28 @@ def _round(policies: Sequence[str], arrivals: Sequence[Arrival], folder: Path, n
         folder: of the clusters.
         number: of the round.
     """
-    found = {}
+    found: dict[str, Times | str] = {}
     for policy in np.random.default_rng(number).permutation(policies).tolist():
         fitted = folder / (LEARNT if policy == LEARNT else "model")
         placement = f"{policy}:{fitted}" if policy in (*FITTED, LEARNT) else policy
-        found[policy] = played(placement, arrivals, folder / f"{policy}-{number}")
-        _tell(f"{policy}, round {number}: {_mean(found[policy]):.1f} s")
+        try:
+            times = found[policy] = played(placement, arrivals, folder / f"{policy}-{number}")
+            _tell(f"{policy}, round {number}: {_mean(times):.1f} s")
+        except SchedulerError as error:
+            found[policy] = str(error)
+            _tell(f"{policy}, round {number}, which does not count for any policy: {error}")
     return found
+
+
+def _counted(policies: Sequence[str], rounds: Sequence[Round]) -> dict[str, list[Times]]:
+    """Return the completion times under each policy in the rounds in which all jobs ended under every policy."""
+    whole = [times for each in rounds if len(times := _ended(each)) == len(each)]
+    return {policy: [times[policy] for times in whole] for policy in policies}
+
+
+def _ended(found: Round) -> dict[str, Times]:
+    """Return the completion times of the policies under which all jobs of a round ended."""
+    return {policy: times for policy, times in found.items() if not isinstance(times, str)}
 
 
 def arrivals_of(jobs: int, seed: int) -> Iterator[Arrival]:
@@ -187,22 +200,28 @@ def _mean(times: Mapping[str, float]) -> float:
     return statistics.fmean(times.values())
 
 
-def _rows(times: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[dict[str, Any]]:
-    """Yield a row of each policy, with the mean completion times of each kind."""
-    for policy, rounds in times.items():
-        row: dict[str, Any] = {"placement": policy, "rounds": len(rounds), "jobs": sum(map(len, rounds))}
-        row["mean s"] = statistics.fmean(_mean(each) for each in rounds)
-        row |= {f"round {number}": _mean(each) for number, each in enumerate(rounds)}
+def _rows(policies: Sequence[str], rounds: Sequence[Round]) -> Iterator[dict[str, Any]]:
+    """Yield a row of each policy, with the mean completion times of each kind, and why rounds of it failed."""
+    for policy, counted in _counted(policies, rounds).items():
+        row: dict[str, Any] = {"placement": policy, "rounds": len(counted), "jobs": sum(map(len, counted))}
+        row["mean s"] = statistics.fmean(map(_mean, counted)) if counted else None
+        for number, each in enumerate(rounds):
+            times = each[policy]
+            row[f"round {number}"] = None if isinstance(times, str) else _mean(times)
         for kind in EPOCHS:
-            of_kind = [seconds for each in rounds for name, seconds in each.items() if name.startswith(f"{kind}-")]
+            of_kind = [seconds for each in counted for name, seconds in each.items() if name.startswith(f"{kind}-")]
             row[kind] = statistics.fmean(of_kind) if of_kind else None
-        yield row
+        failed = {number: why for number, each in enumerate(rounds) if isinstance(why := each[policy], str)}
+        yield {**row, "failed": "; ".join(f"round {number}: {why}" for number, why in failed.items()) or None}
 
 
-def _goals(times: Mapping[str, Sequence[Mapping[str, float]]]) -> list[BenchmarkGoal]:
-    """Return how far the learnt policy lies under the others."""
-    means = {policy: statistics.fmean(map(_mean, rounds)) for policy, rounds in times.items()}
-    return [
+def _goals(policies: Sequence[str], rounds: Sequence[Round]) -> list[BenchmarkGoal]:
+    """Return how far the learnt policy lies under the others, and in how many rounds all jobs ended."""
+    counted = _counted(policies, rounds)
+    means = {policy: statistics.fmean(map(_mean, each)) for policy, each in counted.items() if each}
+    ended = sum(len(_ended(each)) for each in rounds)
+    whole = at_least("rounds of a policy whose jobs all ended", len(policies) * len(rounds), ended, "")
+    return [whole] + [
         at_least(f"{LEARNT} under {policy}", limit, 100 * (1 - means[LEARNT] / means[policy]), "%")
         for policy, limit in GOALS.items()
         if LEARNT in means and policy in means

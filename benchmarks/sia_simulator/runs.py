@@ -27,6 +27,8 @@ MODULES = {
     "psutil": "psutil",
 }
 """What the simulator imports, and what pip installs for it under Python 3.10."""
+PLAYING = "play.py", "shortcuts.py"
+"""What every run hangs on, beside the simulator."""
 DECIDING = "choice.py", "course.py", "length_aware.py", "model_history.py", "policy_classes.py"
 """What decisions hang on that know lengths."""
 _CHECK = """
@@ -212,10 +214,11 @@ class Simulator:
         return None
 
     def _key(self, run: Run) -> str:
-        """Return letters that differ where another result is to be expected: by the workload, and by our code."""
-        deciding = DECIDING if run.policy.startswith("length-aware") else ()
-        code = [(Path(__file__).parent / name).read_bytes() for name in deciding]
-        return settings_key(self.workload(run).read_bytes(), run, code)
+        """Return letters that differ where another result is to be expected: by the workload, our code and theirs."""
+        ours = (*PLAYING, *DECIDING) if run.policy.startswith("length-aware") else PLAYING
+        code = [(Path(__file__).parent / name).read_bytes() for name in ours]
+        theirs = [(path.name, path.read_bytes()) for path in sorted(self.folder.glob("*.py"))]
+        return settings_key(self.workload(run).read_bytes(), run, code, theirs)
 
     def _missing_modules(self) -> list[str]:
         command = [str(self._python), "-c", _CHECK, *MODULES]

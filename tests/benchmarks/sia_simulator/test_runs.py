@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from benchmarks.sia_simulator.runs import CannotRun, Run, Simulator
+from benchmarks.sia_simulator import runs as benchmark_runs
+from benchmarks.sia_simulator.runs import DECIDING, PLAYING, CannotRun, Run, Simulator
 from tests.benchmarks.sia_simulator.stand_ins import program
 
 
@@ -72,3 +73,23 @@ class TestRuns:
             [Run("philly", 1, "sia")], 1
         )
         assert "failed: None 1" in capsys.readouterr().out
+
+    def test_a_result_is_kept_for_this_code_and_for_theirs(self, artifact, monkeypatch):
+        simulator = Simulator(artifact, artifact / "python", artifact / "kept", 60.0)
+        runs = [Run("philly", 1, policy) for policy in ("sia", "length-aware")]
+        keys = [[simulator._key(run) for run in runs]]
+        assert keys[0] == [simulator._key(run) for run in runs]
+        (artifact / "goodput.py").write_text("changed = True\n")
+        keys.append([simulator._key(run) for run in runs])
+        code = artifact / "code"
+        code.mkdir()
+        for name in (*PLAYING, *DECIDING):
+            (code / name).write_text("")
+        monkeypatch.setattr(benchmark_runs, "__file__", str(code / "runs.py"))
+        for name in ("play.py", "shortcuts.py", "choice.py"):
+            keys.append([simulator._key(run) for run in runs])
+            (code / name).write_text("changed = True\n")
+        keys.append([simulator._key(run) for run in runs])
+        of_sia, of_lengths = zip(*keys, strict=True)
+        assert len(set(of_lengths)) == len(keys)
+        assert len(set(of_sia)) == len(keys) - 1, "choice.py does not matter to it"
