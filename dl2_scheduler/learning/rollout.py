@@ -220,7 +220,9 @@ def roll_out(
     most_slots: int = LEARNT_SLOTS,
     most_seconds: float = np.inf,
 ) -> Rollout:
-    """Run until every job of every lane has ended, or `most_slots` have passed; jobs that have not ended, end then.
+    """Run until every job of every lane has ended, or `most_slots` have passed.
+
+    Jobs that have not ended count as if they did so as soon as they could from there (`Lanes.soonest`).
 
     Args:
         clusters: at their start.
@@ -246,7 +248,7 @@ def roll_out(
 def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = None, who: str = "the policy") -> Floats:
     """Return the mean completion time in slots of each lane, from which nothing is to be learnt.
 
-    The log says how many jobs have not ended after `JUDGED_SLOTS`; they count as if they ended then.
+    The log says how many jobs have not ended after `JUDGED_SLOTS`; they count as in `roll_out`.
 
     Args:
         clusters: at their start.
@@ -258,13 +260,13 @@ def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = Non
     while not lanes.over.all() and lanes.slot < JUDGED_SLOTS:
         clusters.step(weights, guide, None)
     if left := int((lanes.real & np.isnan(lanes.finish)).sum()):
-        words = "%s starves jobs: %d had not ended after %d slots, and count as if they ended then"
+        words = "%s starves jobs: %d had not ended after %d slots, and count as if they trained alone from then on"
         log.warning(words, who, left, lanes.slot)
     return _completion(lanes)
 
 
 def _completion(lanes: Lanes) -> Floats:
-    """Return the mean completion time of each lane in slots; jobs that have not ended, end now."""
-    times = np.maximum(np.where(np.isnan(lanes.finish), lanes.slot, lanes.finish) - lanes.arrival, 0.0)
+    """Return the mean completion time of each lane in slots; of jobs that have not ended, what it is at the soonest."""
+    times = lanes.soonest() - lanes.arrival
     found: Floats = np.where(lanes.real, times, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
     return found

@@ -95,8 +95,20 @@ def test_a_teacher_is_judged_until_its_jobs_have_ended(tmp_path, caplog):
 def test_a_teacher_that_starves_jobs_is_told(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("dl2_scheduler.learning.rollout.JUDGED_SLOTS", 30)
     judged(Nobody(), RunFolder(tmp_path / "nobody"))
-    words = "the teacher starves jobs: 8 had not ended after 30 slots, and count as if they ended then"
+    words = "the teacher starves jobs: 8 had not ended after 30 slots, and count as if they trained alone from then on"
     assert words in caplog.messages
+
+
+@pytest.mark.slow
+def test_who_starves_long_jobs_does_not_look_as_good_behind_the_cut(taught):
+    """So a proposal that gives long jobs nothing does not win by short ones that are a little faster."""
+    (episode,) = LESSONS.validation(1)
+    lanes, weights = SimulatedCluster(episode.jobs, episode.nodes, SPEEDS).lanes, load(taught[0].path)
+    cut, later, whole = (
+        float(roll_out(Clusters([episode], SPEEDS, SPEEDS.models), weights, most_slots=slots).completion[0])
+        for slots in (1, 10, LEARNT_SLOTS)
+    )
+    assert float((lanes.soonest() - lanes.arrival).mean()) <= cut < later < whole
 
 
 @pytest.mark.slow
