@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.errors import BadInput, Starved
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.speeds import Speeds
@@ -79,7 +79,8 @@ def test_no_policy_is_under_the_bounds(jobs: list[Job], cluster: tuple[Node, ...
             reached = run(
                 SimulatedCluster(jobs, cluster, SPEEDS, SLOT), policy, NodeRule.SPREAD, most_slots=2000
             ).mean()
-        except RuntimeError:  # a job's one worker and server fit no empty cluster
+        except Starved:
+            assert name == "drf", "who is told the speeds gives no counts with which a model does not run"
             continue
         assert reached >= lp - 1e-6
 
