@@ -35,8 +35,8 @@ demo-torch: $(STAMP_NUMPY2)  ## the same with PyTorch, in the environment withou
 demo-cluster: setup  ## eight jobs on a cluster of this machine, by DRF and by a learnt policy: five minutes
 	$(BIN)/python -m examples.demo_cluster
 
-# One more than cores: some of the slow tests always wait for processes.
-WORKERS ?= $(shell expr $$(nproc) + 1)
+# Two more than cores: with one more they were busy for 62% of the time, as the slow tests wait for processes.
+WORKERS ?= $(shell expr $$(nproc) + 2)
 PARALLEL = -n $(WORKERS) --dist worksteal
 # TESTS_FAST: fewer examples of each property. MXNet's tests are not even imported, as each worker would import MXNet.
 test-fast: export TESTS_FAST = 1

@@ -14,7 +14,7 @@ from dl2_scheduler.backends.local.job_records import JobRecords
 from dl2_scheduler.backends.local.places.nodes import virtual_nodes
 from dl2_scheduler.backends.local.places.settling import LocalPlacement
 from dl2_scheduler.live.history import HISTORY_FILE, History
-from tests.dl2_scheduler.kube_objects import NOW, job, node, template
+from tests.dl2_scheduler.kube_objects import NOW, PART, job, node, template
 from tests.dl2_scheduler.played_cluster import PlayedClock, PlayedRuntime
 from tests.dl2_scheduler.played_kube import JOBS, PlayedApi, PlayedOperator, PlayedView
 
@@ -67,13 +67,13 @@ def serve_kube(
     with ExitStack() as stack:
 
         def make(names: Sequence[str] = (), slot: float = 20.0, epochs: float = 40) -> KubernetesCluster:
-            slots = {"resources": {"requests": {"slots": "1"}}, "image": "i", "command": ["python"]}
-            role = {"max": 4, "template": template(containers=[slots])}
+            one = {"resources": {"requests": {PART: "1"}}, "image": "i", "command": ["python"]}
+            role = {"max": 4, "template": template(containers=[one])}
             for name in names:
                 made = job(name, created=clock.now() - NOW, allocation=None, epochs=epochs, workers=role, servers=role)
                 api.add(JOBS.format("default"), made)
             if not api.objects.keys() & {"/api/v1/nodes/node-1"}:
-                api.add("/api/v1/nodes", *(node(f"node-{number}", slots="8") for number in (1, 2)))
+                api.add("/api/v1/nodes", *(node(f"node-{number}", **{PART: "8"}) for number in (1, 2)))
             memory = stack.enter_context(closing(SchedulerMemory(tmp_path / "kube.sqlite", clock.now())))
             writer = PacedWriter(api, lambda: True)
             return KubernetesCluster(PlayedView(api, operator.tend), api, writer, memory, slot, clock)

@@ -11,6 +11,10 @@ def stamp(seconds):
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+PART = "example.com/part"
+"""A resource that nodes have: slots are of virtual nodes alone."""
+
+
 def node(name, cpu="4", taints=(), labels=(), ready=True, unschedulable=False, **more):
     return {
         "metadata": {"name": name, "uid": f"node-{name}", "labels": dict(labels), "resourceVersion": "1"},

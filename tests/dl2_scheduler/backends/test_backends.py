@@ -15,6 +15,7 @@ from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.sim.simulator import SimulatedCluster
+from tests.dl2_scheduler.kube_objects import PART
 from tests.dl2_scheduler.played_cluster import SAMPLES, document
 
 SLOT, EPOCHS = 20.0, 40
@@ -50,7 +51,8 @@ def states(cluster):
 def test_a_snapshot_has_all_jobs_by_arrival(cluster):
     now = cluster.snapshot()
     assert [state.job.id for state in now.jobs] == list(NAMES)
-    assert (now.slot, now.slot_seconds, sum(node.capacity["slots"] for node in now.nodes)) == (0, SLOT, 16)
+    (part,) = now.jobs[0].job.worker.keys() & {"slots", PART}
+    assert (now.slot, now.slot_seconds, sum(node.capacity[part] for node in now.nodes)) == (0, SLOT, 16)
     assert all((state.workers, state.servers, state.epochs_done) == (0, 0, 0) for state in now.jobs)
     assert not cluster.done
 
