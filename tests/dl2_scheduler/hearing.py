@@ -5,7 +5,8 @@ from collections import deque
 
 from dl2_scheduler.live.side_program import SideProgram
 
-SECONDS = 120.0
+SECONDS = 400.0
+"""Programs beside the loop are niced: beside other tests they get little of a core."""
 
 
 class Heard(deque[str]):

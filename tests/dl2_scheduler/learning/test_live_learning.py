@@ -337,6 +337,7 @@ def test_a_run_is_kept_as_it_was_and_held_by_one(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp_path):
     run = new_run(tmp_path / "run")
     name = f"dl2:{run.path}"

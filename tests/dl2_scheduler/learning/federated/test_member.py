@@ -190,6 +190,7 @@ def test_two_loops_that_share_a_folder_learn_and_a_policy_that_wins_is_gone_on_f
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_program_shares_beside_the_loop_which_shows_it(clusters, tmp_path):
     elder, late = clusters
     elder.member = FederationMember(tmp_path / "shared", elder.path)  # by the program's clock
