@@ -188,6 +188,7 @@ class PendingCheckpoint:
         saved: JSON of each node that holds blocks.
         tries: clocks set.
         writing: the manifest.
+        put_off: once, as a plan went first.
     """
 
     to: tuple[int, ...]
@@ -200,6 +201,7 @@ class PendingCheckpoint:
     saved: Mapping[NodeId, str] = field(default_factory=dict)
     tries: int = 0
     writing: bool = False
+    put_off: bool = False
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,7 @@ def on_cancel_asked(context: StepContext, event: CancelAsked) -> None:
     else:
         told = wanted(context.job)
         cancel(context, _BY_OPERATOR, dismiss=True)
-        keep_present_counts(context)
+        keep_present_counts(context, plan, _BY_OPERATOR)
         unstart(context, told.starting_workers, told.starting_servers)
         context.reply(event.to, _cancelled(context, plan))
 

@@ -5,7 +5,8 @@ The newest is the one that was written last: a job that went back to an older on
 
 import itertools
 import logging
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.server.checkpoint_storage import folder_name, read, read_manifest
@@ -72,7 +73,7 @@ def _own(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
     ages = {url: _NO_AGE if url in search.passed else _age(url, patient) for url in others}
     others.sort(key=ages.__getitem__)
     before = [url for url in others if -ages[url][0] < search.since]
-    for url in _among_known(search, {url: ages[url] for url in others if url not in before}, patient):
+    for url in _among_known(search, {url: ages[url] for url in others if url not in before}):
         yield url, True
     if search.begun:
         yield search.begun, False
@@ -81,7 +82,21 @@ def _own(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
             yield url, True
 
 
-def _among_known(search: CheckpointSearch, others: Mapping[str, tuple[float, int]], patient: bool) -> list[str]:
+def _ages_in_order(known: Sequence[str]) -> dict[str, tuple[float, int]]:
+    """Return the ages of what the job remembers, the last written first.
+
+    What cannot be read now is as old as the one before: it keeps its place, and is waited for when its turn comes.
+    """
+    ages: dict[str, tuple[float, int]] = {}
+    age = (-math.inf, 0)
+    for url in known:
+        found = _age(url, patient=False)
+        age = found if found < _UNDATED else age
+        ages[url] = age
+    return ages
+
+
+def _among_known(search: CheckpointSearch, others: Mapping[str, tuple[float, int]]) -> list[str]:
     """Return what the job remembers and what it does not, the last written first.
 
     A coordinator may have died between the manifest of its newest one and its journal. What does not say when it was
@@ -90,8 +105,7 @@ def _among_known(search: CheckpointSearch, others: Mapping[str, tuple[float, int
     dated = {url: age for url, age in others.items() if age < _UNDATED}
     known = list(search.known)
     if dated:
-        ages = {url: _NO_AGE if url in search.passed else _age(url, patient) for url in known} | dated
-        known = sorted([*known, *dated], key=ages.__getitem__)
+        known = sorted([*known, *dated], key=(_ages_in_order(known) | dated).__getitem__)
     return [*known, *(url for url in others if url not in dated)]
 
 

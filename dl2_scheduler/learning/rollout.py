@@ -83,11 +83,13 @@ class Rollout:
         slots: what is to be learnt from each, by time and then by lane.
         trained: of each lane and time, the sum over jobs of the part of their epochs that they trained (DL2, eq. 1).
         completion: of each lane, the mean completion time in slots.
+        lacking: of each lane, the mean of the slots that jobs lacked in the end at least (`Lanes.lacking`).
     """
 
     slots: Slots
     trained: Floats
     completion: Floats
+    lacking: Floats
 
 
 class Clusters:
@@ -220,9 +222,7 @@ def roll_out(
     most_slots: int = LEARNT_SLOTS,
     most_seconds: float = np.inf,
 ) -> Rollout:
-    """Run until every job of every lane has ended, or `most_slots` have passed.
-
-    Jobs that have not ended count as if they did so as soon as they could from there (`Lanes.soonest`).
+    """Run until every job of every lane has ended, or `most_slots` have passed; jobs that have not ended, end then.
 
     Args:
         clusters: at their start.
@@ -242,13 +242,14 @@ def roll_out(
         slots, progress = clusters.step(weights, guide, watch)
         parts += slots
         trained.append((progress.epochs / lanes.epochs * present).sum(axis=1))
-    return Rollout(Slots.joined(parts), np.array(trained).T, _completion(lanes))
+    lacking = _mean(lanes, lanes.lacking())
+    return Rollout(Slots.joined(parts), np.array(trained).T, _completion(lanes), lacking)
 
 
 def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = None, who: str = "the policy") -> Floats:
     """Return the mean completion time in slots of each lane, from which nothing is to be learnt.
 
-    The log says how many jobs have not ended after `JUDGED_SLOTS`; they count as in `roll_out`.
+    The log says how many jobs have not ended after `JUDGED_SLOTS`; they count as if they ended then.
 
     Args:
         clusters: at their start.
@@ -260,13 +261,17 @@ def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = Non
     while not lanes.over.all() and lanes.slot < JUDGED_SLOTS:
         clusters.step(weights, guide, None)
     if left := int((lanes.real & np.isnan(lanes.finish)).sum()):
-        words = "%s starves jobs: %d had not ended after %d slots, and count as if they trained alone from then on"
+        words = "%s starves jobs: %d had not ended after %d slots, and count as if they ended then"
         log.warning(words, who, left, lanes.slot)
     return _completion(lanes)
 
 
 def _completion(lanes: Lanes) -> Floats:
-    """Return the mean completion time of each lane in slots; of jobs that have not ended, what it is at the soonest."""
-    times = lanes.soonest() - lanes.arrival
-    found: Floats = np.where(lanes.real, times, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
+    """Return the mean completion time of each lane in slots; jobs that have not ended, end now."""
+    return _mean(lanes, lanes.ends() - lanes.arrival)
+
+
+def _mean(lanes: Lanes, slots: Floats) -> Floats:
+    """Return the mean over each lane's jobs of some slots, (lanes, jobs)."""
+    found: Floats = np.where(lanes.real, slots, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
     return found

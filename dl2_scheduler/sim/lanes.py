@@ -279,19 +279,26 @@ class Lanes:
         self.finish = np.where(found["finish"] == _NOT_YET, np.nan, found["finish"])
         self.slot = int(state["slot"])
 
-    def soonest(self) -> Floats:
-        """Return when each job has ended, or else could at the soonest, in slots, (lanes, jobs); NaN: there is no job.
+    def ends(self) -> Floats:
+        """Return when each job has ended, in slots; of one that has not, now, or when it will arrive, (lanes, jobs).
 
-        From now on, or from its arrival, it would train as fast as its model can within its maxima, alone in its
-        cluster. So futures that are cut differ by what jobs lack, however long these are.
+        Where there is no job it is NaN.
         """
-        found = self.finish.copy()
+        here = self.real & np.isnan(self.finish)
+        found: Floats = np.where(here, np.maximum(self.slot, self.arrival), self.finish)
+        return found
+
+    def lacking(self) -> Floats:
+        """Return the slots that each job lacks at least, (lanes, jobs): it would train as fast as its model can.
+
+        So simulations that are cut differ by what jobs lack then, however long these are.
+        """
+        found, left = np.zeros(self.real.shape), (self.epochs - self.done) * self.samples / self.slot_seconds
         for lane, number in zip(*(self.real & np.isnan(self.finish)).nonzero(), strict=True):
+            job = self.jobs[lane][number]
             grid = self._grids[self._world[min(lane, len(self._world) - 1), 0], self.model[lane, number]]
-            job = Speeds({self.jobs[lane][number].model: grid}).grid_of(self.jobs[lane][number])
-            rate = job.max() * self.speed_factor[lane, number] * self.slot_seconds / self.samples[lane, number]
-            left = (self.epochs - self.done)[lane, number]
-            found[lane, number] = max(self.slot, self.arrival[lane, number]) + left / rate
+            fastest = Speeds({job.model: grid}).grid_of(job).max() * self.speed_factor[lane, number]
+            found[lane, number] = left[lane, number] / fastest
         return found
 
     def completion_times(self) -> Floats:

@@ -71,8 +71,13 @@ class SimulatedFuture:
 
     @property
     def mean_end(self) -> float:
-        """In slots from the present on; of jobs that have not ended, when they could end (`Lanes.soonest`)."""
-        return float(self.cluster.lanes.soonest()[0].mean()) - PRESENT
+        """In slots from the present on; of jobs that have not ended, the slot that the future has come to."""
+        return float(self.cluster.lanes.ends()[0].mean()) - PRESENT
+
+    @property
+    def mean_lacking(self) -> float:
+        """In slots that jobs take from there on at least, 0 of those that have ended; see `Lanes.lacking`."""
+        return float(self.cluster.lanes.lacking()[0].mean())
 
 
 def speeds_of(jobs: Sequence[Job], fitted: FittedSpeeds) -> Speeds:

@@ -26,14 +26,15 @@ def make_way(context: StepContext, plan: Plan) -> bool:
 
     Whoever leaves may have to be gone soon; a checkpoint that nobody waits for is begun anew behind the plan, with the
     holders that there are then. They give up the old one's blocks when they hear of it, and what comes of these counts
-    for nothing, as they have another URL.
+    for nothing, as they have another URL. That is done once, or plan after plan could keep a job from ever saving; and
+    not where the job ends when it is written.
     """
     saving = context.state.saving
     if saving is None or not is_in_the_way(context.state, plan):
         return True
-    if saving.to or not plan.leavers:
+    if saving.to or saving.put_off or not plan.leavers or context.job.stopping:
         return False
-    context.live(saving=replace(saving, clock=None, saved={}, begun=context.now))
+    context.live(saving=replace(saving, clock=None, saved={}, begun=context.now, put_off=True))
     context.log(f"checkpoint {saving.url} is put off: plan {plan.id} goes first, as {', '.join(plan.leavers)} leaves")
     return True
 

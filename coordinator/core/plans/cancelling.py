@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from coordinator.core.checkpoints.ending import end
 from coordinator.core.job import CancelOrder, JobPhase, StopOrder
+from coordinator.core.plans.granting import come_to_nothing
 from coordinator.core.plans.next_configuration import change
-from coordinator.core.plans.plan import PlanKind
+from coordinator.core.plans.plan import Plan, PlanKind
 from coordinator.core.plans.transitions import Trigger, advance
 from coordinator.core.state import PlanAnswers
 from coordinator.core.step_context import StepContext
@@ -22,15 +23,25 @@ def refuse(context: StepContext, why: str) -> None:
 
 def give_up(context: StepContext, reason: str) -> None:
     """Cancel a plan, and want what there is: nothing is tried again."""
+    plan = context.plan
     cancel(context, reason, dismiss=True)
-    keep_present_counts(context)
+    keep_present_counts(context, plan, reason)
 
 
-def keep_present_counts(context: StepContext) -> None:
-    """Want what there is, and end nodes that wait to join."""
+def keep_present_counts(context: StepContext, plan: Plan, why: str) -> None:
+    """Want what there is, and end nodes that wait to join.
+
+    Args:
+        context: the step that does it.
+        plan: the one that was given up: it tells of its own requests. Others were to be fulfilled by the next plan.
+        why: it was.
+    """
     configuration = context.job.configuration
     if configuration is None:
         return
+    for request in context.job.goal.wishes:
+        if request.number not in plan.requests:
+            come_to_nothing(context, request, f"given up with plan {plan.id}: {why}")
     goal = replace(
         context.job.goal,
         workers=len(configuration.workers),

@@ -38,6 +38,11 @@ def withdraw(
     """
     for request in before:
         if request not in after:
-            context.log(f"request {request.number}, {request}, is replaced by: {by}")
-            told = {**context.job.withdrawn, request.number: f"replaced by: {by}"}
-            context.durable(withdrawn=dict(sorted(told.items())[-_WITHDRAWN:]))
+            come_to_nothing(context, request, f"replaced by: {by}")
+
+
+def come_to_nothing(context: StepContext, request: ScaleRequest, why: str) -> None:
+    """Remember why a request that no plan tells of came to nothing, for who waits for it."""
+    context.log(f"request {request.number}, {request}, is {why}")
+    told = {**context.job.withdrawn, request.number: why}
+    context.durable(withdrawn=dict(sorted(told.items())[-_WITHDRAWN:]))

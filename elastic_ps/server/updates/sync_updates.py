@@ -137,14 +137,19 @@ class SyncUpdates:
         if self._factored is None:  # another thread has gone on
             return None
         ready: list[int] = []
-        for run in self._at(self._factored):
+        size = 0
+        for first, count in self._at(self._factored):
+            if (rest := first + count - max(first, low)) <= 0:
+                continue
+            run = max(first, low), rest
             gathering.settle(run, self._factored)
-            ready += [block for block in members(gathering.complete(run)) if block >= low]
-        sizes = np.cumsum(store.extents[np.asarray(ready, dtype=np.int64)])
-        most = max(1, int(np.searchsorted(sizes, _GROUP_BYTES, side="right")))
-        self._complete(list(runs(ready[:most])))
-        if len(ready) > most:
-            return ready[most]
+            for block in members(gathering.complete(run)):
+                size += int(store.extents[block])
+                if ready and size > _GROUP_BYTES:
+                    self._complete(list(runs(ready)))
+                    return block
+                ready.append(block)
+        self._complete(list(runs(ready)))
         self._factored = None
         return None
 

@@ -155,3 +155,13 @@ def test_who_is_of_the_other_mode_is_refused():
     assert text(world.ask(ev.Joined, Role.WORKER, "h", 0, 1, "n2")).endswith("start it with --mode all-reduce")
     world = World(1, 1)
     assert text(world.ask(ev.Joined, Role.WORKER, "h", 1, 1, "n3")).endswith("without --mode")
+
+
+def test_a_drain_of_the_last_worker_whose_plan_is_given_up_is_not_told_as_done():
+    """The plan before, by which another worker comes, does not bring it about, and so does not tell of it."""
+    world = World(1, 0)
+    asked = world.ask(ev.DrainAsked, "w0")
+    world.ask(ev.CancelAsked)
+    world.settle()
+    assert "w0" in world.state.job.members
+    assert world.state.job.withdrawn[asked.request].startswith("given up with plan 2: ")

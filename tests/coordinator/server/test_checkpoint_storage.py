@@ -330,3 +330,19 @@ def test_new_folders_are_synced_up_to_one_that_was_there(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(os.readlink(f"/proc/self/fd/{descriptor}")))
     storage.make_folder(str(tmp_path / "a" / "b"))
     assert set(done) == {str(tmp_path), str(tmp_path / "a")}
+
+
+def test_a_storage_that_is_away_keeps_nobody_from_what_lies_elsewhere(tmp_path, monkeypatch):
+    """Of three that the job remembers the second lies where nothing can be read now; a fourth is not remembered."""
+    own, elsewhere = tmp_path / "own", tmp_path / "elsewhere"
+    oldest, _, newest = (save(own, version, written=float(version)) for version in (1, 3, 4))
+    away = save(elsewhere, 2, written=2.0)
+    read = checkpoint_choice.read_manifest
+
+    def reading(url):
+        if url == away:
+            raise StorageError(f"cannot read {url}")
+        return read(url)
+
+    monkeypatch.setattr(checkpoint_choice, "read_manifest", reading)
+    assert found(folder=str(own), known=(newest, away, oldest)) == newest

@@ -109,10 +109,21 @@ def test_jobs_with_next_to_nothing_left_are_compared_all_the_same():
 def test_futures_have_an_end():
     snapshot = present(-6000.0, counts=(0, 0))
     (long, short), _ = completion(snapshot, [Starves(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)
-    assert short > MOST_SLOTS
-    assert long > 1.1 * short, "what ends behind the cut counts, too"
+    assert short == MOST_SLOTS
+    assert long > 1.5 * short, "what is lacking behind the cut counts, too"
     (cut, same), _ = completion(snapshot, [Starves(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 0.0)
-    assert MOST_SLOTS < cut == same <= short
+    assert cut == same <= 1.0
+
+
+def test_a_job_that_all_leave_to_train_for_days_hides_nothing():
+    short = present(*[7.0] * 3, counts=(1, 1))
+    days = present(*[7.0] * 3, -1e6, counts=(1, 1))
+    few, many = (
+        completion(now, [Stingy(), Drf()], fitted(), MEASURED, NodeRule.SPREAD, 60.0)[0] for now in (short, days)
+    )
+    assert few[0] > 1.1 * few[1]
+    assert many[0] - many[1] >= few[0] - few[1]
+    assert many[1] < 1.1 * MOST_SLOTS / 4 + few[1]
 
 
 def test_futures_are_decided_as_the_live_loop_decides():

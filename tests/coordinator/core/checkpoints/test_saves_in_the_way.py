@@ -74,6 +74,35 @@ def test_a_checkpoint_of_the_interval_makes_way_for_a_server_that_leaves():
     assert {entry["file"] for entry in written.manifest.blocks.values()} == {"s0.bin"}
 
 
+def test_a_checkpoint_is_put_off_once():
+    """Plan after plan could keep a job from ever saving: the second one waits for it, and the status says so."""
+    world = slow(World(1, 3, checkpoint="/ck", checkpoint_interval=60.0), "s0", "s1", "s2")
+    world.tick(60)
+    saving(world)
+    world.ask(ev.DrainAsked, "s2")
+    for _ in range(60):
+        world.turn()
+    assert world.counts == (1, 2)
+    again = saving(world)
+    world.ask(ev.DrainAsked, "s1")
+    for _ in range(20):
+        world.turn()
+    assert world.plan.phase is Phase.SYNCING
+    assert world.state.saving.url == again.url
+    assert any(f"has not saved its blocks of {again.url}" in line for line in status(world.state, world.now).waiting)
+
+
+def test_a_checkpoint_that_a_stop_waits_for_is_not_put_off():
+    world = slow(World(1, 2, checkpoint="/ck", checkpoint_interval=60.0), "s0", "s1")
+    world.tick(60)
+    first = saving(world)
+    world.ask(ev.StopAsked, False, "stopped at noon")
+    world.ask(ev.DrainAsked, "s1")
+    for _ in range(40):
+        world.turn()
+    assert world.state.saving.url == first.url
+
+
 def test_what_a_server_says_of_a_checkpoint_that_was_put_off_counts_for_nothing():
     world = slow(World(1, 2, checkpoint="/ck", checkpoint_interval=60.0), "s0", "s1")
     world.tick(60)
