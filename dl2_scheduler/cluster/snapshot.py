@@ -1,5 +1,6 @@
 """This module holds what a policy sees at the start of a slot, and what it decides."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ class JobState:
         starting: its processes have been started and do not train yet, so that it has no counts.
         saves: there is a place for its checkpoints, so that it can be suspended and go on later.
         starting_seconds: for how long it has been `starting`; only `ObservedCluster` knows, of the present.
+        samples_guessed: it has not told how many samples an epoch has; `job` has those of its type.
     """
 
     job: Job
@@ -35,12 +37,19 @@ class JobState:
     starting: bool = False
     saves: bool = True
     starting_seconds: float = 0.0
+    samples_guessed: bool = False
 
     @property
     def remaining_epochs(self) -> float:
         """Return what it needs still, as far as a scheduler can know."""
         left = self.job.estimate - self.epochs_done
         return left if left > 0 else LEAST_REMAINING * self.job.estimate
+
+    def seconds_left(self, samples_per_second: float) -> float:
+        """Return how long it still trains at a speed; infinity: nobody knows."""
+        if samples_per_second <= 0 or self.samples_guessed or not self.job.samples_known:
+            return math.inf
+        return self.remaining_epochs * self.job.samples_per_epoch / samples_per_second
 
 
 @dataclass(frozen=True)

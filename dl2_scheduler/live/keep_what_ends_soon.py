@@ -87,6 +87,4 @@ def _kept(left: float, start_seconds: float) -> str:
 
 def _seconds_left(state: JobState, report: SpeedReport | None) -> float:
     """Return how long a job still trains as it does now; infinity: nobody knows."""
-    if report is None or report.samples_per_second <= 0 or not state.job.samples_known:
-        return float("inf")
-    return state.remaining_epochs * state.job.samples_per_epoch / report.samples_per_second
+    return state.seconds_left(report.samples_per_second if report is not None else 0.0)

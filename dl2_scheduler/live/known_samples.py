@@ -4,10 +4,9 @@ A job says it when it trains, and one whose data is fixed never does. Without it
 nearly done until it has run for a slot, and the policies of dreams, of the judge and of the guard see what it needs.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from dl2_scheduler.cluster.snapshot import Snapshot
+from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 
 
 def told_in(snapshot: Snapshot) -> dict[str, float]:
@@ -20,16 +19,15 @@ class KnownSamples:
     """`KnownSamples` remember, slot by slot, what the jobs of each type have told."""
 
     def __init__(self) -> None:
-        self._by_type: Mapping[str, float] = {}
+        self._by_type: dict[str, float] = {}
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
         """Take in a slot, and return it as policies see it; jobs of a type that nobody has told of stay as they are."""
-        self._by_type = {**self._by_type, **told_in(snapshot)}
-        known = self._by_type
-        jobs = [
-            state
-            if state.job.samples_known or state.job.model not in known
-            else replace(state, job=replace(state.job, samples_per_epoch=known[state.job.model]))
-            for state in snapshot.jobs
-        ]
-        return replace(snapshot, jobs=tuple(jobs))
+        self._by_type |= told_in(snapshot)
+        return replace(snapshot, jobs=tuple(map(self._seen, snapshot.jobs)))
+
+    def _seen(self, state: JobState) -> JobState:
+        job = state.job
+        if job.samples_known or job.model not in self._by_type:
+            return state
+        return replace(state, job=replace(job, samples_per_epoch=self._by_type[job.model]), samples_guessed=True)

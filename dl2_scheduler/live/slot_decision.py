@@ -36,6 +36,9 @@ from dl2_scheduler.live.slot_limits import SlotLimits, changed_jobs, last_scalin
 
 log = logging.getLogger(__name__)
 
+_SAMPLED_SLOTS = 1000
+"""Slots with jobs of a history that are read after a restart, to know the samples of types of which none is there."""
+
 
 def answer(
     policy: AllocationPolicy,
@@ -183,7 +186,8 @@ class SlotDecider:
         """
         slot = snapshot.slot
         if self._waited is None:
-            self._waited = waiting_in(map(self._noted, self._history.slots(after=slot - REMEMBERED_SLOTS - 1)))
+            after = min(slot - REMEMBERED_SLOTS - 1, self._history.slot_before(_SAMPLED_SLOTS))
+            self._waited = waiting_in(map(self._noted, self._history.slots(after=after)))
         if self._scaled is None:
             self._scaled = last_scalings(self._history.slots(after=slot - self._limits.least_slots - 1))
         seen = self._samples.seen(snapshot)

@@ -5,6 +5,7 @@ run on as it does is given other counts within its own bounds, where these fit b
 keep what they have. Nobody explores while a job waits, as that would wait for the slower job's end.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -121,9 +122,7 @@ def _runs_on(state: JobState, grant: Grant, report: SpeedReport | None, least_se
     runs = state.workers > 0 and not state.starting and (grant.workers, grant.servers) == (state.workers, state.servers)
     if not runs or report is None or (report.workers, report.servers) != (state.workers, state.servers):
         return False
-    if report.samples_per_second <= 0 or not state.job.samples_known:
-        return False
-    return state.remaining_epochs * state.job.samples_per_epoch / report.samples_per_second >= least_seconds
+    return least_seconds <= state.seconds_left(report.samples_per_second) < math.inf
 
 
 def _is_for(configuration: TellingConfiguration, state: JobState) -> bool:

@@ -35,6 +35,16 @@ def test_a_job_has_the_samples_of_the_last_of_its_type_that_told_them():
     assert samples(known.seen(slot(3, job("four")))) == {"four": 70.0}
 
 
+def test_nobody_knows_how_long_a_job_trains_whose_samples_are_guessed():
+    """One whose data is fixed never tells them: a small guess would keep it, as it were about to end, for hours."""
+    known = KnownSamples()
+    (told,) = known.seen(slot(0, job("one", samples=500.0))).jobs
+    (guessed,) = known.seen(slot(1, job("two"))).jobs
+    assert (told.samples_guessed, guessed.samples_guessed) == (False, True)
+    assert (told.seconds_left(100.0), guessed.seconds_left(100.0)) == (50.0, float("inf"))
+    assert told.seconds_left(0.0) == float("inf")
+
+
 class Seeing:
     """It decides as DRF does, and keeps what it sees."""
 
@@ -64,14 +74,14 @@ class Played:
         raise StopIteration
 
 
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
 def test_policy_and_shadow_see_what_dreams_see_and_the_history_what_was_told(history, tmp_path, restarted):
     policies = {"drf": Drf(), "own": Seeing(), "beside": Seeing()}
     told = slot(1, job("one", samples=500.0))
     history.decided(1.0, "drf", told, Allocation({"one": Grant(1, 1)}))
     kept = Policies(policies.__getitem__, "drf", tmp_path, "own")
     kept.use_shadow("beside")
-    slots = [replace(told, slot=2), slot(3, job("two"))][restarted:]
+    slots = [replace(told, slot=2), slot(900, job("two"))][restarted:]
     loop = SlotLoop(Played(*slots), kept, NodeRule.SPREAD, history)
     for _ in range(2 - restarted):
         with pytest.raises(StopIteration):
