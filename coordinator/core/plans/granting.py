@@ -42,7 +42,13 @@ def withdraw(
 
 
 def come_to_nothing(context: StepContext, request: ScaleRequest, why: str) -> None:
-    """Remember why a request that no plan tells of came to nothing, for who waits for it."""
+    """Remember why a request that no plan tells of came to nothing, for who waits for it.
+
+    Args:
+        context: the step that does it.
+        request: that is wanted no more.
+        why: in words that go on from "the request was".
+    """
     context.log(f"request {request.number}, {request}, is {why}")
     told = {**context.job.withdrawn, request.number: why}
     context.durable(withdrawn=dict(sorted(told.items())[-_WITHDRAWN:]))
