@@ -100,13 +100,21 @@ class PodCreator:
     async def _prepare(self, job: Desired, token: str) -> None:
         """Make the token's secret, the coordinator's service and claim, and the disruption budgets."""
         self._address = ""  # of the service, which may have another one when it is written
-        await self._api.create(manifests.secret(job, token))
+        await self._create(manifests.secret(job, token), job)
         if job.claim:
-            await self._api.create(manifests.claim(job))
+            await self._create(manifests.claim(job), job)
         await self._make_service(job)
         for manifest in manifests.budgets(job):
             await self._apply(manifest, job)
         self.prepared = job.generation
+
+    async def _create(self, manifest: templates.Manifest, job: Desired) -> None:
+        """Make what is there already where the job has pods: a quota that is used up refuses it then all the same."""
+        try:
+            await self._api.create(manifest)
+        except ApiError as error:
+            if error.status not in PEOPLES or not any(job.owns(pod) for pod in self._pods()):
+                raise
 
     async def keep_service(self, job: Desired) -> None:
         """Make the service of a job that runs again, if somebody has deleted it: no watch tells of it."""

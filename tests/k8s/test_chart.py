@@ -88,8 +88,11 @@ def test_a_lease_that_somebody_has_deleted_may_be_made_again(who):
 def test_coordinators_resources_are_the_operators_own_where_nobody_says_otherwise():
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert values["coordinator"]["resources"] == COORDINATOR_RESOURCES
-    said = 'printf "--coordinator-resources=%s" (toJson .Values.coordinator.resources) | quote'
-    assert said in TEMPLATES["operator.yaml"]
+    said = 'printf "--coordinator-resources=%s" (toJson .) | quote'
+    before, _ = TEMPLATES["operator.yaml"].split(said)
+    assert "{{- with (.Values.coordinator).resources }}" in before.splitlines()[-2], (
+        "an older release's values have none"
+    )
 
 
 @pytest.mark.parametrize(("role", "kinds"), [("view", "view edit admin"), ("edit", "edit admin")])

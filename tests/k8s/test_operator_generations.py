@@ -42,6 +42,31 @@ def test_a_budget_that_could_not_be_written_is_written_later():
     assert sorted(name for name in api.applied if name != "digits-coordinator") == ["digits-servers", "digits-workers"]
 
 
+def test_a_quota_that_is_used_up_refuses_what_is_there_and_keeps_nobody_from_the_rest():
+    """The API server asks the quota before it sees that the name is taken."""
+    made = []
+
+    class Api(PlayedApi):
+        async def create(self, manifest):
+            made.append(manifest["kind"])
+            raise refusal(403, f"{manifest['kind']} is forbidden: exceeded quota: few")
+
+        async def pods(self, namespace, selector):
+            return [coordinator("7", phase="Running")]
+
+    api = Api()
+
+    async def scene():
+        keeper = Keeper(keepers(api, asyncio.Event())._shared, edited(phase="Running", term=1, trained=True))
+        for _ in range(3):
+            await keeper._attempt()
+
+    run(scene)
+    assert made[0] == "Secret"
+    assert made.count("Secret") == 1, "it is prepared"
+    assert {"digits-servers", "digits-workers"} <= set(api.applied)
+
+
 def test_an_edited_template_is_not_taken_unjudged_where_the_api_server_was_away():
     failures = [ApiUnavailable("timed out")]
 
