@@ -52,7 +52,9 @@ def check_submitted(document: ElasticJob, nodes: Sequence[Node]) -> None:
         if claim.count and claim.demand[SLOTS] > largest:
             slots = f"{claim.demand[SLOTS]:g} slots, which no node has; the most that a node has is {largest:g}"
             raise BadInput(f"{name}: a {claim.role} takes {slots}")
-    if not fit(nodes, demands_of(document, *counts)):
+    claims = demands_of(document, *counts)
+    by_policy = document.spec.scaling is not Scaling.MANUAL  # the others are placed as they are counted: by the rule
+    if not (fit(nodes, claims) if by_policy else not place(nodes, claims, NodeRule.SPREAD).over):
         raise BadInput(f"{name}: {document.words(*counts)}, its first, do not fit the nodes")
     if document.spec.checkpoint is not None and document.spec.checkpoint.url is not None:
         try:

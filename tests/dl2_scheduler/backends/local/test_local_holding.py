@@ -331,6 +331,24 @@ def test_what_fits_when_it_is_packed_is_admitted():
     assert not fit(virtual_nodes("1x7+1x2"), claims)
 
 
+@pytest.mark.parametrize("scaling", ["Scheduler", "Manual"])
+def test_a_job_that_no_policy_places_is_admitted_as_it_is_counted(serve, scaling):
+    """Two workers of two slots and a server of four, on two nodes of four: it fits with the server first."""
+    found = yaml.safe_load(document("a"))
+    for role, least, slots in (("workers", 2, "2"), ("servers", 1, "4")):
+        template = found["spec"][role].setdefault("template", {"spec": {"containers": [{}]}})
+        template["spec"]["containers"][0]["resources"] = {"requests": {"slots": slots}}
+        found["spec"][role] |= {"min": least, "replicas": least} if scaling == "Manual" else {"min": least}
+    found["spec"]["scaling"] = scaling
+    cluster = serve("2x4")
+    if scaling == "Manual":
+        with pytest.raises(BadInput, match="do not fit the nodes"):
+            cluster.desk.submit(yaml.safe_dump(found), HERE)
+    else:
+        cluster.desk.submit(yaml.safe_dump(found), HERE)
+        assert [state.job.id for state in cluster.snapshot().jobs] == ["a"]
+
+
 def test_the_load_names_every_task_and_its_node(two):
     load = two.desk.load()
     assert [(task.job, task.task) for task in load.tasks] == [
