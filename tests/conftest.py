@@ -23,7 +23,8 @@ settings.load_profile("tests")
 
 WITH_MXNET = find_spec("mxnet") is not None
 
-collect_ignore = ["elastic_ps/torch"] if WITH_MXNET else ["elastic_ps/mxnet"]
+_OF_TORCH = ["elastic_ps/torch", "e2e/test_torch.py", "e2e/test_cluster_without_servers.py"]
+collect_ignore = _OF_TORCH if WITH_MXNET else ["elastic_ps/mxnet"]
 """Each adapter in the environment of its own: of two in a process, the one imported last says what errors advise."""
 
 
