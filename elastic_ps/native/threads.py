@@ -31,6 +31,9 @@ def _pool() -> DaemonThreads:
     return DaemonThreads(_threads(), "loop")
 
 
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork has none of its parent's threads
+
+
 def in_parallel(length: int, unit: int, work: Callable[[int, int], None]) -> None:
     """Call work(low, high) for ranges that together are [0, length), on all cores where there is enough to do.
 
