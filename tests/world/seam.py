@@ -202,6 +202,7 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     yield elastic_ps.server.__main__, "_arguments", _arguments
     yield elastic_ps.server.__main__, "signal", own_signals
     yield process_ending, "signal", own_signals
+    yield signals, "signal", own_signals
     yield process_ending, "sys", streams
     yield script_job, "ScriptEnding", _Ending
     yield script_job, "atexit", SimpleNamespace(register=lambda act: _process().leaving.append(act))

@@ -37,16 +37,23 @@ class SignalCount:
         return 0 if now < self._first + self._same_seconds else 2
 
 
-def ignore_sigterm() -> None:
-    """Let SIGTERM leave this process alone; not what it starts or forks, which others end so. For the main thread."""
+def handle_sigterm(heard: Callable[[], None]) -> None:
+    """Call `heard` at each SIGTERM of this process; its forks, which others end so, end by it. For the main thread."""
     own = os.getpid()
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != own:
+        if os.getpid() == own:
+            heard()
+        else:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
     signal.signal(signal.SIGTERM, handle)
+
+
+def ignore_sigterm() -> None:
+    """Let SIGTERM leave this process alone; not what it starts or forks, see `handle_sigterm`."""
+    handle_sigterm(lambda: None)
 
 
 @contextmanager

@@ -1,17 +1,16 @@
 """A worker process ends by its script's end or crash, by a drain, or by the job's end."""
 
 import logging
-import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import NoReturn
 
 from elastic_ps.core.errors import EXIT_RESTART, JobEnded
-from elastic_ps.system.process.signals import SAME_SECONDS, SignalCount
+from elastic_ps.system.process.signals import SAME_SECONDS, SignalCount, handle_sigterm
 
 log = logging.getLogger(__name__)
 
@@ -61,20 +60,16 @@ def drain_on_sigterm(leave: Callable[[], str], end: Callable[[str], None], same_
         end: called with that reason, or at a second SIGTERM.
         same_seconds: within which a second SIGTERM is the first one.
     """
-    signals, worker = SignalCount(same_seconds), os.getpid()
+    signals = SignalCount(same_seconds)
 
     def ask_to_leave() -> None:
         if why := leave():
             end(why)
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != worker:  # a fork of it, such as those of a `multiprocessing.Pool`, which ends them so
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-            return
-        if heard := signals.heard():
-            work = ask_to_leave if heard == 1 else lambda: end("a second SIGTERM")
+    def heard() -> None:
+        if count := signals.heard():
+            work = ask_to_leave if count == 1 else lambda: end("a second SIGTERM")
             threading.Thread(target=work, name="drain", daemon=True).start()
 
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, handle)
+        handle_sigterm(heard)  # a `multiprocessing.Pool` of the script ends its forks so
