@@ -118,7 +118,8 @@ class WorkerFrames:
                 raise ProtocolError(f"a worker sent {frame.kind.name}")
             elif self._state.standing.decided(frame.configuration):
                 self._switch()
-        self._sync.go_on()
+        if frame.kind is Kind.FACTOR:
+            self._sync.go_on()  # in this thread alone: others serve their workers meanwhile
 
     def buffers(self, node: NodeId, frame: Frame, gradients: Image | None, check_open: Callable[[], None]) -> list[Raw]:
         """Return where the payload that a worker's frame must bring is received: an array for each run.

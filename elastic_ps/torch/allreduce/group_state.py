@@ -142,7 +142,7 @@ class GroupState(MemberState):
             self._not_built(configuration.id, why_failed(error))
             return
         with self.changed:
-            if self._is_latest(configuration.id, 0) and self._is_known(configuration.id):
+            if self._end_attempt(configuration.id, 0) and self._is_known(configuration.id):
                 self._groups[configuration.id] = group
             else:
                 group.close()
@@ -155,14 +155,14 @@ class GroupState(MemberState):
         The coordinator says Prepare again meanwhile, so that a later try may bring them together.
         """
         with self.changed:
-            self._is_latest(number, 0)
+            self._end_attempt(number, 0)
         log.info("the group of configuration %s was not made: %s", number, why)
         self.waits_in_vain(lambda: not self._is_lacking(number))
         with self.changed:
             if self._ended is None and self._is_lacking(number):
                 self.end(JobEnded(f"cannot connect to the other workers of configuration {number}: {why}", 1))
 
-    def _is_latest(self, number: ConfigId, attempt: int) -> bool:
+    def _end_attempt(self, number: ConfigId, attempt: int) -> bool:
         """Take note that an attempt to make a group is over; return whether none later is made. Call under the lock."""
         if self._building.get(number) != attempt:
             return False
@@ -239,7 +239,7 @@ class GroupState(MemberState):
         except Exception as error:  # noqa: BLE001  # gloo's errors are of no one kind
             why = why_failed(error)
         with self.changed:
-            is_wanted = self._is_latest(configuration.id, attempt) and self._groups.get(configuration.id) is failed
+            is_wanted = self._end_attempt(configuration.id, attempt) and self._groups.get(configuration.id) is failed
             is_wanted = is_wanted and self.standing.config_id == configuration.id
             if self.failed_group == (configuration.id, attempt):  # and not a later one, which is under way
                 self.failed_group = NO_CONFIGURATION, 0
