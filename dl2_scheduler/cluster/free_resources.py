@@ -103,6 +103,13 @@ def vectors(each: Sequence[Resources], names: Sequence[str]) -> Amounts:
     return np.array(rows, dtype=float).reshape(len(each), len(names) + 1)
 
 
+def dominant_shares(demands: Amounts, capacity: Amounts) -> Amounts:
+    """Return the dominant share of each demand, (..., resources), in a cluster of this capacity, (resources,)."""
+    total = np.maximum(capacity, 1e-12)
+    found: Amounts = np.where(demands > 0, demands / total, 0.0).max(axis=-1)
+    return found
+
+
 class FreeResources:
     """`FreeResources` are the nodes of a snapshot, all free at first, less what jobs have been given of them.
 

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Sequence
 
+import numpy as np
+
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.live.serve_the_waiting import NOBODY, Waited
 from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
-from dl2_scheduler.sim.lanes import ScalingCost
+from dl2_scheduler.sim.lanes import ScalingCost, comparable
 from dl2_scheduler.world_model.future import PRESENT, SimulatedFuture, cluster_at, speeds_of, waited_at
 
 MOST_SLOTS = 500
@@ -27,8 +29,7 @@ def completion(
     """Return the mean number of slots until the present jobs end, under each policy, and the number of jobs.
 
     Each slot is decided as the live loop would. No jobs come in this future. All futures are as long: where the time
-    runs out in one, all are cut there. What jobs lack then counts as far as it is more than under the policy with which
-    it is least: one job that trains for days whatever is decided would hide every difference.
+    runs out in one, all are cut there, and what jobs lack then counts as `comparable` has it.
 
     Args:
         snapshot: the present; see `world_model.observed.with_samples`.
@@ -54,6 +55,5 @@ def completion(
             break
         for future in futures:
             future.slot(rule)
-    lacking = [future.mean_lacking for future in futures]
-    ends = [future.mean_end + more - min(lacking) for future, more in zip(futures, lacking, strict=True)]
-    return ends, len(snapshot.jobs)
+    ends = np.array([(future.mean_end, future.mean_lacking) for future in futures])
+    return comparable(*ends.T).tolist(), len(snapshot.jobs)

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import NodeRule, vector
+from dl2_scheduler.cluster.free_resources import NodeRule, dominant_shares, vector
 from dl2_scheduler.cluster.interfaces import SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node, resource_names
 from dl2_scheduler.cluster.snapshot import Snapshot
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.policies.learnt.actions import ACTIONS, STOP, Ints, Tasks
-from dl2_scheduler.policies.learnt.features import SlotInputs, features, kinds, shares
+from dl2_scheduler.policies.learnt.features import SlotInputs, features, kinds
 from dl2_scheduler.policies.learnt.fill import NOT_FORCED, filled
 from dl2_scheduler.policies.learnt.weights import Weights, share_of
 from dl2_scheduler.sim.lanes import NO_COST, Lanes, ScalingCost, SlotProgress
@@ -83,13 +83,11 @@ class Rollout:
         slots: what is to be learnt from each, by time and then by lane.
         trained: of each lane and time, the sum over jobs of the part of their epochs that they trained (DL2, eq. 1).
         completion: of each lane, the mean completion time in slots.
-        lacking: of each lane, the mean of the slots that jobs lacked in the end at least (`Lanes.lacking`).
     """
 
     slots: Slots
     trained: Floats
     completion: Floats
-    lacking: Floats
 
 
 class Clusters:
@@ -134,7 +132,7 @@ class Clusters:
             different, self._kind[lane, : len(jobs)] = kinds(demand)
             self._capacity.append(capacity)
             self._demands.append(different)
-            self._share[lane, : len(jobs)] = shares(demand, capacity.sum(axis=0))
+            self._share[lane, : len(jobs)] = dominant_shares(demand, capacity.sum(axis=0))
             self._least[lane, : len(jobs)] = [(job.min_workers, job.min_servers) for job in jobs]
             self._most[lane, : len(jobs)] = [(job.max_workers, job.max_servers) for job in jobs]
 
@@ -242,8 +240,7 @@ def roll_out(
         slots, progress = clusters.step(weights, guide, watch)
         parts += slots
         trained.append((progress.epochs / lanes.epochs * present).sum(axis=1))
-    lacking = _mean(lanes, lanes.lacking())
-    return Rollout(Slots.joined(parts), np.array(trained).T, _completion(lanes), lacking)
+    return Rollout(Slots.joined(parts), np.array(trained).T, _completion(lanes))
 
 
 def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = None, who: str = "the policy") -> Floats:
@@ -268,10 +265,10 @@ def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = Non
 
 def _completion(lanes: Lanes) -> Floats:
     """Return the mean completion time of each lane in slots; jobs that have not ended, end now."""
-    return _mean(lanes, lanes.ends() - lanes.arrival)
+    return means(lanes, lanes.ends() - lanes.arrival)
 
 
-def _mean(lanes: Lanes, slots: Floats) -> Floats:
+def means(lanes: Lanes, slots: Floats) -> Floats:
     """Return the mean over each lane's jobs of some slots, (lanes, jobs)."""
     found: Floats = np.where(lanes.real, slots, 0.0).sum(axis=1) / lanes.real.sum(axis=1)
     return found

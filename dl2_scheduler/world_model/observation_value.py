@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import SLACK, FreeResources, NodeRule
+from dl2_scheduler.cluster.free_resources import SLACK, FreeResources, NodeRule, dominant_shares
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot, SpeedReport
 from dl2_scheduler.cluster.speeds import Grid
@@ -199,8 +199,7 @@ def _shares(
 ) -> NDArray[np.float64]:
     """Return the dominant share of each configuration, (servers, workers)."""
     servers, workers = np.mgrid[: shape[0], : shape[1]][..., None]
-    found: NDArray[np.float64] = ((servers * server + workers * worker) / np.maximum(total, _LEAST_SPEED)).max(axis=-1)
-    return found
+    return dominant_shares(servers * server + workers * worker, total)
 
 
 def best_within(expected: Grid, shares: NDArray[np.float64]) -> Grid:

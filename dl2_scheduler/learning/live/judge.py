@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.learning.live.dreamer import played
 from dl2_scheduler.learning.live.rule_names import DRF, PLANNER
-from dl2_scheduler.learning.rollout import roll_out, taught_by
+from dl2_scheduler.learning.rollout import Floats, means, roll_out, taught_by
 from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.rules.drf import Drf
 from dl2_scheduler.policies.rules.estimates import TrueSpeeds
 from dl2_scheduler.policies.rules.planner import Planner
+from dl2_scheduler.sim.lanes import comparable
 from dl2_scheduler.world_model.worlds import DreamScene, Worlds
 
 MARGIN = 0.005
@@ -85,7 +85,7 @@ def judge(proposal: Weights, present: Weights, worlds: Worlds, rule: NodeRule) -
     other = match.times(present)
     if match.most_slots < slots:  # the present one was cut where the proposal was not
         own = match.times(proposal)
-    ours, theirs = _comparable(own, other)
+    ours, theirs = _compared(own, other)
     decides, times = (proposal, own) if wins(ours, theirs) else (present, other)
     return Verdict(ours, theirs, match.beside_rules(decides, times))
 
@@ -102,30 +102,10 @@ def beside_rules(present: Weights, worlds: Worlds, rule: NodeRule) -> dict[str, 
     return match.beside_rules(present, match.times(present))
 
 
-@dataclass(frozen=True)
-class _Times:
-    """These `_Times` are what a policy came to, in each world.
-
-    Attributes:
-        ended: mean completion times in slots, where jobs that were cut ended there.
-        lacking: what these lacked then at least, in slots, as the mean over all jobs.
-    """
-
-    ended: NDArray[np.float64]
-    lacking: NDArray[np.float64]
-
-    def first(self, count: int) -> "_Times":
-        """Return those of the first worlds."""
-        return _Times(self.ended[:count], self.lacking[:count])
-
-
-def _comparable(*played: _Times) -> list[list[float]]:
-    """Return mean completion times of policies by world, with what jobs lack more than under the policy of the least.
-
-    What they lack under all alike is left out: one job of days would hide every difference in a part of the mean.
-    """
-    least = np.min([each.lacking for each in played], axis=0)
-    return [(each.ended + each.lacking - least).tolist() for each in played]
+def _compared(*played: Floats) -> list[list[float]]:
+    """Return the mean completion times of policies, by world."""
+    ended, lacking = np.stack(played, axis=1)
+    return comparable(ended, lacking).tolist()  # type: ignore[no-any-return]
 
 
 class _Match:
@@ -143,30 +123,31 @@ class _Match:
         self._worlds, self._rule, self.most_slots = worlds, rule, _MOST_SLOTS
         self._scenes = [(worlds.past(), worlds.future()) for _ in worlds.speeds]
 
-    def times(self, weights: Weights) -> _Times:
-        """Return what a network comes to in all worlds."""
+    def times(self, weights: Weights) -> Floats:
+        """Return what a network comes to in all worlds; see `_played`."""
         return self._played(weights, None, len(self._scenes))
 
-    def beside_rules(self, weights: Weights, own: _Times) -> dict[str, float]:
+    def beside_rules(self, weights: Weights, own: Floats) -> dict[str, float]:
         """Return part by which a network takes longer than DRF and the planner, in a few worlds, as rules take longer.
 
         Args:
             weights: of the network.
-            own: what it came to.
+            own: what it came to, see `_played`.
         """
         planner = self._played(weights, Planner(TrueSpeeds(self._worlds.hoped)), _OF_RULES)  # most is cut for it
         drf = self._played(weights, Drf(), _OF_RULES)
         if self.most_slots < _MOST_SLOTS:  # they may have been cut where the network was not
             own = self._played(weights, None, _OF_RULES)
-        network, *rules = map(sum, _comparable(own.first(_OF_RULES), drf, planner))
+        network, *rules = map(sum, _compared(own[:, :_OF_RULES], drf, planner))
         return {name: network / rule - 1 for name, rule in zip((DRF, PLANNER), rules, strict=True)}
 
-    def _played(self, weights: Weights, policy: AllocationPolicy | None, count: int) -> _Times:
+    def _played(self, weights: Weights, policy: AllocationPolicy | None, count: int) -> Floats:
+        """Return means over jobs by world, (2, worlds): completion times in slots, and what jobs that were cut lack."""
         scenes: list[DreamScene] = [scene for of_kind in zip(*self._scenes[:count], strict=True) for scene in of_kind]
         guide = None if policy is None else taught_by(PolicyTeacher(policy, self._rule))
         clusters = played(scenes, self._worlds.first(count), weights.models, self._rule)
-        found = roll_out(clusters, weights, guide, None, self.most_slots, _MOST_SECONDS)
+        completion = roll_out(clusters, weights, guide, None, self.most_slots, _MOST_SECONDS).completion
         if not clusters.lanes.over.all():
             self.most_slots = min(self.most_slots, clusters.lanes.slot)
-        ended, lacking = (each.reshape(2, count).mean(axis=0) for each in (found.completion, found.lacking))
-        return _Times(ended, lacking)
+        found = np.stack([completion, means(clusters.lanes, clusters.lanes.lacking())])
+        return found.reshape(2, 2, count).mean(axis=1)  # type: ignore[no-any-return]

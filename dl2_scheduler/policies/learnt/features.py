@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dl2_scheduler.cluster.free_resources import FreeResources
+from dl2_scheduler.cluster.free_resources import FreeResources, dominant_shares
 from dl2_scheduler.policies.learnt.actions import Ints, Tasks
 
 Floats = NDArray[np.float64]
@@ -113,13 +113,6 @@ def count_basis(most: int) -> F32:
     return basis
 
 
-def shares(demands: Floats, capacity: Floats) -> Floats:
-    """Return the dominant share of each demand, (..., resources), in a cluster of this capacity, (resources,)."""
-    total = np.maximum(capacity, 1e-12)
-    found: Floats = np.where(demands > 0, demands / total, 0.0).max(axis=-1)
-    return found
-
-
 def kinds(demands: Floats) -> tuple[Floats, Ints]:
     """Return the different tasks among jobs, and which of them are a job's: see `Tasks.demands` and `Tasks.kind`.
 
@@ -141,7 +134,7 @@ def of_room(room: FreeResources, models: Sequence[str]) -> tuple[SlotInputs, Tas
     states = room.snapshot.jobs
     number = {model: index for index, model in enumerate(models)}
     demand = np.stack([np.array(of_role) for of_role in room.demands], axis=1)
-    share = shares(demand, room.capacity.sum(axis=0))
+    share = dominant_shares(demand, room.capacity.sum(axis=0))
     inputs = SlotInputs(
         np.zeros(len(states), dtype=np.int64),
         np.array([number.get(state.job.model, -1) for state in states]),

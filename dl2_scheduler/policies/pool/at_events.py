@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy, PolicyTrigger
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
-from dl2_scheduler.policies.rules.optimus import dominant_shares
+from dl2_scheduler.policies.rules.optimus import costs_of
 
 
 @dataclass
@@ -44,7 +44,7 @@ class OptimusPairs:
         """See `AllocationPolicy.allocate`."""
         self.speeds.observe(snapshot.reports)
         times = [self._times(state) for state in snapshot.jobs]
-        costs = dominant_shares(room, [worker + server for worker, server in zip(*room.demands, strict=True)])
+        costs = costs_of(room, [worker + server for worker, server in zip(*room.demands, strict=True)])
         queue = [(-np.inf, number) for number in range(len(times))]  # a job that has nothing comes first, the oldest
         while queue:
             _, number = heapq.heappop(queue)

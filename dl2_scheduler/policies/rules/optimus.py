@@ -1,12 +1,12 @@
 """Optimus (Peng et al., EuroSys 2018) gives one task at a time to the job whose remaining time it shortens most."""
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dl2_scheduler.cluster.free_resources import Amounts, FreeResources
+from dl2_scheduler.cluster.free_resources import Amounts, FreeResources, dominant_shares
 from dl2_scheduler.cluster.snapshot import Allocation, JobState, Snapshot
 from dl2_scheduler.cluster.speeds import Grid
 from dl2_scheduler.policies.rules.estimates import SpeedEstimates
@@ -68,8 +68,7 @@ class Optimus:
         """Return of each job what a gain in seconds is divided by where a worker, and where a server, brings it."""
         if self.published:
             return [(1.0, 1.0)] * len(room.least)
-        workers, servers = (dominant_shares(room, demands) for demands in room.demands)
-        return list(zip(workers, servers, strict=True))
+        return list(zip(*(costs_of(room, demands) for demands in room.demands), strict=True))
 
     @staticmethod
     def _next(room: FreeResources, time: Grid, costs: _Costs, number: int) -> list[_Step]:
@@ -104,10 +103,10 @@ class Optimus:
         return room.workers(number) + workers > job.max_workers or room.servers(number) + servers > job.max_servers
 
 
-def dominant_shares(room: FreeResources, demands: Iterable[Amounts]) -> list[float]:
-    """Return the largest part of any of the cluster's resources that each of some demands takes."""
-    whole = np.maximum(room.capacity.sum(axis=0), _LEAST_COST)
-    return [max(float((demand / whole).max()), _LEAST_COST) for demand in demands]
+def costs_of(room: FreeResources, demands: Sequence[Amounts]) -> list[float]:
+    """Return the dominant shares by which gains are divided, of each of some demands; none is 0."""
+    shares = dominant_shares(np.array(demands).reshape(len(demands), room.capacity.shape[1]), room.capacity.sum(axis=0))
+    return np.maximum(shares, _LEAST_COST).tolist()  # type: ignore[no-any-return]
 
 
 def _gain(now: float, then: float) -> float:
