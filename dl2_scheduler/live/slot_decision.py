@@ -36,8 +36,9 @@ from dl2_scheduler.live.slot_limits import SlotLimits, changed_jobs, last_scalin
 
 log = logging.getLogger(__name__)
 
-_SAMPLED_SLOTS = 1000
-"""Slots with jobs of a history that are read after a restart, to know the samples of types of which none is there."""
+_SAMPLED_SLOTS, _SAMPLED_STATES = 1000, 40_000
+"""Slots with jobs of a history that are read after a restart, to know the samples of types of which none is there; and
+about how many states of jobs they may have, as the first slot waits: some seconds."""
 
 
 def answer(
@@ -186,7 +187,8 @@ class SlotDecider:
         """
         slot = snapshot.slot
         if self._waited is None:
-            after = min(slot - REMEMBERED_SLOTS - 1, self._history.slot_before(_SAMPLED_SLOTS))
+            sampled = min(_SAMPLED_SLOTS, _SAMPLED_STATES // max(1, len(snapshot.jobs)))
+            after = min(slot - REMEMBERED_SLOTS - 1, self._history.slot_before(sampled))
             self._waited = waiting_in(map(self._noted, self._history.slots(after=after)))
         if self._scaled is None:
             self._scaled = last_scalings(self._history.slots(after=slot - self._limits.least_slots - 1))
