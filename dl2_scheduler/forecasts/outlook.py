@@ -78,19 +78,6 @@ class Outlook:
         self._is_current = goes_on and now - self._last.at < _CURRENT_SLOTS * self._observed.slot_seconds
         self.now = self._last.at if self._is_current else now
 
-    def asked(self, supposed: Supposition = AS_IT_IS, rule: NodeRule = NodeRule.SPREAD) -> dict[JobId, Forecast]:
-        """Return when jobs start and end, if so; the slot that has been decided stays as it is.
-
-        Args:
-            supposed: what is other than it is.
-            rule: the rule by which tasks find their node.
-
-        Raises:
-            BadInput: there is no such policy, or no such nodes.
-            Exception: whatever the policy raises.
-        """
-        return self._told(self._played(supposed, rule))
-
     def compared(
         self, supposed: Supposition, rule: NodeRule = NodeRule.SPREAD
     ) -> tuple[dict[JobId, Forecast], dict[JobId, Forecast]]:
@@ -103,8 +90,11 @@ class Outlook:
             supposed: what is other than it is.
             rule: the rule by which tasks find their node.
 
+        The slot that has been decided stays as it is.
+
         Raises:
-            BadInput, Exception: see `asked`.
+            BadInput: there is no such policy, or no such nodes.
+            Exception: whatever the policy raises.
         """
         played = [self._played(each, rule) for each in (AS_IT_IS, supposed)]
         fewest = min((len(ensemble) for ensemble in played if ensemble is not None), default=0)
