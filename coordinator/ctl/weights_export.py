@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.core.checkpoints.manifest import Manifest
+from coordinator.core.checkpoints.manifest import NO_AGE, Manifest
 from coordinator.ctl.job_folders import LocalJob
 from coordinator.ctl.text_columns import bytes_text
 from coordinator.manifest_json import manifest_from_json
 from elastic_ps.core.errors import CheckpointError, ConfigurationError
 from elastic_ps.core.model import Tensor
 from elastic_ps.system import storage
-
-_NO_AGE = (0.0, 0)  # after all that have one
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def _newest_first(folder: str) -> list[str]:
             except FileNotFoundError:
                 continue  # it is not whole
             except (ValueError, KeyError, TypeError, AttributeError, CheckpointError):
-                ages[url] = _NO_AGE
+                ages[url] = NO_AGE
     return sorted(ages, key=ages.__getitem__)
 
 

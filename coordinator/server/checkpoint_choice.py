@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
+from coordinator.core.checkpoints.manifest import NO_AGE, CheckpointSearch, Manifest
 from coordinator.server.checkpoint_storage import folder_name, read, read_manifest
 from elastic_ps.core.checkpoint_names import is_of
 from elastic_ps.core.errors import CheckpointError, StorageError
@@ -16,7 +16,6 @@ from elastic_ps.system import storage
 
 log = logging.getLogger(__name__)
 
-_NO_AGE = (0.0, 0)  # after all that have one
 _UNDATED = (0.0,)  # before all that have none, or only a version
 
 
@@ -70,7 +69,7 @@ def _own(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
     written before it began: what they hold was given up.
     """
     others = [url for url in _under(search.folder) if is_of(url, search.identity) and url not in search.known]
-    ages = {url: _NO_AGE if url in search.passed else _age(url, patient) for url in others}
+    ages = {url: NO_AGE if url in search.passed else _age(url, patient) for url in others}
     others.sort(key=ages.__getitem__)
     before = [url for url in others if -ages[url][0] < search.since]
     for url in _among_known(search, {url: ages[url] for url in others if url not in before}):
@@ -122,7 +121,7 @@ def _age(url: str, patient: bool) -> tuple[float, int]:
         if patient and isinstance(error, StorageError):
             raise
         log.warning("skipped: %s holds no complete checkpoint: %s", url, error)
-        return _NO_AGE
+        return NO_AGE
     return manifest.age
 
 

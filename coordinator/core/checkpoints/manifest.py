@@ -9,6 +9,9 @@ from elastic_ps.core.configuration import Configuration, NodeId
 from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Model
 
+NO_AGE = (0.0, 0)
+"""After all that `Manifest.age` has: of what is no checkpoint."""
+
 KEPT = 3
 """How many complete checkpoints of a job are kept."""
 
