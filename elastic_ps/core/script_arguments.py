@@ -34,6 +34,13 @@ def whole_number(what: str, given: Any, least: int | None = None, most: int = MO
     return number
 
 
+def is_number_of_numpy(value: object) -> bool:
+    """Return whether it is one real number that numpy has made, also as an array without axes."""
+    if not isinstance(value, np.generic | np.ndarray):
+        return False
+    return value.ndim == 0 and np.issubdtype(value.dtype, np.number) and not np.iscomplexobj(value)
+
+
 def yes_or_no(what: str, given: Any) -> bool:
     """Return an argument as a bool; numpy's are taken, "False" is not, which Python takes for true, nor is None.
 

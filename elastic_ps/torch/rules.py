@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-import numpy as np
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.core.script_arguments import is_number_of_numpy
 from elastic_ps.optimizers.pytorch import TORCH_RULES
 
 Group = Mapping[str, Any]
@@ -236,15 +236,11 @@ def numbers_of(group: Group) -> dict[str, float]:
     for name, value in group.items():
         if name in _PAIRS:
             numbers.update(zip(_PAIRS[name], map(float, value), strict=True))
-        elif _is_number(value):
+        elif is_number_of_numpy(value) or (
+            isinstance(value, int | float | torch.Tensor) and not isinstance(value, bool)
+        ):
             numbers[name] = float(value)
     return numbers
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, np.generic | np.ndarray):
-        return value.ndim == 0 and np.issubdtype(value.dtype, np.number) and not np.iscomplexobj(value)
-    return isinstance(value, int | float | torch.Tensor) and not isinstance(value, bool)
 
 
 def _check_read(index: int, group: Group, numbers: Numbers, wanted: Collection[str]) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from elastic_ps.core.script_arguments import is_number_of_numpy
+
 _Place = tuple[dict[str, Any], str]
 
 _HOW = frozenset({"foreach", "fused", "capturable", "differentiable"})
@@ -33,12 +35,17 @@ def set_group_numbers(optimizer: torch.optim.Optimizer, numbers: Sequence[float]
             if isinstance(old, torch.Tensor):
                 old.fill_(number)
             else:
-                group[name] = type(old)(number) if number.is_integer() else number
+                whole = number.is_integer() and isinstance(old, int | float)
+                group[name] = type(old)(number) if whole else number
 
 
 def is_one_number(value: Any) -> bool:
-    """Return whether a value in a group is a number, perhaps as a tensor."""
-    return isinstance(value, int | float) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+    """Return whether a value in a group is a number, perhaps as a tensor, or one that numpy has made."""
+    return _is_plain(value) or (isinstance(value, torch.Tensor) and value.numel() == 1)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, int | float) or is_number_of_numpy(value)
 
 
 def _places(optimizer: torch.optim.Optimizer) -> Iterator[_Place]:
@@ -46,6 +53,6 @@ def _places(optimizer: torch.optim.Optimizer) -> Iterator[_Place]:
     for group in optimizer.param_groups:
         for name in sorted((optimizer.defaults.keys() & group.keys()) - _HOW):
             value = group[name]
-            several = isinstance(value, tuple | list) and all(isinstance(item, int | float) for item in value)
+            several = isinstance(value, tuple | list) and all(map(_is_plain, value))
             if several or is_one_number(value):
                 yield group, name

@@ -3,6 +3,7 @@
 import zlib
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -197,6 +198,19 @@ def test_numbers_in_lists_travel_as_those_in_tuples():
     other.param_groups[0]["betas"] = (0.7, 0.9)
     set_group_numbers(listed, group_numbers(other))
     assert listed.param_groups[0]["betas"] == [0.7, 0.9]
+
+
+@pytest.mark.parametrize("made", [np.float32, np.array], ids=["a scalar", "an array without axes"])
+def test_numbers_that_numpy_has_made_travel_as_others(made):
+    """A script's own schedule may make some, and where it is the chief's alone, others have Python's."""
+    chief, other = [torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))]) for _ in range(2)]
+    chief.param_groups[0].update(lr=made(0.25), betas=(made(0.5), 0.75))
+    set_group_numbers(other, group_numbers(chief))
+    assert (other.param_groups[0]["lr"], other.param_groups[0]["betas"]) == (0.25, (0.5, 0.75))
+    for lr in (0.5, 2.0):
+        chief.param_groups[0]["lr"], other.param_groups[0]["lr"] = made(0.25), lr
+        set_group_numbers(chief, group_numbers(other))
+        assert chief.param_groups[0]["lr"] == lr
 
 
 def test_what_schedulers_note_in_groups_does_not_travel():
