@@ -18,6 +18,17 @@ def edited(**status):
     return body
 
 
+def attempted(api, body, times):
+    """Let a job's keeper look at it so often."""
+
+    async def scene():
+        keeper = Keeper(keepers(api, asyncio.Event())._shared, body)
+        for _ in range(times):
+            await keeper._attempt()
+
+    run(scene)
+
+
 def test_a_budget_that_could_not_be_written_is_written_later():
     """Else evictions went by the counts of before until the counts changed again."""
     failures = [ApiUnavailable("timed out")]
@@ -33,12 +44,7 @@ def test_a_budget_that_could_not_be_written_is_written_later():
 
     api = Api()
 
-    async def scene():
-        keeper = Keeper(keepers(api, asyncio.Event())._shared, edited(phase="Running", term=1, trained=True))
-        for _ in range(4):
-            await keeper._attempt()
-
-    run(scene)
+    attempted(api, edited(phase="Running", term=1, trained=True), 4)
     assert sorted(name for name in api.applied if name != "digits-coordinator") == ["digits-servers", "digits-workers"]
 
 
@@ -56,12 +62,7 @@ def test_a_quota_that_is_used_up_refuses_what_is_there_and_keeps_nobody_from_the
 
     api = Api()
 
-    async def scene():
-        keeper = Keeper(keepers(api, asyncio.Event())._shared, edited(phase="Running", term=1, trained=True))
-        for _ in range(3):
-            await keeper._attempt()
-
-    run(scene)
+    attempted(api, edited(phase="Running", term=1, trained=True), 3)
     assert made[0] == "Secret"
     assert made.count("Secret") == 1, "it is prepared"
     assert {"digits-servers", "digits-workers"} <= set(api.applied)
@@ -76,11 +77,6 @@ def test_an_edited_template_is_not_taken_unjudged_where_the_api_server_was_away(
     accepted = {"type": "Accepted", "status": "True", "reason": "Judged", "lastTransitionTime": "2030-01-01T00:00:00Z"}
     api = PlayedApi(refuse)
 
-    async def scene():
-        keeper = Keeper(keepers(api, asyncio.Event())._shared, edited(phase="Waiting", conditions=[accepted]))
-        for _ in range(4):
-            await keeper._attempt()
-
-    run(scene)
+    attempted(api, edited(phase="Waiting", conditions=[accepted]), 4)
     assert api.made == []
     assert api.condition("digits", "Accepted") == ("False", "InvalidTemplate", UNKNOWN)
