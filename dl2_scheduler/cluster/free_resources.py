@@ -155,7 +155,8 @@ class FreeResources:
     def give(self, job: int, workers: int, servers: int) -> bool:
         """Give a job more tasks, all or none, and return whether it got them.
 
-        A minimum that the rule finds no place for is packed: what `check_minimum_fits` admits can be given.
+        A minimum that the rule finds no place for is packed: what `check_minimum_fits` admits can be given, alone or
+        with more at once.
 
         Args:
             job: its index in the snapshot.
@@ -192,24 +193,44 @@ class FreeResources:
         The order matters where the one role takes the only place of the other. To pack a minimum can help only where
         each role had room by itself.
         """
-        orders = ([0] * workers + [1] * servers, [1] * servers + [0] * workers)[: 1 + min(1, workers, servers)]
+        orders = _orders(workers, servers)
         packs = self._may_pack(job, workers, servers)
         free, used = (self.free.copy(), self.used.copy()) if packs else (self.free, self.used)
+        least = (workers, servers) == self.least[job]
         for order, alone in zip(orders, (workers, servers), strict=False):
             given = self._give_in_order(job, order, self.rule)
             if given == len(order):
                 return True
-            packs = packs and given >= alone
+            packs = packs and (given >= alone or not least)
         if not packs:
             return False
         self.free[:], self.used[:] = free, used  # to the last bit, as `check_minimum_fits` finds an empty cluster
-        return any(self._give_in_order(job, order, NodeRule.PACK) == len(order) for order in orders)
+        if least:
+            return any(self._give_in_order(job, order, NodeRule.PACK) == len(order) for order in orders)
+        return self._give_least_first(job, workers, servers)
 
     def _may_pack(self, job: int, workers: int, servers: int) -> bool:
-        """Return whether this is the minimum of a job that has nothing, and could be placed better by packing."""
-        first = self.workers(job) == self.servers(job) == 0 and (workers, servers) == self.least[job]
-        several = min(workers, servers) > 0 and workers + servers > 2
+        """Return whether a job that has nothing is given its minimum or more, and its minimum could be packed."""
+        least = self.least[job]
+        first = self.workers(job) == self.servers(job) == 0 and workers >= least[0] and servers >= least[1]
+        several = min(least) > 0 and sum(least) > 2
         return first and several and self.rule in (NodeRule.SPREAD, NodeRule.ROUND_ROBIN)
+
+    def _give_least_first(self, job: int, workers: int, servers: int) -> bool:
+        """Give a job that has nothing these tasks as a policy does it that lets jobs grow: its minimum, then the rest.
+
+        So a job that was packed and has grown is found to fit again where it is counted as a whole.
+        """
+        least = self.least[job]
+        free, used, last = self.free.copy(), self.used.copy(), self._last
+        if not self._give_all(job, *least):
+            return False
+        if self._give_all(job, workers - least[0], servers - least[1]):
+            return True
+        for nodes in (self._nodes[0], self._nodes[1]):
+            nodes[job].clear()
+        self.free[:], self.used[:], self._last = free, used, last
+        return False
 
     def _give_in_order(self, job: int, roles: Sequence[int], rule: NodeRule) -> int:
         """Give a job all of these tasks in this order, or none; return for how many there was room."""
@@ -271,6 +292,11 @@ class FreeResources:
             runs = workers >= state.job.min_workers and servers >= state.job.min_servers
             grants[state.job.id] = Grant(workers, servers, reason) if runs else Grant(0, 0, reason)
         return Allocation(grants)
+
+
+def _orders(workers: int, servers: int) -> list[list[int]]:
+    """Return the orders in which tasks may be placed, as roles: either one first; one order where there is one role."""
+    return [[0] * workers + [1] * servers, [1] * servers + [0] * workers][: 1 + min(1, workers, servers)]
 
 
 def least_asked(job: Job) -> Hashable:

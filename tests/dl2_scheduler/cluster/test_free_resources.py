@@ -1,12 +1,15 @@
 """The room: never over capacity, all of a grant or nothing of it, and each rule's node."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dl2_scheduler.cluster.free_resources import NOWHERE, FreeResources, NodeRule, pick_node
-from dl2_scheduler.cluster.snapshot import Snapshot
+from dl2_scheduler.cluster.jobs import Node
+from dl2_scheduler.cluster.snapshot import JobState, Snapshot
 from tests.dl2_scheduler.clusters import counts, job, nodes, snapshot, snapshots
 
 RULES = st.sampled_from(NodeRule)
@@ -133,3 +136,33 @@ def test_rules_by_hand(rule: NodeRule, free: list[float]) -> None:
     room = FreeResources(snapshot([job()], nodes(*[{"cpu": 4}] * 3)), rule)
     assert room.give(0, 3, 3)
     assert room.free[:, 0].tolist() == free
+
+
+@pytest.mark.parametrize(
+    ("capacities", "worker", "server", "least", "grown"),
+    [
+        ((4, 5), 2, 3, (2, 1), (3, 1)),
+        ((6, 6), 3, 2, (1, 2), (2, 3)),
+        ((6, 7), 3, 4, (2, 1), (3, 1)),
+        ((7, 6), 2, 3, (1, 3), (2, 3)),
+    ],
+)
+def test_a_job_that_was_packed_and_has_grown_fits_as_a_whole(
+    capacities: tuple[int, int], worker: int, server: int, least: tuple[int, int], grown: tuple[int, int]
+) -> None:
+    """Limits, exploring and what keeps jobs count a running job as a whole: they have to find it a place again."""
+    asked = replace(
+        job(0), worker={"gpu": worker}, server={"gpu": server}, min_workers=least[0], min_servers=least[1]
+    )  # fmt: skip
+    rooms = [FreeResources(Snapshot(0, 1.0, tuple(Node(f"n{c}", {"gpu": c}) for c in capacities), (JobState(asked),)))
+             for _ in range(3)]  # fmt: skip
+    stepwise, whole, too_much = rooms
+    assert stepwise.give_least(0)
+    assert stepwise.give(0, grown[0] - least[0], grown[1] - least[1])
+    assert whole.give(0, *grown)
+    assert whole.free.tolist() == stepwise.free.tolist()
+    before = too_much.free.copy()
+    assert not too_much.give(0, grown[0] + 1, grown[1] + 1)
+    assert too_much.free.tolist() == before.tolist()
+    assert (too_much.workers(0), too_much.servers(0)) == (0, 0)
+    assert too_much.give_least(0)
