@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
@@ -225,4 +226,6 @@ class MemberAgent:
 
 
 def _say(text: str) -> None:
-    print(f"elasticrun: {text}", file=sys.stderr, flush=True)
+    """Tell people. Nobody may read it any more (`| tee` that Ctrl-C has ended, a closed terminal): the node goes on."""
+    with suppress(OSError, ValueError):
+        print(f"elasticrun: {text}", file=sys.stderr, flush=True)

@@ -41,7 +41,9 @@ def drive(tmp_path: Path, stage: Stage) -> Iterator[Drive]:
     yield start
     for driver in drivers:
         driver.kill()
-        driver.communicate()
+        driver.wait()
+        assert driver.stdout is not None
+        driver.stdout.close()
 
 
 def hear_the_terminal() -> None:
@@ -97,6 +99,20 @@ def test_a_member_drains_on_sigterm_and_has_the_status_of_its_node(
     assert driver.returncode == 0, output
     exited = fake.exits.get(timeout=PATIENCE)
     assert (exited.nonce, exited.status) == (worker.name, 0)
+
+
+@pytest.mark.slow
+def test_a_member_drains_when_nobody_reads_what_it_says(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
+    """Ctrl-C ends `| tee` first: the node was killed in place of being drained."""
+    driver = drive(member=fake.address)
+    worker = stage.enter("worker")
+    assert driver.stdout is not None
+    driver.stdout.close()
+    driver.send_signal(signal.SIGINT)
+    assert worker.heard() == "term"
+    worker.tell("exit 0")
+    assert driver.wait(PATIENCE) == 0
+    assert fake.exits.get(timeout=PATIENCE).nonce == worker.name
 
 
 @pytest.mark.slow
