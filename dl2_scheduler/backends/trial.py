@@ -6,7 +6,6 @@ The job is started by elasticrun, operated through its coordinator, and read at 
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from coordinator.archive import Archive, read_archive
 from coordinator.client import ClientError, CoordinatorClient
 from dl2_scheduler.cluster.errors import TrialFailed
 from elastic_ps.control.token import read_token
+from elastic_ps.system.process.own_programs import own_program
 from elastic_ps.system.process.proc_stat import stat_fields
 from protos import elastic_pb2 as pb
 
@@ -50,7 +50,7 @@ class Trial:
         self._log = folder / f"{name}.log"
         folder.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "XDG_STATE_HOME": str(folder.resolve())}
-        command = [sys.executable, "-m", "elastic_ps.launch", "--workers", str(workers)]
+        command = [*own_program("elastic_ps.launch"), "--workers", str(workers)]
         command += ["--servers", str(servers)] if servers else []
         with self._log.open("wb") as output:
             self.process = subprocess.Popen(

@@ -17,7 +17,7 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import ConfigurationError, NotNow, StorageError
 from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.system import storage
-from elastic_ps.system.module_files import find
+from elastic_ps.system.module_files import find, hiding_ours
 from elastic_ps.system.passing_errors import MACHINE_LACKS
 
 MOST_SECONDS = 30 * 86_400.0
@@ -47,6 +47,19 @@ def script_problem(script: str, module: bool, role: Role | None) -> str | None:
 
 def _a_file(module: str) -> str:
     return "; a file is run without -m" if module.endswith(".py") or os.sep in module else ""
+
+
+def hidden_problem(script: str, module: bool) -> str | None:
+    """Check what is beside the training script: nothing has the name of a package of ours; "": no script.
+
+    Args:
+        script: as it was given.
+        module: it is a module's name.
+    """
+    place = hiding_ours("" if module else os.path.dirname(os.path.realpath(script))) if script else None
+    if place is None:
+        return None
+    return f"workers would import {place} in the place of a package of elasticrun's: give it another name"
 
 
 def modules_problem(modules: Iterable[str]) -> str | None:

@@ -72,6 +72,7 @@ def elasticrun(
         or emptied(context, job)
         or serverless(context, nodes, node.role)
         or checks.script_problem(program.script, program.module, node.role)
+        or checks.hidden_problem(program.script, program.module)
         or checks.modules_problem(nodes.modules)
         or checks.seconds_problem(
             join_timeout=nodes.join_timeout,

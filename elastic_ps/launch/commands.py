@@ -1,7 +1,6 @@
 """This module says what the processes of a job are run with: their command lines and their environment."""
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Protocol
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.job_mode import JobMode
 from elastic_ps.launch.options import JobSettings, Script
+from elastic_ps.system.process.own_programs import own_program
 from elastic_ps.transport.choice import DEFAULT_TRANSPORT, TransportSettings
 
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -78,7 +78,7 @@ class NodeCommands:
         where = ["--coordinator", join.coordinator, "--token-file", str(join.token_file), "--host", join.host]
         transport = ["--transport", join.transport.name, "--tcp-sockets", str(join.transport.sockets)]
         how = [*transport, "--nonce", nonce]
-        return [sys.executable, "-m", "elastic_ps.server", *where, *how, *modules]
+        return [*own_program("elastic_ps.server"), *where, *how, *modules]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class JobCommands:
         if not job.checkpoint:
             options["--checkpoint"] = str(folder / "checkpoints")
         own = [argument for option in options.items() for argument in option]
-        return [sys.executable, "-m", "coordinator", *own, *self.settings.for_coordinator()]
+        return [*own_program("coordinator"), *own, *self.settings.for_coordinator()]
 
     def node(self, role: Role, join: JoinSettings, nonce: str) -> list[str]:
         """See `ProcessCommands.node`."""

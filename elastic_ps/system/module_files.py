@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -28,6 +29,25 @@ def find(name: str) -> ModuleSpec | None:
     return spec
 
 
+_OURS = {"elastic_ps": "launch/checks.py", "protos": "elastic_pb2.py"}
+"""Our packages that workers import, each with a file of it by which it is known."""
+
+
+def hiding_ours(folder: str) -> str | None:
+    """Return what a script would import in the place of a package of ours; None: it imports ours.
+
+    Args:
+        folder: where it looks for modules first; "": the working directory.
+    """
+    others = sys.path[0 if sys.flags.safe_path else 1 :]  # the first is where this program looked
+    for name, known in _OURS.items():
+        spec = PathFinder.find_spec(name, [folder, *others])
+        for place in [] if spec is None else spec.submodule_search_locations or [str(spec.origin)]:
+            if not os.path.isfile(os.path.join(place, known)):
+                return place
+    return None
+
+
 def module_file(name: str) -> ModuleFile:
     """Return a module as it is on the disk now."""
     spec = find(name)
@@ -47,4 +67,6 @@ def load(found: ModuleFile) -> ModuleType:
     """
     if found.digest and found.name not in sys.modules and module_file(found.name).digest != found.digest:
         raise ConfigurationError(f"{found.path} has changed since this server was started")
+    if sys.flags.safe_path and "" not in sys.path:
+        sys.path.insert(0, "")  # where `find` looks first; ours are imported by now
     return import_module(found.name)

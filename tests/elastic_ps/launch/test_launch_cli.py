@@ -59,7 +59,7 @@ def test_nodes_are_run_through_other_programs(jobs: list[tuple[JobSettings, JobC
     ((_, commands),) = jobs
     join = JoinSettings("h:1", Path("token"), "h")
     assert commands.node(Role.WORKER, join, "n") == ["nice", "-n", "5", sys.executable, "train.py"]
-    assert commands.node(Role.SERVER, join, "n")[:3] == [sys.executable, "-m", "elastic_ps.server"]
+    assert commands.node(Role.SERVER, join, "n")[:4] == [sys.executable, "-P", "-m", "elastic_ps.server"]
     for wrong, words in (
         ("'", "No closing quotation: give words"),
         ("no-such-program -x", "no program no-such-program"),
@@ -113,7 +113,7 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
     ((_, commands),) = jobs
     given = commands.coordinator(Path("/jobs/toy"), Path("/jobs/toy/token"), 0)
     assert given == [
-        *(sys.executable, "-m", "coordinator", "--job", "toy", "--folder", "/jobs/toy"),
+        *(sys.executable, "-P", "-m", "coordinator", "--job", "toy", "--folder", "/jobs/toy"),
         *("--token-file", "/jobs/toy/token", "--port", "0", "--workers", "1", "--servers", "1", "--replicas", "1"),
         *("--block-bytes", "128", "--migration", "pause", "--checkpoint", "memory://jobs/toy"),
         *("--checkpoint-interval", "30.0", "--restore", "c/9", "--identity", "toy-1", "--lease", "20.0"),
@@ -121,7 +121,8 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
     ]
     join = JoinSettings("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))
     assert commands.node(Role.SERVER, join, "n") == [
-        *(sys.executable, "-m", "elastic_ps.server", "--coordinator", "h:1", "--token-file", "token", "--host", "h"),
+        *(sys.executable, "-P", "-m", "elastic_ps.server", "--coordinator", "h:1", "--token-file", "token"),
+        *("--host", "h"),
         *("--transport", "tcp", "--tcp-sockets", "2", "--nonce", "n", "--optimizer-module", "rules"),
     ]
 
@@ -130,7 +131,7 @@ def test_the_coordinator_has_every_option_that_is_marked_for_it() -> None:
     job = JobOptions(name="toy", seed=7, block_bytes=128, migration=MigrationMode.PAUSE, checkpoint_interval=30.0)
     job = replace(job, workers=3, servers=2, restore="c/9", identity="run-1", lease=20.0, replicas=1)
     nodes = NodesOptions(host="localhost", join_timeout=5.0)
-    _, _, _, *given = JobCommands(JobSettings(Script("train.py"), job, nodes)).coordinator(
+    _, _, _, _, *given = JobCommands(JobSettings(Script("train.py"), job, nodes)).coordinator(
         Path("toy"), Path("token"), 0
     )
     taken = options.parser(None).parse_args(given)
@@ -164,7 +165,7 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
     assert settings.job.servers == 0
     line = commands.coordinator(Path("f"), Path("t"), 0)
     assert line[line.index("--servers") + 1] == "0"
-    assert options.parser(None).parse_args(line[3:]).servers == 0
+    assert options.parser(None).parse_args(line[4:]).servers == 0
     join = JoinSettings("h:1", Path("token"), "h", mode=settings.nodes.mode)
     assert node_environment(join, "n", {})["ELASTIC_MODE"] == "all-reduce"
 
@@ -176,6 +177,28 @@ def test_a_node_finds_its_token_from_whatever_folder(tmp_path: Path, monkeypatch
     environment = node_environment(JoinSettings("h:1", Path("token"), "h"), "n", {})
     monkeypatch.chdir("/")
     assert NodeSettings.from_environment(environment).token == bytes(16)
+
+
+@pytest.mark.parametrize(("line", "strange"), [("sub/train.py", "sub/protos"), ("-m sub.train", "elastic_ps.py")])
+def test_what_workers_would_import_in_the_place_of_ours_is_named(line: str, strange: str) -> None:
+    """A folder `protos` beside the script ended every worker with an ImportError."""
+    Path("sub").mkdir()
+    Path("sub/train.py").touch()
+    place = Path(strange)
+    if place.suffix:
+        place.touch()
+    else:
+        place.mkdir()
+        (place / "__init__.py").touch()
+    status, output = invoke(*line.split())
+    assert (status, f"workers would import {place.absolute()} in the place of a package" in output) == (2, True), output
+
+
+def test_what_hides_none_of_ours_may_be_beside_the_script(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
+    Path("coordinator.py").touch()
+    Path("other/protos").mkdir(parents=True)
+    Path("other/protos/__init__.py").touch()
+    assert invoke("train.py") == (3, "")
 
 
 @pytest.mark.parametrize(

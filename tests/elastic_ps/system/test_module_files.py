@@ -1,5 +1,7 @@
 """Modules of users, found without being imported."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.module_file import ModuleFile
 from elastic_ps.system.module_files import find, load, module_file
+from tests.paths import ROOT
 
 
 @pytest.fixture
@@ -67,3 +70,11 @@ def test_a_file_that_has_changed_before_it_was_imported_is_refused(folder: Path)
     assert load(found).RATE == 1
     file.write_text("RATE = 2")
     assert load(found).RATE == 1, "it has the code that was found"
+
+
+def test_a_server_loads_what_it_has_found_in_its_folder(folder: Path) -> None:
+    """It is started with -P, which keeps that folder from coming before ours."""
+    (folder / "their_rules.py").write_text("print('loaded')")
+    program = "from elastic_ps.system.module_files import load, module_file; load(module_file('their_rules'))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.check_output([sys.executable, "-P", "-c", program], env=environment) == b"loaded\n"

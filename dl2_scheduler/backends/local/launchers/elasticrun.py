@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, StorageError
 from elastic_ps.core.job_mode import JobMode
 from elastic_ps.system import storage
 from elastic_ps.system.passing_errors import MACHINE_LACKS
+from elastic_ps.system.process.own_programs import own_program
 from elastic_ps.system.state_folder import jobs_folder
 from protos import elastic_pb2 as pb
 
@@ -77,7 +77,7 @@ class ElasticrunRuntime:
         log = self.log(order.name, order.submission, order.run)
         try:
             self._check_folder(order)
-            command = [sys.executable, "-m", "elastic_ps.launch", *self._options(order), *arguments]
+            command = [*own_program("elastic_ps.launch", order.folder), *self._options(order), *arguments]
             self._tasks.write(order.shape)
             log.parent.mkdir(exist_ok=True)  # people delete logs, and may delete their folder
             child = processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)

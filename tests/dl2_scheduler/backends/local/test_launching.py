@@ -85,7 +85,7 @@ def options(runtime, monkeypatch):
 
     def of(order):
         runtime.start(order, lambda process: None)
-        words = started[-1][3:]
+        words = started[-1][started[-1].index("elastic_ps.launch") + 1 :]
         return dict(zip(words[::2], words[1::2], strict=False))
 
     return of

@@ -164,7 +164,7 @@ def test_its_launcher_is_told_the_mode_and_its_checkpoints_and_nothing_of_server
 
     def options(order):
         runtime.start(order, lambda process: None)
-        words = started[-1][3:]
+        words = started[-1][started[-1].index("elastic_ps.launch") + 1 :]
         return dict(zip(words[::2], words[1::2], strict=False))
 
     given = options(order)

@@ -1,0 +1,24 @@
+"""This module starts programs of ours by Python, in folders of others."""
+
+import os
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+def own_program(module: str, folder: Path | str = ".") -> list[str]:
+    """Return the argv that runs a module of ours, in whose imports the folder that it starts in does not come first.
+
+    A `protos` or a `coordinator.py` beside somebody's script would be imported in the place of ours. Where the folder
+    is that of our sources it does, as nothing else may say where they are.
+
+    Args:
+        module: as `python -m` takes it.
+        folder: that it starts in.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    safe = [] if os.path.samefile(folder, _ROOT) else ["-P"]
+    return [sys.executable, *safe, "-m", module]
