@@ -111,7 +111,7 @@ docs: setup  ## redraw what the docs take from the code
 
 SITE := build/site-venv
 $(SITE)/.installed: requirements/docs.txt
-	$(PYTHON) -m venv $(SITE)
+	$$(command -v $(PYTHON) || echo python3) -m venv $(SITE)
 	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 

@@ -1,6 +1,7 @@
 """Every command line on a page is one that its program takes: its own parser reads it, and nothing is run."""
 
 import re
+from pathlib import Path
 
 import pytest
 import typer
@@ -81,6 +82,16 @@ def test_elasticctl_takes_its_command_lines(page):
 @every_page
 def test_dl2_takes_its_command_lines(page):
     assert unusable(page, "dl2", lambda _: DL2) == []
+
+
+@every_page
+def test_a_job_is_not_asked_for_by_the_name_of_its_script(page):
+    """`elasticrun train.py` without --name starts a job train-3f2a."""
+    unnamed = [shown for shown in commands(page, "elasticrun") if "--name" not in shown.words]
+    scripts = {Path(word).stem for shown in unnamed for word in shown.words if word.endswith(".py")}
+    asked = {word for shown in commands(page, "elasticctl") for word in shown.words[1:2]}
+    named = {word for shown in commands(page, "elasticrun") if shown not in unnamed for word in shown.words}
+    assert scripts & asked <= named
 
 
 @pytest.mark.parametrize(
