@@ -6,6 +6,7 @@ job's document, what is shown is its status, which the operator keeps true, a no
 pod, and what only the coordinator knows is asked in its pod.
 """
 
+import errno
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, NoReturn
@@ -29,6 +30,7 @@ _MANAGER = "elasticctl"
 _CALL_SECONDS = 10
 _MOST = 256
 _ATTEMPTS = 5
+_OF_OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT)  # of what this prints to: a reader that has gone, a full disk
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job.", callback=named)]
 Namespace = Annotated[str | None, typer.Option(metavar="NAME", help="Of the job; left out: as the kubeconfig says.")]
@@ -54,6 +56,8 @@ class _Errors(CarefulGroup):
         except NotHeardOut as error:
             _fail(str(error), _UNREACHABLE)
         except (HTTPError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in _OF_OUTPUT:
+                raise
             _fail(f"the API server does not answer: {error}", _UNREACHABLE)
 
 
@@ -137,31 +141,26 @@ def scale(
         name: spec.get(name, {}).get("replicas", spec.get(name, {}).get("min", 1)) for name in ("workers", "servers")
     }
     counts |= {"servers": 0} if spec.get("mode") == "all-reduce" else {}
-    if as_json:
-        say(json.dumps({"job": job, **counts}, indent=2))
-    else:
-        beside = f" and {counts['servers']} servers" if counts["servers"] else ""
-        say(f"{job}: it is to have {counts['workers']} workers{beside}")
+    beside = f" and {counts['servers']} servers" if counts["servers"] else ""
+    _result(as_json, {"job": job, **counts}, f"{job}: it is to have {counts['workers']} workers{beside}")
 
 
 @app.command()
 def drain(
-    job: JobName,
-    node: Node,
-    namespace: Namespace = None,
-    context: Context = None,
+    job: JobName, node: Node, namespace: Namespace = None, context: Context = None, as_json: Json = False
 ) -> None:
     """Take one node out: its pod is deleted, hands over what it holds, and another one comes in its place."""
     pod = _Jobs(context, namespace).node(job, node)
     pod.delete()
-    say(f"{job}: {node} drains, and another one comes in the place of {pod.name}")
+    sentence = f"{job}: {node} drains, and another one comes in the place of {pod.name}"
+    _result(as_json, {"job": job, "node": node, "pod": pod.name}, sentence)
 
 
 @app.command()
-def stop(job: JobName, namespace: Namespace = None, context: Context = None) -> None:
+def stop(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
     """End a job: its object is deleted; it is saved before where it has a checkpoint.url."""
     _Jobs(context, namespace).delete(job)
-    say(f"{job} is stopping")
+    _result(as_json, {"job": job, "stopping": True}, f"{job} is stopping")
 
 
 @app.command()
@@ -216,6 +215,10 @@ def ledger(job: JobName, namespace: Namespace = None, context: Context = None, a
 def audit(job: JobName, namespace: Namespace = None, context: Context = None, as_json: Json = False) -> None:
     """Prove from the ledger that every sample of the epochs so far entered every parameter exactly once."""
     _inside(job, ["audit"], namespace, context, as_json)
+
+
+def _result(as_json: bool, value: Mapping[str, Any], sentence: str) -> None:
+    say(json.dumps(value, indent=2) if as_json else sentence)
 
 
 def _inside(job: str, words: list[str], namespace: str | None, context: str | None, as_json: bool) -> None:

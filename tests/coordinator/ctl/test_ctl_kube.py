@@ -1,6 +1,8 @@
 """`elasticctl --kube`: a plug-in, which asks the API server; here a played one."""
 
+import errno
 import json
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 
@@ -286,6 +288,47 @@ def test_a_job_is_stopped_by_the_deletion_of_its_object(served):
     run = served(job())
     assert run("stop", "digits") == "digits is stopping\n"
     assert run.played.jobs == {}
+
+
+def test_what_drains_and_stops_is_told_to_programs(served):
+    run = served(job())
+    drained = {"job": "digits", "node": "s0", "pod": "digits-server-1"}
+    assert json.loads(run("drain", "digits", "s0", "--json")) == drained
+    assert json.loads(run("stop", "digits", "--json")) == {"job": "digits", "stopping": True}
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])
+def test_no_api_server_is_blamed_for_what_cannot_be_printed(served, monkeypatch, number):
+    """As in `elasticctl --kube jobs | head`."""
+    served(job())
+
+    def say(_line, err=False):
+        if not err:
+            raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(ctl, "say", say)
+    found = CliRunner().invoke(ctl.app, ["stop", "digits"])
+    assert (found.exit_code, found.output) == (1, "")
+
+
+UNKNOWN_TO_KUBE = {
+    "jobs": {"--all"},
+    "cancel": {"--plan"},
+    "watch": {"--interval"},
+    "stop": {"--now"},
+    "scale": {"--dry-run", "--mode", "--no-wait", "--detach"},
+    "drain": {"--no-wait", "--detach"},
+    "export": {"--from", "--output", "-o", "--json"},
+}
+"""What docs/reference/cli.md says that --kube lacks."""
+
+
+def test_options_are_those_without_kube_but_for_what_the_page_says():
+    own, on_kube = get_command(cli.app).commands, get_command(ctl.app).commands
+    for name, command in own.items():
+        given, there = ({word for each in found.params for word in each.opts} for found in (command, on_kube[name]))
+        lacking = {word for word in given - there if word.startswith("-")} - {"--coordinator", "--token-file"}
+        assert lacking == UNKNOWN_TO_KUBE.get(name, set()), name
 
 
 @pytest.mark.parametrize(
