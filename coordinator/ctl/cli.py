@@ -26,7 +26,7 @@ from elastic_ps.control.token import read_token
 from elastic_ps.core.configuration import MOST_NODES
 from elastic_ps.core.errors import CheckpointError, ConfigurationError, StorageError
 from elastic_ps.system import storage
-from elastic_ps.system.extras import missing_package
+from elastic_ps.system.extras import how_to_install, missing_package
 from elastic_ps.system.last_resort import one_sentence
 from elastic_ps.system.option_checks import CarefulGroup, CommandLine, named
 from elastic_ps.system.state_folder import jobs_folder
@@ -322,7 +322,7 @@ def _program() -> Callable[[], None]:
     if _KUBE not in sys.argv[1:]:
         return app
     sys.argv.remove(_KUBE)
-    wanted = "this needs a plug-in that is not installed: pip install 'elastic-ps[kubernetes]'"
+    wanted = f"this needs a plug-in that is not installed: {how_to_install('kubernetes')}"
     for plug_in in entry_points(group="elasticctl.kube"):
         try:
             program: Callable[[], None] = plug_in.load()

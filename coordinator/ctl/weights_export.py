@@ -20,6 +20,7 @@ from coordinator.manifest_json import manifest_from_json
 from elastic_ps.core.errors import CheckpointError, ConfigurationError
 from elastic_ps.core.model import Tensor
 from elastic_ps.system import storage
+from elastic_ps.system.extras import how_to_install
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def check_output(path: Path) -> None:
         import safetensors.numpy  # noqa: F401  (an operator's machine may have no use for it)
     except ImportError as error:
         raise ConfigurationError(
-            f"export needs the package safetensors ({error}): pip install 'elastic-ps[torch]'"
+            f"export needs the package safetensors ({error}): {how_to_install('torch')}"
         ) from error
     if os.path.isdir(path):  # which no name is too long for, as for Path's
         raise ConfigurationError(f"--output {path} is a folder; name a file, such as {path / 'model.safetensors'}")

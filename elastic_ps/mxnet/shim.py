@@ -12,6 +12,8 @@ from importlib.util import find_spec
 
 import numpy
 
+from elastic_ps.system.extras import how_to_install
+
 if "bool" not in vars(numpy):  # hasattr would warn: numpy 1.26 reserves the name
     numpy.bool = bool  # type: ignore[attr-defined, unused-ignore]
 
@@ -27,7 +29,7 @@ with warnings.catch_warnings():
         if error.name != "mxnet":
             raise
         raise ModuleNotFoundError(
-            "MXNet is not installed: `pip install 'elastic-ps[mxnet]'` on Python 3.11 brings it, with numpy 1.26",
+            f"MXNet is not installed: `{how_to_install('mxnet')}` on Python 3.11 brings it, with numpy 1.26",
             name="mxnet",
         ) from error
 

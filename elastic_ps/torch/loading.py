@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.system.extras import how_to_install
 from elastic_ps.torch.arrays import is_number, overwrite
 from elastic_ps.torch.model import own_name
 
@@ -28,7 +29,7 @@ def load(model: torch.nn.Module, path: str | Path) -> None:
         from safetensors.torch import load_file
     except ImportError as error:
         raise ConfigurationError(
-            f"elastic.load needs the package safetensors ({error}): pip install 'elastic-ps[torch]'"
+            f"elastic.load needs the package safetensors ({error}): {how_to_install('torch')}"
         ) from error
     try:
         found = load_file(path)

@@ -362,7 +362,7 @@ def test_without_the_plug_in_it_says_what_to_install(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "pip install 'elastic-ps[kubernetes]'" in capsys.readouterr().err
+    assert "pip install '/path/to/checkout[kubernetes]'" in capsys.readouterr().err
 
 
 def test_the_plug_in_is_registered():

@@ -1,4 +1,4 @@
-"""What `pip install elastic-ps` brings is what the programs of a job import, and each extra is told by its packages."""
+"""An installation without extras brings what a job's programs import; each extra is told by its packages."""
 
 import json
 import re
@@ -13,6 +13,7 @@ from elastic_ps.system.extras import _EXTRAS
 from tests.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PARTS = ("elastic_ps", "coordinator", "dl2_scheduler", "k8s", "examples")
 MAY_BE_THERE = {"grpcio-tools", "setuptools"}
 """What grpc imports where it finds it, and what puts a folder in place that is edited."""
 
@@ -63,3 +64,10 @@ def test_each_extra_that_is_told_brings_the_package() -> None:
         brought = brought_by(PROJECT["optional-dependencies"][extra])
         for package in packages:
             assert not owners.get(package) or {distribution(each) for each in owners[package]} & brought, package
+
+
+def test_nobody_is_told_to_install_by_a_name_that_we_do_not_have() -> None:
+    """PyPI has no elastic-ps, and a stranger could register it."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    sources = [file for part in PARTS for file in (ROOT / part).rglob("*.py")]
+    assert not [file for file in [*pages, *sources] if re.search(r"pip install \S*elastic.ps\b", file.read_text())]

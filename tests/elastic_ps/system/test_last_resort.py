@@ -20,7 +20,7 @@ from tests.paths import ROOT
         (RecursionError("deep"), "this should not happen (RecursionError: deep)"),
         (
             ModuleNotFoundError("No module named 'numba'", name="numba"),
-            "this needs the package numba, which is not installed: pip install 'elastic-ps[scheduler]'",
+            "this needs the package numba, which is not installed: pip install '/path/to/checkout[scheduler]'",
         ),
         (
             ModuleNotFoundError("No module named 'ours'", name="ours"),
