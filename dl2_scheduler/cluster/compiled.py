@@ -4,9 +4,10 @@ import hashlib
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,7 +15,10 @@ import numba
 import numpy
 from numba.core.compiler_lock import global_compiler_lock
 
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.file_lock import try_lock
+from elastic_ps.system.private_files import private_folder
+from elastic_ps.system.state_folder import state_folder
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +36,17 @@ _LOOK_SECONDS = 0.02
 
 def compiled(function: F) -> F:
     """Compile a function of numbers and arrays at its first call; it does not hold the interpreter's lock."""
-    return cast(F, _by_one_process(numba.njit(cache=True, nogil=True)(function)))
+    return cast(F, _by_one_process(numba.njit(cache=bool(_config.CACHE_DIR), nogil=True)(function)))
 
 
 def inlined(function: F) -> F:
     """Compile a small function into its compiled callers, so that arrays need not be handed over."""
-    return cast(F, _by_one_process(numba.njit(cache=True, nogil=True, forceinline=True)(function)))
+    return cast(F, _by_one_process(numba.njit(cache=bool(_config.CACHE_DIR), nogil=True, forceinline=True)(function)))
 
 
 def _by_one_process(dispatcher: Any) -> Any:
     """Let one of the processes that need a function at the same time compile it, and the others load what it saves."""
-    if _config.DISABLE_JIT:  # NUMBA_DISABLE_JIT: it is the plain function
+    if _config.DISABLE_JIT or not _config.CACHE_DIR:  # NUMBA_DISABLE_JIT: it is the plain function
         return dispatcher
     compile_or_load, function = dispatcher.compile, dispatcher.py_func
 
@@ -102,6 +106,45 @@ def cache_folder(sources: Iterable[Path], parent: Path) -> Path:
     return folder
 
 
-if not _config.CACHE_DIR:  # else NUMBA_CACHE_DIR names it
+def _is_writable(folder: Path) -> bool:
+    """Make a folder; return whether files can be made in it, as Numba will."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def usable_cache(sources: Iterable[Path], package: Path, own: Iterable[Path]) -> str:
+    """Return the first folder that can be written to; "": there is none, and each process compiles for itself.
+
+    Args:
+        sources: all files with compiled functions.
+        package: where the folder is, unless the package is another user's, as root's, or on a read-only disk.
+        own: where else it may be. What is in it is run, so nobody but this user may write there.
+    """
+    files = list(sources)
+    if _is_writable(folder := cache_folder(files, package)):
+        return str(folder)
+    for parent in own:
+        with suppress(ConfigurationError, OSError):
+            private_folder(parent, [_PREFIX])
+            if _is_writable(folder := cache_folder(files, parent)):
+                return str(folder)
+    return ""
+
+
+def _of_the_user() -> Iterator[Path]:
+    """Yield where this user may keep what is compiled."""
+    with suppress(ConfigurationError):
+        yield state_folder() / "elastic_ps" / "compiled"
+    with suppress(OSError):
+        yield Path(tempfile.gettempdir()) / f"elastic_ps-compiled-{os.geteuid()}"
+
+
+if not _config.CACHE_DIR:
     _compiling = [path for path in _PACKAGE.glob("*/**/*.py") if b"cluster.compiled import" in path.read_bytes()]
-    _config.CACHE_DIR = str(cache_folder([Path(__file__), *_compiling], _PACKAGE / "__pycache__"))
+    _config.CACHE_DIR = usable_cache([Path(__file__), *_compiling], _PACKAGE / "__pycache__", _of_the_user())
+elif not _is_writable(Path(_config.CACHE_DIR)):  # NUMBA_CACHE_DIR, without which Numba looks for a folder of its own
+    _config.CACHE_DIR = ""

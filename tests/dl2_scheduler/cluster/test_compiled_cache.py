@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dl2_scheduler.cluster import compiled
-from dl2_scheduler.cluster.compiled import cache_folder
+from dl2_scheduler.cluster.compiled import cache_folder, usable_cache
 from elastic_ps.system.file_lock import try_lock
 
 COMPILES = """
@@ -65,3 +65,32 @@ def test_functions_run_as_plain_python_where_nothing_is_to_be_compiled():
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+def test_where_the_package_cannot_be_written_to_the_user_has_a_cache(tmp_path):
+    """Numba raised when `dl2` was begun."""
+    source, own = tmp_path / "a.py", tmp_path / "own"
+    source.touch()
+    beyond = source / "no folder"
+    assert usable_cache([source], tmp_path / "package", [own]) == str(cache_folder([source], tmp_path / "package"))
+    assert usable_cache([source], beyond, [beyond, own]) == str(cache_folder([source], own))
+    assert own.stat().st_mode & 0o777 == 0o700
+    assert usable_cache([source], beyond, [beyond]) == ""
+
+
+def test_a_folder_that_others_can_write_to_is_no_cache(tmp_path):
+    """What is in it would be run."""
+    source, shared = tmp_path / "a.py", tmp_path / "shared"
+    source.touch()
+    shared.mkdir()
+    (shared / "theirs").touch()
+    shared.chmod(0o777)
+    assert usable_cache([source], source / "no folder", [shared]) == ""
+
+
+def test_functions_are_compiled_where_no_cache_can_be(tmp_path):
+    (tmp_path / "file").touch()
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "file"), "HOME": str(tmp_path / "file")}
+    script = COMPILES.replace("sum(fits_on.stats.cache_misses.values())", "fits_on.stats.cache_path")
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == ("None\n", 0), done.stderr
