@@ -7,8 +7,9 @@ of the user's code.
 import os
 import shlex
 import shutil
-import socket
 from collections.abc import Iterable
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 from elastic_ps.control.channels import is_address
@@ -19,6 +20,7 @@ from elastic_ps.core.model import ALIGNMENT
 from elastic_ps.system import storage
 from elastic_ps.system.module_files import find, hiding_ours
 from elastic_ps.system.passing_errors import MACHINE_LACKS
+from elastic_ps.transport.tcp import address_of, listening_socket
 
 MOST_SECONDS = 30 * 86_400.0
 """The most seconds that any option may have: thirty days."""
@@ -102,15 +104,40 @@ def token_problem(token_file: Path) -> str | None:
 
 
 def host_problem(host: str, listens: bool) -> str | None:
-    """Check --host: it is an address; where `listens`, one of this machine."""
+    """Check --host: it is one address; where `listens`, of this machine."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        address = _address(host)
         if listens:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.bind(address)
+            listening_socket(host, 0).close()
     except (OSError, UnicodeError) as error:
         return f"--host {host}: {error}; give an address of this machine"
+    if address.is_unspecified:
+        return f"--host {host}: that is all addresses; give the one that other nodes reach this machine at"
     return None
+
+
+def only_here(host: str) -> str | None:
+    """Say where --host is a name that other machines know and this one takes for itself alone, or None.
+
+    Debian writes 127.0.1.1 for a machine's own name into /etc/hosts: what listens there is reached by nobody else.
+    """
+    address = _address(host)
+    if not address.is_loopback or host == str(address) or "localhost" in host:
+        return None
+    return f"--host {host} is {address} here, which no other machine reaches: give this machine's address"
+
+
+def remote_problem(host: str, coordinator: str) -> str | None:
+    """Check --host of a node that listens: its job's coordinator is on this machine, or its nodes can reach it."""
+    told = only_here(host)
+    with suppress(OSError, ValueError):  # a coordinator whose name nobody knows is told of when it is asked
+        if told and not _address(coordinator.rpartition(":")[0].strip("[]")).is_loopback:
+            return told
+    return None
+
+
+def _address(host: str) -> IPv4Address | IPv6Address:
+    return ip_address(address_of(host)[1].partition("%")[0])
 
 
 def checkpoint_problem(url: str) -> str | None:

@@ -92,10 +92,12 @@ def elasticrun(
 
 def _join(role: Role, program: ProgramOptions, node: NodeOptions, nodes: NodesOptions) -> int:
     assert node.token_file is not None, "checked as missing above"
+    listens = role is Role.SERVER or nodes.all_reduces
     _refuse_if(
         checks.address_problem(node.coordinator)
         or checks.token_problem(node.token_file)
-        or checks.host_problem(nodes.host, listens=role is Role.SERVER or nodes.all_reduces)
+        or checks.host_problem(nodes.host, listens)
+        or (checks.remote_problem(nodes.host, node.coordinator) if listens else None)
     )
     join = JoinSettings(node.coordinator, node.token_file, nodes.host, nodes.wire, nodes.mode)
     settings = MemberSettings(role, join, nodes.join_timeout, nodes.grace, node.nonce_prefix)
@@ -114,6 +116,8 @@ def _train(program: ProgramOptions, job: JobOptions, nodes: NodesOptions) -> int
         or checks.wrap_problem("--wrap-worker", job.wrap_worker)
         or checks.wrap_problem("--wrap-server", job.wrap_server)
     )
+    if told := checks.only_here(nodes.host):
+        say(f"elasticrun: {told}, where nodes of others are to join this job", err=True)
     named = replace(job, name=job.name or default_name(program.script), identity=job.identity or new_identity())
     if nodes.all_reduces:
         named = replace(named, servers=0)

@@ -11,10 +11,22 @@ from elastic_ps.transport.stream import SocketConnection, SocketListener
 from elastic_ps.transport.striped import PendingStripes, StripedConnection, joins
 
 
+def address_of(host: str) -> tuple[socket.AddressFamily, str]:
+    """Return the family and the address of a host by its name: of IPv4 where it has one.
+
+    Raises:
+        OSError: it has none.
+        UnicodeError: it is no name.
+    """
+    found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, *_, address = min(found, key=lambda each: each[0] != socket.AF_INET)
+    return family, str(address[0])
+
+
 def listening_socket(host: str, port: int) -> socket.socket:
     """Return a TCP socket that listens; port 0 takes a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=128)
+    family, address = address_of(host)
+    return socket.create_server((address, port), family=family, backlog=128)
 
 
 class TcpTransport:

@@ -1,5 +1,6 @@
 """The command line of `elasticrun`."""
 
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -159,6 +160,32 @@ def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken[1:] == [MemberSettings(Role.WORKER, join, nonce_prefix="pod-1")]
 
 
+@pytest.fixture
+def debian(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose own name is one of its loopback addresses, by /etc/hosts."""
+    resolve = socket.getaddrinfo
+
+    def resolved(host: str | None, *others: Any, **options: Any) -> Any:
+        return resolve("127.0.1.1" if host == "myhost" else host, *others, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    monkeypatch.setattr(cli, "run_member", lambda *_: 143)
+
+
+@pytest.mark.usefixtures("debian")
+def test_a_name_that_others_do_not_reach_this_machine_by(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
+    """Nodes on other machines were refused their connections. A job of one machine trains all the same."""
+    told = "--host myhost is 127.0.1.1 here, which no other machine reaches: give this machine's address"
+    status, output = invoke("--host", "myhost", "train.py")
+    assert (status, output) == (3, f"elasticrun: {told}, where nodes of others are to join this job\n")
+    for host in ("localhost", "127.0.0.1"):
+        assert invoke("--host", host, "train.py") == (3, "")
+    server = ("--role", "server", "--token-file", "token", "--host", "myhost", "--coordinator")
+    assert invoke(*server, "192.0.2.1:7000") == (2, f"elasticrun: {told}\n")
+    for here in ("myhost:7000", "[::1]:7000"):
+        assert invoke(*server, here) == (143, "")
+
+
 def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     assert invoke(*["--mode", "all-reduce", "--workers", "2", "train.py"]) == (3, "")
     ((settings, commands),) = jobs
@@ -236,6 +263,9 @@ def test_what_hides_none_of_ours_may_be_beside_the_script(jobs: list[tuple[JobSe
         ("--lease inf train.py", "'--lease': inf: give a number"),
         ("--host 999.1.1.1 train.py", "--host 999.1.1.1: "),
         ("--host 192.0.2.1 train.py", "give an address of this machine"),
+        ("--host 0.0.0.0 train.py", "--host 0.0.0.0: that is all addresses; give the one that other nodes reach"),
+        ("--host :: train.py", "--host ::: "),
+        ("--role worker --coordinator h:1 --token-file token --host 0.0.0.0 train.py", "that is all addresses"),
         ("--checkpoint nope:///x train.py", "--checkpoint nope:///x: Protocol not known: nope"),
         (
             "--restore nope:///x train.py",

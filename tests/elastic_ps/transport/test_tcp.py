@@ -16,7 +16,8 @@ from elastic_ps.transport.frame_metas import JoinMeta
 from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.stream import SocketConnection, SocketListener
 from elastic_ps.transport.striped import PendingStripes
-from elastic_ps.transport.tcp import TcpTransport
+from elastic_ps.transport.tcp import TcpTransport, listening_socket
+from tests.elastic_ps.transport.conftest import NO_IPV6
 from tests.elastic_ps.transport.wiring import Aside, Striped, Tcp, join
 
 
@@ -208,3 +209,17 @@ def test_sockets_of_connections_that_are_never_complete_are_bounded():
         ends[1].setblocking(False)
         with pytest.raises(BlockingIOError):
             ends[1].recv(1)
+
+
+@NO_IPV6
+@pytest.mark.parametrize(("addresses", "taken"), [(["::1"], "::1"), (["::1", "127.0.0.1"], "127.0.0.1")])
+def test_a_name_is_listened_to_by_ipv6_where_it_has_nothing_else(monkeypatch, addresses, taken):
+    """Only a literal address was: a name had to have one of IPv4."""
+    resolve = socket.getaddrinfo
+
+    def resolved(_host, *others, **options):
+        return [found for address in addresses for found in resolve(address, *others, **options)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    with listening_socket("other.test", 0) as sock:
+        assert sock.getsockname()[0] == taken
