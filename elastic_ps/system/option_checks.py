@@ -70,6 +70,8 @@ def _refuse_unusable(command: Any, context: Any, words: list[str]) -> None:
     """Raise typer.BadParameter for the first word that no option can have, before it becomes a path."""
     given, _, _ = command.make_parser(context).parse_args(args=list(words))
     for parameter in command.params:
+        if parameter.nargs == -1 and not context.allow_interspersed_args:
+            continue  # arguments of another program, which takes what it takes
         kind = getattr(parameter, "type_descriptor", None)
         is_path = kind is not None and (kind.is_path or Path in get_args(kind.annotation))
         value = given.get(parameter.name)

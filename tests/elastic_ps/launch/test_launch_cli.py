@@ -1,5 +1,6 @@
 """The command line of `elasticrun`."""
 
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -184,6 +185,15 @@ def test_a_name_that_others_do_not_reach_this_machine_by(jobs: list[tuple[JobSet
     assert invoke(*server, "192.0.2.1:7000") == (2, f"elasticrun: {told}\n")
     for here in ("myhost:7000", "[::1]:7000"):
         assert invoke(*server, here) == (143, "")
+
+
+def test_arguments_of_the_script_are_bytes(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
+    """A name of a file in Latin-1 was refused as not UTF-8."""
+    name = os.fsdecode(b"caf\xe9")
+    assert invoke("train.py", "--data", name) == (3, "")
+    ((settings, _),) = jobs
+    assert [os.fsencode(word) for word in settings.script.command[1:]] == [b"train.py", b"--data", b"caf\xe9"]
+    assert invoke("--name", name, "train.py")[0] == 2
 
 
 def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
