@@ -32,6 +32,11 @@ IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """What file systems say that sync no folders, as some of networks and of user space do: names stay as they promise."""
 
+_ABSENT = (errno.ENOENT, errno.ENOTDIR)
+
+_GONE = (404, 410)
+"""HTTP's answers about what is not there."""
+
 
 def new_identity() -> str:
     """Return an identity for a training run that nobody has named."""
@@ -59,12 +64,26 @@ def asked(url: str) -> Iterator[None]:
     """
     try:
         yield
-    except (FileNotFoundError, ElasticError):
+    except ElasticError:
         raise
-    except NotADirectoryError as error:
-        raise FileNotFoundError(*error.args) from error
     except Exception as error:
-        raise StorageError(f"{url} cannot be used: {str(error) or repr(error)}") from error
+        if not _is_absence(error):
+            raise StorageError(f"{url} cannot be used: {str(error) or repr(error)}") from error
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise FileNotFoundError(*error.args) from error
+
+
+def _is_absence(error: Exception) -> bool:
+    """Return whether a storage says by an error that something is not there.
+
+    fsspec's of HTTP raises FileNotFoundError whatever the answer was, and where there was none: the cause tells.
+    """
+    cause = error.__cause__
+    if isinstance(cause, TimeoutError) or type(cause).__module__.startswith("aiohttp"):
+        return getattr(cause, "status", None) in _GONE
+    number = error.errno if isinstance(error, OSError) else None  # which is all that SMB's have
+    return number in _ABSENT or isinstance(error, FileNotFoundError | NotADirectoryError)
 
 
 def located(url: str) -> tuple[Any, str]:
@@ -138,17 +157,31 @@ def candidates(root: str) -> list[str]:
     root = root.rstrip("/")
     with asked(root):
         system, path = located(root)
-        if system.exists(f"{path}/{MANIFEST}"):
+        if _has_manifest(system, path):
             return [root]
         names = (str(entry).rstrip("/").rpartition("/")[2] for entry in system.ls(path, detail=False))
         return [f"{root}/{name}" for name in sorted(names, reverse=True) if name.startswith("version-")]
 
 
 def is_complete(url: str) -> bool:
-    """Return whether a folder has a manifest. Raises as `candidates`."""
+    """Return whether a folder has a manifest.
+
+    Raises:
+        StorageError: nobody can tell now.
+    """
     with asked(url):
-        system, path = located(url)
-        return bool(system.exists(f"{path}/{MANIFEST}"))
+        return _has_manifest(*located(url))
+
+
+def _has_manifest(system: Any, path: str) -> bool:
+    """Return what `is_complete` does. fsspec's `exists` is not asked: most of them take any error for absence."""
+    try:
+        system.info(f"{path}/{MANIFEST}")
+    except Exception as error:
+        if _is_absence(error):
+            return False
+        raise
+    return True
 
 
 def read(url: str) -> bytes:
