@@ -109,8 +109,11 @@ def _among_known(search: CheckpointSearch, others: Mapping[str, tuple[float, int
 
 
 def _named(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
-    for url in sorted(_under(search.restore), key=lambda url: _age(url, patient)):
-        yield url, False
+    """Yield what was named to begin from, but not what was written after the job had begun from one of them."""
+    ages = {url: _age(url, patient) for url in _under(search.restore)}
+    for url in sorted(ages, key=ages.__getitem__):
+        if not (search.begun and search.since) or -ages[url][0] <= search.since:
+            yield url, False
 
 
 def _age(url: str, patient: bool) -> tuple[float, int]:

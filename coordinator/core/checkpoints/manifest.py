@@ -84,7 +84,8 @@ class CheckpointSearch:
         begun: the checkpoint that it began from; "": none.
         restore: a checkpoint that was named to begin from, or a folder of some; "": none.
         passed: those that servers could not load.
-        since: unix seconds; of its own that it does not remember those from before are of runs that were given up.
+        since: unix seconds, when it began; of its own that it does not remember those from before are of runs that were
+            given up, and of what was named nothing from later counts; 0: nobody knows.
     """
 
     identity: str

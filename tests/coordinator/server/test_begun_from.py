@@ -13,7 +13,7 @@ from coordinator.server.journal import Journal
 from elastic_ps.core.errors import CheckpointError, StorageError
 from elastic_ps.system import storage
 from tests.coordinator.played_job import World
-from tests.coordinator.server.test_checkpoint_storage import save
+from tests.coordinator.server.test_checkpoint_storage import OTHER, found, save
 
 
 @pytest.fixture
@@ -72,6 +72,20 @@ def test_of_a_named_folder_the_one_that_was_begun_from_stays(begin, tmp_path):
     state = begin("--restore", tmp_path / "shared")
     save(tmp_path / "shared", 200, "older-run", written=9.0)
     assert back_to(state) == begun
+
+
+@pytest.mark.parametrize("harm", ["damaged", "deleted"])
+def test_of_a_named_folder_the_next_one_is_what_was_written_before(tmp_path, harm):
+    before, begun = save(tmp_path, 100, OTHER, written=4.0), save(tmp_path, 110, OTHER, written=5.0)
+    save(tmp_path, 10, "third", written=9.0)
+    places = {"begun": begun, "restore": str(tmp_path), "passed": frozenset({begun} if harm == "damaged" else ())}
+    if harm == "deleted":
+        storage.remove(begun)
+    assert found(**places, since=7.0) == before
+    storage.remove(before)
+    with pytest.raises(CheckpointError, match=r"no complete checkpoint|could not be loaded"):
+        found(**places, since=7.0)
+    assert found(**places).endswith("third"), "nobody knows when it began"
 
 
 def test_a_job_that_began_from_nothing_does_not_come_back_as_another(begin, tmp_path):
