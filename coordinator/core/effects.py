@@ -211,10 +211,11 @@ class Announce:
 
 @dataclass(frozen=True)
 class WriteManifest:
-    """The shell makes a checkpoint valid; `ManifestWritten` comes back."""
+    """The shell makes a checkpoint valid; `ManifestWritten` comes back. `damaged`: none of the older ones to keep."""
 
     url: str
     manifest: Manifest
+    damaged: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

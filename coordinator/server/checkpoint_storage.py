@@ -10,7 +10,7 @@ read of the manifest's entries.
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from coordinator.core.checkpoints.manifest import KEPT, Manifest
@@ -26,8 +26,13 @@ log = logging.getLogger(__name__)
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write(url: str, manifest: Manifest) -> int:
+def write(url: str, manifest: Manifest, damaged: Set[str] = frozenset()) -> int:
     """Make the checkpoint at folder `url` valid, for good, and drop the job's oldest beside it beyond `KEPT`.
+
+    Args:
+        url: of the folder.
+        manifest: to write.
+        damaged: folders of those that nobody can load: they are none of the kept.
 
     Returns:
         Bytes of its files, the manifest among them.
@@ -43,21 +48,31 @@ def write(url: str, manifest: Manifest) -> int:
         storage.publish(f"{url}/{MANIFEST}", text)
     except (StorageError, FileNotFoundError, TypeError, ValueError, KeyError) as error:
         raise CheckpointError(f"cannot write the manifest of {url}: {error}") from error
-    _prune(url, manifest.identity)
+    _prune(url, manifest.identity, damaged)
     return total
 
 
-def _prune(url: str, identity: str) -> None:
+def _prune(url: str, identity: str, damaged: Set[str]) -> None:
     """Keep the last `KEPT` of this job. What cannot be deleted stays: nothing depends on it."""
     root, _, own = url.rpartition("/")
+    kept = 1
     try:
-        older = [other for other in storage.candidates(root) if is_of(other, identity) and folder_name(other) < own]
-        complete = [other for other in older if storage.is_complete(other)]
-        for other in older:
-            if other not in complete[: KEPT - 1]:
-                storage.remove(other)
+        for other in storage.candidates(root):
+            if is_of(other, identity) and folder_name(other) < own:
+                kept += _keep(other, whole=other not in damaged, room=kept < KEPT)
     except (StorageError, FileNotFoundError) as error:
         log.warning("old checkpoints under %s stay: %s", root, error)
+
+
+def _keep(url: str, whole: bool, room: bool) -> bool:
+    """Return whether an older checkpoint is one of the kept, else drop it; one of which nobody can tell now stays."""
+    try:
+        if room and whole and storage.is_complete(url):
+            return True
+        storage.remove(url)
+    except StorageError as error:
+        log.warning("%s stays: %s", url, error)
+    return False
 
 
 def discard(url: str) -> None:

@@ -208,7 +208,8 @@ class Runtime:
     def _write_manifest(self, effect: ef.WriteManifest) -> None:
         def work() -> ev.JobEvent:
             try:
-                return ev.ManifestWritten(self.now(), effect.url, checkpoint_storage.write(effect.url, effect.manifest))
+                nbytes = checkpoint_storage.write(effect.url, effect.manifest, effect.damaged)
+                return ev.ManifestWritten(self.now(), effect.url, nbytes)
             except CheckpointError as error:
                 return ev.ManifestWritten(self.now(), effect.url, error=str(error))
 

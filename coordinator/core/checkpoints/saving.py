@@ -197,7 +197,7 @@ def write(context: StepContext) -> bool:
         applied,
     )
     context.live(saving=replace(saving, writing=True))
-    context.effects.append(WriteManifest(saving.url, manifest))
+    context.effects.append(WriteManifest(saving.url, manifest, job.damaged))
     return True
 
 
@@ -236,8 +236,9 @@ def on_written(context: StepContext, event: ManifestWritten) -> None:
             _fail(context, saving, f"cannot write {event.url}: {event.error}")
         return
     context.live(unsaved="")
-    known = tuple(url for url in context.job.checkpoints if url != event.url)
-    context.durable(checkpoints=(*known, event.url)[-KEPT:], damaged=context.job.damaged - {event.url})
+    damaged = context.job.damaged - {event.url}
+    known = tuple(url for url in context.job.checkpoints if url != event.url and url not in damaged)
+    context.durable(checkpoints=(*known, event.url)[-KEPT:], damaged=damaged)
     promise = "" if context.job.is_sync else "; consistent per block only"
     context.log(f"checkpoint {event.url}, {event.bytes} bytes{promise}")
     if saving is None or saving.url != event.url:

@@ -203,6 +203,17 @@ def test_a_checkpoint_that_is_written_again_is_whole_again():
     assert not world.state.job.damaged
 
 
+def test_a_damaged_one_is_none_of_the_three_that_are_kept():
+    world, (older, newest) = restoring()
+    cannot_load(world)
+    world.post(ev.CheckpointFound(world.now, older.url, older.manifest))
+    world.settle()
+    world.ask(ev.CheckpointAsked)
+    saved = world.saved()
+    assert saved.damaged == {newest.url}
+    assert world.state.job.checkpoints == (older.url, saved.url)
+
+
 def test_a_checkpoint_that_the_job_had_gone_back_behind_brings_back_its_updates():
     """It came to be whole when the job had gone back to one before it, and then that job was lost too."""
     world = World(2, 2, checkpoint="/ck")

@@ -57,7 +57,7 @@ class Coordinator:
             self.changed.notify_all()
         for effect in effects:
             if isinstance(effect, ef.WriteManifest):
-                nbytes = checkpoint_storage.write(effect.url, effect.manifest)
+                nbytes = checkpoint_storage.write(effect.url, effect.manifest, effect.damaged)
                 self.post(ev.ManifestWritten(time.time(), effect.url, nbytes))
             elif isinstance(effect, ef.FindCheckpoint):
                 self.post(ev.CheckpointFound(time.time(), *checkpoint_choice.find(effect.search)))
