@@ -99,7 +99,7 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
 
 
 def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]:
-    """Return what `--restore` names: that checkpoint, or of a folder the job's own newest one, else the newest.
+    """Return what `--restore` names: that checkpoint, or of a folder the job's own newest one there, else the newest.
 
     Raises:
         CheckpointError, StorageError: there is none, or it cannot be read.
@@ -107,7 +107,7 @@ def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]
     """
 
     def search() -> tuple[str, Manifest]:
-        folder = "" if storage.is_complete(options.restore) else options.checkpoint
+        folder = "" if storage.is_complete(options.restore) else options.restore
         return checkpoint_choice.find(CheckpointSearch(job.identity, (), folder, "", options.restore, job.damaged))
 
     url, saved = storage.patiently(search, _STORAGE_SECONDS)

@@ -49,7 +49,7 @@ def find(search: CheckpointSearch, patient: bool = True) -> tuple[str, Manifest]
             log.warning("skipped: %s", error)
         else:
             return url, manifest
-    places = filter(None, (search.folder, search.begun, search.restore))
+    places = dict.fromkeys(filter(None, (search.folder, search.begun, search.restore)))
     raise CheckpointError("; ".join(reasons) or f"no checkpoint of this job under {' or '.join(places)}")
 
 

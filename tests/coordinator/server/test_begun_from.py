@@ -105,6 +105,16 @@ def test_runs_of_one_identity_go_on_from_their_own(begin, tmp_path):
     assert (state.job.identity, state.job.restore) == ("uid-1", own)
 
 
+def test_a_run_of_an_identity_begins_from_the_folder_that_was_named(begin, tmp_path):
+    """Its own of before lie in another folder, to which it will save: they are not what was named."""
+    save(tmp_path / "ck", 400, "run1", written=9.0)
+    named = save(tmp_path / "good", 300, "older-run", written=5.0)
+    places = ("--identity", "run1", "--checkpoint", tmp_path / "ck")
+    assert begin(*places, "--restore", tmp_path / "good").job.restore == named
+    own = save(tmp_path / "good", 200, "run1", written=4.0)
+    assert begin(*places, "--restore", tmp_path / "good", folder="later").job.restore == own, "its own go first"
+
+
 def test_each_run_has_its_own_identity_which_its_journal_keeps(begin):
     first, again = begin().job, begin(folder="other").job
     assert first.identity
