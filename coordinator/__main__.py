@@ -101,6 +101,8 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
 def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]:
     """Return what `--restore` names: that checkpoint, or of a folder the job's own newest one there, else the newest.
 
+    Of its own those go first that its journal knows: it has them in their order, whatever the clocks said.
+
     Raises:
         CheckpointError, StorageError: there is none, or it cannot be read.
         ConfigurationError: it is of a job of the other mode, and does not fit this one's.
@@ -108,8 +110,10 @@ def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]
 
     def search() -> tuple[str, Manifest]:
         folder = "" if storage.is_complete(options.restore) else options.restore
-        return checkpoint_choice.find(CheckpointSearch(job.identity, (), folder, "", options.restore, job.damaged))
+        return checkpoint_choice.find(CheckpointSearch(job.identity, known, folder, "", options.restore, job.damaged))
 
+    named = options.restore.rstrip("/")
+    known = tuple(url for url in reversed(job.checkpoints) if url.rpartition("/")[0] == named)
     url, saved = storage.patiently(search, _STORAGE_SECONDS)
     check_mode(url, saved, options.servers == 0)
     log.info("the job starts from %s, version %d", url, saved.version)

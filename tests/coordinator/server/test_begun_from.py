@@ -1,6 +1,7 @@
 """What a coordinator begins from: the journal, what --restore names, its own checkpoints, or nothing."""
 
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -113,6 +114,19 @@ def test_a_run_of_an_identity_begins_from_the_folder_that_was_named(begin, tmp_p
     assert begin(*places, "--restore", tmp_path / "good").job.restore == named
     own = save(tmp_path / "good", 200, "run1", written=4.0)
     assert begin(*places, "--restore", tmp_path / "good", folder="later").job.restore == own, "its own go first"
+
+
+def test_a_job_that_begins_again_takes_the_last_one_of_its_journal(begin, tmp_path):
+    """The clock was behind when it was written. One that lies elsewhere was not named."""
+    shared, elsewhere = tmp_path / "shared", tmp_path / "elsewhere"
+    older, last = save(shared, 100, "run1", written=9.0), save(shared, 110, "run1", written=5.0)
+    known = (older, last, save(elsewhere, 120, "run1", written=10.0))
+    (tmp_path / "job").mkdir()
+    with closing(Journal(tmp_path / "job" / "journal.sqlite")) as journal:
+        journal.write(replace(World(1, 1).state.job, identity="run1", checkpoints=known))
+    again = ("--checkpoint", shared, "--begin-again", "--term", 8)
+    assert begin(*again, "--restore", shared).job.restore == last
+    assert begin(*again[:-1], 9, "--restore", older).job.restore == older, "which was named"
 
 
 def test_each_run_has_its_own_identity_which_its_journal_keeps(begin):
