@@ -5,7 +5,7 @@ from dataclasses import replace
 from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.ledger_voids import Void
 from coordinator.core.checkpoints.manifest import Manifest
-from coordinator.core.effects import Why
+from coordinator.core.effects import DiscardCheckpoint, Why
 from coordinator.core.job import OF_ITSELF, DurableJob, JobPhase, StopOrder
 from coordinator.core.node_answers import Broken, CheckpointUnreadable
 from coordinator.core.plans.plan import Phase
@@ -25,7 +25,11 @@ def end(context: StepContext, phase: JobPhase, reason: str) -> None:
         phase: that the job ends in.
         reason: for people.
     """
+    saving = context.state.saving
     drop_work(context, reason)
+    if saving is not None and saving.url and not saving.writing:
+        # not where the job goes back: it may save that version again, and a storage may be late to remove the first
+        context.effects.append(DiscardCheckpoint(saving.url))
     failed = phase is JobPhase.FAILED
     stop_all(context, StopOrder(reason, failed=failed))
     context.durable(phase=phase, reason=reason, queued=(), loading=False, stopping="")

@@ -286,3 +286,30 @@ def test_the_version_does_not_fall_when_workers_finish_and_go(data):
     world.tick()
     assert told == sorted(told)
     assert told[-1] == world.state.version == 42
+
+
+@pytest.mark.parametrize("writing", [False, True], ids=["holders save", "the manifest is written"])
+def test_of_a_checkpoint_that_the_end_cuts_off_nothing_stays(writing):
+    """But where its manifest is under way it may become whole."""
+    world = World(2, 1, checkpoint="/ck")
+    world.turn()
+    world.ask(ev.CheckpointAsked)
+    while not world.state.saving.url or world.state.saving.writing is not writing:
+        world.turn()
+    pending = world.state.saving
+    world.ask(ev.StopAsked, True)
+    assert world.state.job.ended
+    assert (ef.DiscardCheckpoint(pending.url) in world.effects) is not writing
+
+
+def test_a_job_that_goes_back_removes_nothing_that_it_may_save_again():
+    world = World(2, 2, checkpoint="/ck")
+    world.turn()
+    world.ask(ev.CheckpointAsked)
+    world.saved()
+    world.ask(ev.CheckpointAsked)
+    assert world.state.saving.url
+    world.kill(world.node("s1"))
+    world.launcher()
+    assert world.state.job.loading
+    assert not [effect for effect in world.effects if isinstance(effect, ef.DiscardCheckpoint)]
