@@ -133,6 +133,7 @@ class DurableJob:
         begun: folder of the checkpoint that the job began from; "": from nothing.
         since: when it began from that one, in unix seconds; 0: nobody knows.
         saves: the highest number in a checkpoint's name; of a sync job, since it last went back to one.
+        written: when its last checkpoint was written, as its manifest says, in unix seconds; 0: none was.
         voids: restores so far, but those that a later one has undone.
         expelled: nonces of the latest nodes that the job goes on without though nobody saw them end.
         evicted: those of them that a person wanted to go.
@@ -177,6 +178,7 @@ class DurableJob:
     begun: str = ""
     since: float = 0.0
     saves: int = 0
+    written: float = 0.0
     voids: tuple[Void, ...] = ()
     expelled: tuple[str, ...] = ()
     evicted: tuple[str, ...] = ()

@@ -155,6 +155,7 @@ def restored(job: DurableJob, url: str, saved: Manifest, term: int) -> DurableJo
         seed=saved.seed,
         restore=url,
         saves=saved.version if saved.book is None else max(job.saves, saved.version),
+        written=max(job.written, saved.written),
         registered={**job.registered, Role.WORKER: workers},  # a new worker is none whose batches blocks know
         voids=(*before, void),
     )

@@ -25,6 +25,8 @@ from elastic_ps.core.long_text import unpacked
 SAVE_SECONDS = 1800.0
 """Seconds after which the job goes on without a checkpoint that is not complete: its holders have so long to write."""
 
+AFTER_SECONDS = 1.0
+"""Seconds that a checkpoint is dated behind the one before, at least: by that a job finds the last."""
 
 _NO_PARAMETERS = "the servers hold sums of gradients and no parameters, as update_on_kvstore=False has workers update"
 
@@ -182,6 +184,8 @@ def write(context: StepContext) -> bool:
     if saving.book is not None and job.data is not None:
         held = [server.get("applied", {}) for server in told]
         book, applied = unfinished(saving.book, saving.drawn, job.data.exchanges, held)
+    # the clock may be behind that of a coordinator before; from before `since` a job takes none for its own
+    written = max(context.now, job.written + AFTER_SECONDS, job.since)
     manifest = Manifest(
         saving.clock,
         job.seed,
@@ -193,9 +197,10 @@ def write(context: StepContext) -> bool:
         book,
         blocks,
         job.identity,
-        context.now,
+        written,
         applied,
     )
+    context.durable(written=written)
     context.live(saving=replace(saving, writing=True))
     context.effects.append(WriteManifest(saving.url, manifest, job.damaged))
     return True
