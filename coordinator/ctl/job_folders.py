@@ -38,6 +38,7 @@ class LocalJob:
         ended: unix seconds; None while it runs, or was lost.
         status: exit status of its launcher; None until the job is over, which is a little before its end.
         reason: why it is over; empty until then.
+        identity: of the training run, in its checkpoints too; "" where it is not known.
     """
 
     name: str
@@ -51,6 +52,7 @@ class LocalJob:
     ended: float | None = None
     status: int | None = None
     reason: str = ""
+    identity: str = ""
 
     @property
     def token_file(self) -> Path:
@@ -158,6 +160,7 @@ def read_job(folder: Path) -> LocalJob | None:
             ended=None if value.get("ended") is None else _time(value["ended"]),
             status=None if value.get("status") is None else int(value["status"]),
             reason=str(value.get("reason") or ""),
+            identity=str(value.get("identity") or ""),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

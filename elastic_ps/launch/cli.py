@@ -144,7 +144,7 @@ def run_job(
         ConfigurationError: a job of that name runs, or the name is none.
         NotNow: it can have no folder at present.
     """
-    folder = JobFolder(settings.job.name, root)
+    folder = JobFolder(settings.job.name, root, settings.job.identity)
     try:
         settings = replace(settings, job=replace(settings.job, restore=folder.moved(settings.job.restore)))
         agent = JobAgent(settings, folder, commands(settings), merged)

@@ -38,13 +38,14 @@ class JobFolder:
     Args:
         name: of the job.
         root: usually `jobs_folder()`.
+        identity: of the training run, which may be that of jobs before.
 
     Raises:
         ConfigurationError: not a name, the job runs already, or there can be no folder there.
         NotNow: there can be none at present, as where the disk is full.
     """
 
-    def __init__(self, name: str, root: Path):
+    def __init__(self, name: str, root: Path, identity: str = ""):
         if not _NAME.fullmatch(name):
             raise ConfigurationError(
                 f"--name {name!r}: a job's name has up to 63 letters, digits, '.', '_' and '-', "
@@ -63,6 +64,7 @@ class JobFolder:
             ) from error
         self._record: dict[str, Any] = {
             "name": name,
+            "identity": identity,
             "folder": str(self.path),
             "pid": os.getpid(),
             "birth": birth_of(os.getpid()),
@@ -153,10 +155,10 @@ class JobFolder:
         )
 
     def _retire(self) -> None:
-        """Give the folder of the ended job the first free name, in its record too."""
-        number = 1
-        while (kept := self.path.with_name(f"{self.name}~{number}")).exists():
-            number += 1
+        """Give the folder of the ended job a name that is later than those of all before, in its record too."""
+        aside = (path.name.rpartition("~")[2] for path in self.path.parent.glob(f"{self.name}~*"))
+        number = 1 + max((int(text) for text in aside if text.isdecimal()), default=0)
+        kept = self.path.with_name(f"{self.name}~{number}")
         self.path.rename(kept)
         self._retired = kept
         with contextlib.suppress(OSError, ValueError):  # it never came to write one

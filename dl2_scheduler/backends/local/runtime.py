@@ -103,6 +103,11 @@ class LaunchOrder:
         """See `TaskShape`."""
         return self.shape.submission
 
+    @property
+    def identity(self) -> str:
+        """The submission's name in its checkpoints and in its folders, which no other cluster's has either."""
+        return f"{self.shape.key}-{self.submitted:.0f}"
+
 
 @dataclass(frozen=True)
 class RunningTask:

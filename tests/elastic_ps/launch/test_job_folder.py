@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -63,6 +64,18 @@ def test_a_checkpoint_in_the_folder_of_the_job_before_is_found_where_that_is_now
     assert [again.moved(url) for url in (saved, f"file://{saved}", "toy/checkpoints")] == [there] * 3
     others = ["", str(tmp_path / "toys"), "memory://toy/checkpoints", str(tmp_path)]
     assert [again.moved(url) for url in others] == others
+
+
+def test_a_folder_that_moves_aside_is_later_than_those_before_though_some_were_deleted(tmp_path: Path) -> None:
+    for _ in range(4):
+        JobFolder("toy", tmp_path).release()
+    shutil.rmtree(tmp_path / "toy~1")
+    shutil.rmtree(tmp_path / "toy~2")
+    again = JobFolder("toy", tmp_path, identity="toy-7")
+    assert {path.name for path in tmp_path.iterdir()} == {"toy", "toy~3", "toy~4"}
+    again.listening("127.0.0.1:1", 7)
+    assert json.loads((again.path / "job.json").read_text())["identity"] == "toy-7"
+    again.release()
 
 
 def test_a_folder_without_a_record_is_kept_too(tmp_path: Path) -> None:

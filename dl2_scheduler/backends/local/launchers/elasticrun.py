@@ -14,6 +14,7 @@ from coordinator.core.job import names_who_stopped
 from coordinator.core.plans.scale_goal import RESTORE
 from coordinator.ctl.job_folders import LocalJob, read_job
 from dl2_scheduler.backends.local.launchers import processes
+from dl2_scheduler.backends.local.launchers.old_folders import forget_older
 from dl2_scheduler.backends.local.launchers.outputs import last_line
 from dl2_scheduler.backends.local.runtime import (
     SERVER,
@@ -79,6 +80,7 @@ class ElasticrunRuntime:
             self._check_folder(order)
             command = [*own_program("elastic_ps.launch", order.folder), *self._options(order), *arguments]
             self._tasks.write(order.shape)
+            forget_older(jobs_folder(self._environment), order.name, order.identity)
             log.parent.mkdir(exist_ok=True)  # people delete logs, and may delete their folder
             child = processes.start(command, self._environment, order.folder, log, started, self._ended, self._umask)
         except OSError as error:
@@ -114,11 +116,10 @@ class ElasticrunRuntime:
 
     def _options(self, order: LaunchOrder) -> list[str]:
         root = f"{order.checkpoint_url or self._folder / 'checkpoints'}/{order.shape.key}"
-        identity = f"{order.shape.key}-{order.submitted:.0f}"
         options = {
             "--name": order.name,
             "--workers": str(order.workers),
-            "--identity": identity,
+            "--identity": order.identity,
             _RESTARTS: str(order.retry_limit),
             "--join-timeout": f"{self._join_seconds(order):.0f}",
             "--checkpoint": root,
@@ -126,7 +127,7 @@ class ElasticrunRuntime:
         }
         if order.checkpoint_interval is not None:
             options["--checkpoint-interval"] = str(order.checkpoint_interval)
-        if order.run > 1 and self._has_checkpoint(root, identity):
+        if order.run > 1 and self._has_checkpoint(root, order.identity):
             options["--restore"] = root
         elif order.was_saved:
             raise Unreachable(

@@ -210,3 +210,22 @@ def test_as_many_deaths_are_mended_as_the_document_says_and_by_its_word(options,
         told = {"name": "digits", "coordinator": "h:1", "pid": 7, "ended": 9.5, "status": 1, "reason": action.reason}
         write_job_json(tmp_path, json.dumps(told))
         assert runtime.ending("digits", LauncherProcess(7, "b"), tmp_path / "log").reason == words
+
+
+def _left(jobs: Path, name: str, identity: str, pid: int = 0) -> None:
+    (jobs / name / "logs").mkdir(parents=True)
+    told = {"name": name, "identity": identity, "coordinator": "h:1", "pid": pid}
+    (jobs / name / "job.json").write_text(json.dumps(told))
+
+
+def test_a_start_deletes_what_all_but_the_last_starts_of_its_submission_have_left(options, tmp_path):
+    """Each suspension left a ledger for ever, until the disk of the cluster's folder was full."""
+    jobs, own = tmp_path / "elastic_ps" / "jobs", order(tmp_path).identity
+    for number in (2, 3, 9, 10):
+        _left(jobs, f"digits~{number}", own)
+    _left(jobs, "digits~4", own, pid=os.getpid())
+    for name, identity in (("digits", own), ("digits~5", "digits-2-1600000000"), ("digits2~1", own), ("digits~6", "")):
+        _left(jobs, name, identity)
+    options(order(tmp_path, run=12))
+    kept = {"digits", "digits~4", "digits~5", "digits~6", "digits~10", "digits2~1"}
+    assert {path.name for path in jobs.iterdir()} == kept
