@@ -103,7 +103,7 @@ class WhyRequest(_message.Message):
     def __init__(self, job: _Optional[str] = ..., most: _Optional[int] = ...) -> None: ...
 
 class Decision(_message.Message):
-    __slots__ = ("slot", "at", "policy", "workers_before", "servers_before", "workers", "servers", "reason", "happened", "shadow")
+    __slots__ = ("slot", "at", "policy", "workers_before", "servers_before", "workers", "servers", "reason", "happened", "shadow", "under_way")
     SLOT_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +114,7 @@ class Decision(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     HAPPENED_FIELD_NUMBER: _ClassVar[int]
     SHADOW_FIELD_NUMBER: _ClassVar[int]
+    UNDER_WAY_FIELD_NUMBER: _ClassVar[int]
     slot: int
     at: float
     policy: str
@@ -124,7 +125,8 @@ class Decision(_message.Message):
     reason: str
     happened: Happened
     shadow: Shadowed
-    def __init__(self, slot: _Optional[int] = ..., at: _Optional[float] = ..., policy: _Optional[str] = ..., workers_before: _Optional[int] = ..., servers_before: _Optional[int] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., reason: _Optional[str] = ..., happened: _Optional[_Union[Happened, _Mapping]] = ..., shadow: _Optional[_Union[Shadowed, _Mapping]] = ...) -> None: ...
+    under_way: bool
+    def __init__(self, slot: _Optional[int] = ..., at: _Optional[float] = ..., policy: _Optional[str] = ..., workers_before: _Optional[int] = ..., servers_before: _Optional[int] = ..., workers: _Optional[int] = ..., servers: _Optional[int] = ..., reason: _Optional[str] = ..., happened: _Optional[_Union[Happened, _Mapping]] = ..., shadow: _Optional[_Union[Shadowed, _Mapping]] = ..., under_way: _Optional[bool] = ...) -> None: ...
 
 class Shadowed(_message.Message):
     __slots__ = ("policy", "workers", "servers")

@@ -101,6 +101,7 @@ class JobDecision:
         reason: why.
         happened: None: the slot has not ended, or the scheduler ended before it.
         shadow: None: no policy decided beside it.
+        under_way: whether the slot has not ended.
     """
 
     slot: int
@@ -113,6 +114,7 @@ class JobDecision:
     reason: str
     happened: Happened | None
     shadow: Shadowed | None = None
+    under_way: bool = False
 
 
 class History:
@@ -133,6 +135,7 @@ class History:
     def __init__(self, path: Path, most_slots: int = MOST_SLOTS):
         self._lock = threading.Lock()
         self._path, self._most_slots = path, most_slots
+        self._under_way: int | None = None  # the slot that was decided here, and has not ended
         self._left_out = -1  # the last slot that could not be read
         try:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -173,6 +176,7 @@ class History:
             "servers, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
+        self._under_way = snapshot.slot
         if snapshot.jobs:
             whole = (snapshot.slot, now, policy, of_decision(snapshot, allocation))
             self._write("REPLACE INTO slots (slot, at, policy, decision) VALUES (?, ?, ?, ?)", [whole])
@@ -193,6 +197,7 @@ class History:
 
     def happened(self, outcome: SlotOutcome) -> None:
         """Write what became of a slot."""
+        self._under_way = None
         self._write(
             "UPDATE decisions SET workers_had = ?, servers_had = ?, epochs = ?, note = ? WHERE slot = ? AND job = ?",
             [(job.workers, job.servers, job.epochs, job.note, outcome.slot, str(job.id)) for job in outcome.jobs],
@@ -232,7 +237,7 @@ class History:
             most: how many of them.
         """
         rows = self._read(_OF_JOB, (job, since, most))
-        return [_decision(row) for row in reversed(rows)]
+        return [_decision(row, self._under_way) for row in reversed(rows)]
 
     def reports(self, most_slots: int) -> Iterator[SpeedReport]:
         """Yield what jobs reported in the last slots, oldest first.
@@ -282,11 +287,12 @@ class History:
             raise StateNotWritten(self._path, error) from error
 
 
-def _decision(row: Sequence[Any]) -> JobDecision:
+def _decision(row: Sequence[Any], slot_under_way: int | None) -> JobDecision:
     """Make a decision of the columns of `_OF_JOB`; what happened is empty until the slot has ended."""
     known, happened, shadow = row[: len(_DECIDED)], row[len(_DECIDED) : -3], row[-3:]
     return JobDecision(
         **dict(zip(_DECIDED, known, strict=True)),
         happened=None if happened[0] is None else Happened(*happened),
         shadow=None if shadow[0] is None else Shadowed(*shadow),
+        under_way=happened[0] is None and known[0] == slot_under_way,
     )

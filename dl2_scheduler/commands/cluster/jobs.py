@@ -97,7 +97,7 @@ def why(
         happened = decision.happened if decision.HasField("happened") else None
         had = _counts(happened.workers, happened.servers) if happened else "-"
         trained = f"{happened.epochs:.2f}" if happened else "-"
-        open_end = "not ended" if decision.slot == now else "cut short: dl2 serve ended in it"
+        open_end = "not ended" if decision.under_way or decision.slot == now else "cut short: dl2 serve ended in it"
         reason = "; ".join(filter(None, (decision.reason, happened.note if happened else open_end)))
         before = _counts(decision.workers_before, decision.servers_before)
         granted = _counts(decision.workers, decision.servers)

@@ -78,7 +78,7 @@ def test_history_survives_and_tells_the_last(tmp_path):
     snapshot = snapshot_of(4, (4, 4))
     history = History(tmp_path / "decisions.sqlite")
     history.decided(7.0, "drf", snapshot, Allocation({"j0": Grant(2, 1, "why")}))
-    undecided = JobDecision(3, 7.0, "drf", 0, 0, 2, 1, "why", None)
+    undecided = JobDecision(3, 7.0, "drf", 0, 0, 2, 1, "why", None, under_way=True)
     assert history.of("j0", 0.0, 9) == [undecided]
     history.happened(SlotOutcome(3, [JobOutcome("j0", 1, 1, 0.5, None, "slow")], ()))
     history.close()
@@ -260,6 +260,22 @@ def test_a_slot_that_a_kill_cut_short_is_not_said_to_run(served, monkeypatch):
     cluster.desk.stop("a")
     loop.slot()
     assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["cut short", "cut short"]
+
+
+def test_the_slot_in_which_a_job_ended_is_not_said_to_be_cut_short_while_it_runs(served, runtime, monkeypatch):
+    cluster, loop = served
+    runtime.epochs = 4.0
+
+    def look(at_end=cluster.finish_slot):
+        outcome = at_end()  # at whose end nobody has written it down yet
+        assert "finished" in dl2("jobs")[1]
+        assert re.findall("not ended|cut short", dl2("why", "a")[1]) == ["not ended"]
+        return outcome
+
+    cluster.desk.submit(document("a", epochs=4), Path())
+    monkeypatch.setattr(cluster, "finish_slot", look)
+    loop.slot()
+    assert not re.findall("not ended|cut short", dl2("why", "a")[1])
 
 
 def test_commands_that_fail(served, tmp_path):
