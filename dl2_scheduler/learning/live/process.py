@@ -56,6 +56,7 @@ class Learner:
         self._shared = () if shared is None else (str(shared),)
         self._policies, self._folder, self._rule, self._cores = policies, folder, rule, cores
         self._name: str | None = None
+        self._uses = policies.uses
         self._side: SideProgram | None = None
         self._said = ""
 
@@ -120,8 +121,9 @@ class Learner:
 
     def after(self, slot: int) -> None:
         """See `Beside.after`."""
-        name = self._policies.in_use(DL2)
-        if name != self._name:
+        name, uses = self._policies.in_use(DL2), self._policies.uses
+        if name != self._name or uses != self._uses or (name is not None and self._side is None):
+            self._uses = uses
             self._follow(name)
         if self._side is not None:
             self._side.tell(str(slot))
@@ -140,8 +142,9 @@ class Learner:
             self._side.close()
 
     def _follow(self, name: str | None) -> None:
-        """Learn in another run, or in none."""
+        """Learn in another run, or in none; or in the same anew: it may have changed, or have been refused before."""
         self.close()
+        said = self._said if name == self._name else ""
         self._name, self._side, self._said = name, None, ""
         self._begin()
         if name is None:
@@ -151,7 +154,8 @@ class Learner:
             check_learns(run)
         except BadInput as error:
             self._said = str(error)
-            log.error("learning: %s", error)  # noqa: TRY400  # for operators
+            if self._said != said:
+                log.error("learning: %s; it is looked at again each slot", error)  # noqa: TRY400  # for operators
             self._policies.end_stand_in("nothing learns, so nobody compares them")
             return
         command = [sys.executable, "-m", "dl2_scheduler.learning.live.program", str(run), str(self._folder)]

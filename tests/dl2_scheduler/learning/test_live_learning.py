@@ -189,6 +189,42 @@ def test_the_kept_original_decides_and_learns_nothing(history, tmp_path):
     check_learns(tmp_path / "copy")
 
 
+def test_a_run_that_was_refused_is_looked_at_again(history, tmp_path, caplog):
+    """Its mount may come late, or somebody copies what it lacks."""
+    run = new_run(tmp_path / "run")
+    (run.path / "checkpoint.pt").rename(tmp_path / "checkpoint.pt")
+    _, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
+    with closing(Learner(policies, tmp_path, NodeRule.SPREAD)) as learner:
+        for slot in range(3):
+            learner.after(slot)
+        assert caplog.text.count("no checkpoint to learn from") == 1
+        assert "no checkpoint to learn from" in learner.summary
+        (tmp_path / "checkpoint.pt").rename(run.path / "checkpoint.pt")
+        learner.after(3)
+        assert (learner._side is None, learner.summary) == (False, f"dl2:{run.path}: no update yet")
+
+
+def test_a_run_that_is_chosen_anew_is_learnt_in_anew(history, tmp_path, monkeypatch):
+    """Somebody may have brought back what it was before: the program would write over that what it has in memory."""
+    begun = []
+
+    class Told(list):
+        trouble = ""
+        tell, close = list.append, lambda self: self.append("end")
+
+    monkeypatch.setattr(
+        "dl2_scheduler.learning.live.process.SideProgram", lambda *given: begun.append(Told()) or begun[-1]
+    )
+    run = new_run(tmp_path / "run")
+    _, policies, _ = live(history, tmp_path, policy=f"dl2:{run.path}")
+    learner = Learner(policies, tmp_path, NodeRule.SPREAD)
+    learner.after(0)
+    learner.after(1)
+    policies.use(f"dl2:{run.path}")
+    learner.after(2)
+    assert begun == [["0", "1", "end"], ["2"]]
+
+
 class LongHistory:
     """A `LongHistory` notes after which slot it is read."""
 
@@ -361,6 +397,7 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
             assert f"of {proposals + 1} proposals accepted; the last, after slot 9, was ..." in learner.summary
         assert policies.deciding == name
         assert same(arrays(RunFolder(run.path / "before-live")), new_policy(("a", "b"), 3).weights().arrays)
+        learner.after(0)  # somebody has chosen it anew: its program begins anew
         kill(learner._side)  # it may die whenever it likes
         heard, updates = listen(learner._side), learner.updates
         while not cluster.done:
