@@ -19,7 +19,7 @@ from dl2_scheduler.forecasts.records import EventKind
 from dl2_scheduler.live.history import History
 from dl2_scheduler.world_model.observed import ObservedCluster, with_samples
 
-_READ_SLOTS = 2000  # of the history, the last
+_READ = 2000, 80_000  # of the history, the last slots, and the states of jobs in them at most
 _SECONDS = 15.0  # of computing, for an answer
 _CURRENT_SLOTS = 2  # after which a slot is not the present one any more
 
@@ -66,7 +66,7 @@ class Outlook:
         active: Mapping[str, float],
         now: float,
     ):
-        self._observed = ObservedCluster(history, history.slot_before(_READ_SLOTS))
+        self._observed = ObservedCluster(history, history.recent(*_READ))
         self._observed.catch_up()
         self._calibrations, self._make = calibrations, make
         if self._observed.last is None:

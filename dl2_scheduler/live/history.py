@@ -43,6 +43,7 @@ CREATE TABLE IF NOT EXISTS slots (
 );
 CREATE INDEX IF NOT EXISTS slots_by_number ON slots (slot)  -- without the rest, which is read to count slots else
 """
+_SLOT_OF_STATE = "SELECT slot FROM decisions ORDER BY slot DESC LIMIT 1 OFFSET ?"
 _PAGE = 100  # slots that are read at a time: others may write meanwhile
 _DECIDED = ("slot", "at", "policy", "workers_before", "servers_before", "workers", "servers", "reason")
 _HAPPENED = ("workers_had", "servers_had", "epochs", "note")
@@ -239,14 +240,20 @@ class History:
         rows = self._read(_OF_JOB, (job, since, most))
         return [_decision(row, self._under_way) for row in reversed(rows)]
 
-    def reports(self, most_slots: int) -> Iterator[SpeedReport]:
-        """Yield what jobs reported in the last slots, oldest first.
+    def reports(self, most_slots: int, most_states: int) -> Iterator[SpeedReport]:
+        """Yield what jobs reported in the last slots, oldest first; see `recent`."""
+        for slot in self.slots(after=self.recent(most_slots, most_states)):
+            yield from slot.snapshot.reports
+
+    def recent(self, most_slots: int, most_states: int) -> int:
+        """Return the number of the slot before the last ones; -1: all are among these.
 
         Args:
-            most_slots: with jobs.
+            most_slots: with jobs, that the last ones are.
+            most_states: the states of jobs that they have together: a slot takes as long to read as it has jobs.
         """
-        for slot in self.slots(after=self.slot_before(most_slots)):
-            yield from slot.snapshot.reports
+        before = self._read(_SLOT_OF_STATE, (most_states,))
+        return max(self.slot_before(most_slots), int(before[0][0]) if before else -1)
 
     def slot_before(self, most_slots: int) -> int:
         """Return the number of the slot before the last so many, with jobs; -1: there are no more than these."""

@@ -18,9 +18,6 @@ from dl2_scheduler.live.slot_draft import SlotDraft, regranted
 MOST_SLOTS = 50
 """Slots in a row in which a policy may grant a job nothing."""
 
-REMEMBERED_SLOTS = 4 * MOST_SLOTS
-"""Slots of a history that are read after a restart, to find out who has waited."""
-
 JobKey = tuple[JobId, float]
 """Id and arrival: a name may be used again."""
 

@@ -29,16 +29,17 @@ from dl2_scheduler.live.known_samples import KnownSamples
 from dl2_scheduler.live.policies import SlotPolicies
 from dl2_scheduler.live.reasons import explain
 from dl2_scheduler.live.recorded_slots import RecordedSlot
-from dl2_scheduler.live.serve_the_waiting import NOBODY, REMEMBERED_SLOTS, Waited, count_waiting, serve, waiting_in
+from dl2_scheduler.live.serve_the_waiting import NOBODY, Waited, count_waiting, serve, waiting_in
 from dl2_scheduler.live.shrink_before_suspend import spare
 from dl2_scheduler.live.slot_draft import SlotDraft
 from dl2_scheduler.live.slot_limits import SlotLimits, changed_jobs, last_scalings, limit
 
 log = logging.getLogger(__name__)
 
-_SAMPLED_SLOTS, _SAMPLED_STATES = 1000, 40_000
-"""Slots with jobs of a history that are read after a restart, to know the samples of types of which none is there; and
-about how many states of jobs they may have, as the first slot waits: some seconds."""
+_RECENT = 1000, 60_000
+"""Slots with jobs of a history that are read after a restart, to know who has waited, and the samples of types of which
+none is there; and how many states of jobs they may have, as the first slot waits: some seconds. With 1,000 jobs these
+are sixty slots, more than a job may be granted nothing in."""
 
 
 def answer(
@@ -187,9 +188,8 @@ class SlotDecider:
         """
         slot = snapshot.slot
         if self._waited is None:
-            sampled = min(_SAMPLED_SLOTS, _SAMPLED_STATES // max(1, len(snapshot.jobs)))
-            after = min(slot - REMEMBERED_SLOTS - 1, self._history.slot_before(sampled))
-            self._waited = waiting_in(map(self._noted, self._history.slots(after=after)))
+            recent = self._history.slots(after=self._history.recent(*_RECENT))
+            self._waited = waiting_in(map(self._noted, recent))
         if self._scaled is None:
             self._scaled = last_scalings(self._history.slots(after=slot - self._limits.least_slots - 1))
         seen = self._samples.seen(snapshot)

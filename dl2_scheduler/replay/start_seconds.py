@@ -7,7 +7,7 @@ from dl2_scheduler.replay.costs import RecentCosts
 
 log = logging.getLogger(__name__)
 
-_RECENT = 200  # slots with jobs that are read when the scheduler begins: a loop cannot wait for all of a long history
+_RECENT = 200, 40_000  # slots with jobs, and states of these, that are read first: a loop cannot wait for all of them
 
 
 class StartSeconds:
@@ -21,7 +21,7 @@ class StartSeconds:
 
     def __init__(self, history: History):
         self._history = history
-        self._seen = history.slot_before(_RECENT)
+        self._seen = history.recent(*_RECENT)
         self._costs = RecentCosts()
 
     def __call__(self) -> float:

@@ -20,9 +20,10 @@ from dl2_scheduler.world_model.known_jobs import KnownJobs
 
 _UNKNOWN_SLOTS = 10.0  # that a job of which nothing is known takes with its minimum
 _TIMED = 30  # slots whose length counts
-RECENT_SLOTS = 5000
-"""Of a history that was there before, the last, which who has to say something soon reads as it begins: what is older
-tells little of today, and to read 100,000 slots of 40 jobs takes six minutes of a core."""
+RECENT = 5000, 200_000
+"""Of a history that was there before, the last slots, and the states of jobs in them at most, which who has to say
+something soon reads as it begins: what is older tells little of today, and to read 100,000 slots of 40 jobs takes six
+minutes of a core."""
 
 
 class ObservedCluster:
@@ -43,7 +44,7 @@ class ObservedCluster:
     @classmethod
     def recent(cls, history: History) -> "ObservedCluster":
         """Return what the last slots of a history tell, and those that follow."""
-        return cls(history, history.slot_before(RECENT_SLOTS))
+        return cls(history, history.recent(*RECENT))
 
     def __init__(self, history: History, after: int = -1):
         self.fitted = FittedSpeeds()

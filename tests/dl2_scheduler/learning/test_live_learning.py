@@ -25,7 +25,7 @@ from dl2_scheduler.policies.learnt.dl2 import learnt, load
 from dl2_scheduler.policies.learnt.weights import Weights
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.sim.simulator import SimulatedCluster
-from dl2_scheduler.world_model.observed import RECENT_SLOTS, ObservedCluster
+from dl2_scheduler.world_model.observed import ObservedCluster
 from dl2_scheduler.world_model.worlds import Worlds
 from tests.dl2_scheduler.hearing import kill, listen, made
 
@@ -231,7 +231,7 @@ class LongHistory:
     def __init__(self):
         self.read = []
 
-    def slot_before(self, most_slots):
+    def recent(self, most_slots, most_states):
         return 100_000 - most_slots
 
     def slots(self, after=-1):
@@ -242,7 +242,7 @@ class LongHistory:
 def test_of_a_long_history_the_learner_reads_the_last_slots_as_it_begins(tmp_path):
     history = LongHistory()
     assert Dreaming(new_run(tmp_path / "run"), history, NodeRule.SPREAD).compare() is None
-    assert history.read == [100_000 - RECENT_SLOTS]
+    assert history.read == [95_000]
 
 
 @pytest.mark.slow

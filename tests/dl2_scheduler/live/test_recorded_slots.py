@@ -98,8 +98,9 @@ def test_a_policy_that_fits_speeds_begins_with_what_was_reported(tmp_path):
     history = History(tmp_path / HISTORY_FILE)
     for slot in range(5):
         write(history, slot)
-    assert len(list(history.reports(3))) == 3
-    assert len(list(history.reports(99))) == 5
+    assert len(list(history.reports(3, 99))) == 3
+    assert len(list(history.reports(99, 4))) == 4
+    assert len(list(history.reports(99, 99))) == 5
     job = recorded(0).jobs[0].job
     found = fitted_by(history)("optimus").speeds.grid(job)
     assert found[2, 1] == pytest.approx(33.5, rel=0.05)

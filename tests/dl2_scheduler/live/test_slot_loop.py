@@ -18,7 +18,7 @@ from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Job, Node
 from dl2_scheduler.cluster.snapshot import Allocation, Grant, JobState, Snapshot
 from dl2_scheduler.live.client import ClusterClient
-from dl2_scheduler.live.history import Happened, History, JobDecision
+from dl2_scheduler.live.history import _SLOT_OF_STATE, Happened, History, JobDecision
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.reasons import explain
 from dl2_scheduler.live.serve_the_waiting import waiting_in
@@ -109,6 +109,18 @@ def test_slots_are_counted_without_reading_them(history):
     """Of 100,000 with 40 jobs that would be 400 MB, in each slot."""
     (plan,) = history._read("EXPLAIN QUERY PLAN SELECT slot FROM slots ORDER BY slot DESC LIMIT 1 OFFSET 9", ())
     assert plan[-1] == "SCAN slots USING COVERING INDEX slots_by_number"
+
+
+def test_the_last_slots_of_a_history_are_so_many_and_have_so_many_states(history):
+    """A restart read 5,000 slots of a thousand jobs: five million states, of which a core reads ten a millisecond."""
+    for slot, jobs in enumerate((1, 1, 1, 4, 4, 0, 4)):
+        state = snapshot_of(4, *[(4, 4)] * jobs)
+        grants = {each.job.id: Grant(0, 0) for each in state.jobs}
+        history.decided(10.0, "drf", replace(state, slot=slot), Allocation(grants))
+    assert [history.recent(99, states) for states in (3, 4, 8, 11, 12, 13, 15, 99)] == [6, 4, 3, 3, 2, 1, -1, -1]
+    assert [history.recent(slots, 99) for slots in (1, 2, 5, 99)] == [4, 3, 0, -1]
+    (plan,) = history._read(f"EXPLAIN QUERY PLAN {_SLOT_OF_STATE}", (9,))
+    assert plan[-1] == "SCAN decisions USING COVERING INDEX decisions_by_slot"
 
 
 def test_no_history_is_refused(tmp_path):

@@ -72,7 +72,7 @@ def test_slots_are_as_long_as_they_are_now_also_after_a_start_with_another_lengt
 
 
 def test_guard_and_exploring_begin_with_the_last_slots_of_a_long_history(history, monkeypatch):
-    monkeypatch.setattr("dl2_scheduler.world_model.observed.RECENT_SLOTS", 2)
+    monkeypatch.setattr("dl2_scheduler.world_model.observed.RECENT", (2, 100))
     for slot in range(4):
         started(history, slot, 30.0)
     programs = [

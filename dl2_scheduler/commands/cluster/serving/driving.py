@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 BASELINE = "drf"
 """The policy that decides where the one that was asked for cannot be trusted; the guard compares with it."""
 
-_FITTED_SLOTS = 1000  # whose reports a new policy begins with
+_FITTED = 1000, 40_000  # slots, and states of jobs in them, whose reports a new policy begins with
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def fitted_by(history: History) -> Maker:
         policy = make_live_policy(name)
         speeds = getattr(policy, "speeds", None)
         if isinstance(speeds, FittedSpeeds):
-            speeds.observe(history.reports(_FITTED_SLOTS))
+            speeds.observe(history.reports(*_FITTED))
         return Bounded(policy) if is_own(name) else policy
 
     return make
