@@ -249,14 +249,16 @@ class TaskLoad(_message.Message):
     def __init__(self, job: _Optional[str] = ..., task: _Optional[str] = ..., node: _Optional[str] = ..., cores: _Optional[float] = ..., limit_cores: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class TopReply(_message.Message):
-    __slots__ = ("nodes", "tasks", "isolation")
+    __slots__ = ("nodes", "tasks", "isolation", "slot_seconds")
     NODES_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     ISOLATION_FIELD_NUMBER: _ClassVar[int]
+    SLOT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     nodes: _containers.RepeatedCompositeFieldContainer[NodeLoad]
     tasks: _containers.RepeatedCompositeFieldContainer[TaskLoad]
     isolation: str
-    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeLoad, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[TaskLoad, _Mapping]]] = ..., isolation: _Optional[str] = ...) -> None: ...
+    slot_seconds: float
+    def __init__(self, nodes: _Optional[_Iterable[_Union[NodeLoad, _Mapping]]] = ..., tasks: _Optional[_Iterable[_Union[TaskLoad, _Mapping]]] = ..., isolation: _Optional[str] = ..., slot_seconds: _Optional[float] = ...) -> None: ...
 
 class UsePolicyRequest(_message.Message):
     __slots__ = ("policy", "shadow")

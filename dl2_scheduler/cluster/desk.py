@@ -129,11 +129,13 @@ class ClusterLoad:
         nodes: all.
         tasks: the tasks that run.
         isolation: how tasks are kept to their share, for people.
+        slot_seconds: length of a slot; 0: not known.
     """
 
     nodes: Sequence[NodeLoad]
     tasks: Sequence[TaskLoad]
     isolation: str
+    slot_seconds: float = 0.0
 
 
 class JobDesk(Protocol):

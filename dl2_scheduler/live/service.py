@@ -111,6 +111,7 @@ class ClusterService(rpc.ClusterServicer):
                 nodes=[pb.NodeLoad(**asdict(node)) for node in load.nodes],
                 tasks=[pb.TaskLoad(**asdict(task)) for task in load.tasks],
                 isolation=load.isolation,
+                slot_seconds=load.slot_seconds,
             )
 
     def _with_decision(self, job: JobStatus) -> JobStatus:

@@ -70,7 +70,7 @@ class LocalCluster:
         self._places: Mapping[int, NodePlaces] = {}
         self._actions = Actions(records, runtime, clock)
         self._coordinators = Coordinators(runtime)
-        self.desk = LocalDesk(self._nodes, records, runtime, clock, rule, lambda: self._actions.notes)
+        self.desk = LocalDesk(self._nodes, records, runtime, clock, rule, lambda: self._actions.notes, slot_seconds)
         self._closing = False
         self._began_slot = clock.now()
         self._slot = records.slot

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class LocalDesk:
         clock: woken when something is wanted.
         rule: the rule by which tasks of held jobs find their node.
         notes: returns what went wrong with jobs' grants in this slot, by the number of the submission.
+        slot_seconds: length of a slot.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class LocalDesk:
         clock: Clock,
         rule: NodeRule,
         notes: Callable[[], Mapping[int, str]],
+        slot_seconds: float,
     ) -> None:
         self._nodes = nodes
         self._records = records
@@ -52,6 +55,7 @@ class LocalDesk:
         self._clock = clock
         self._rule = rule
         self._notes = notes
+        self._slot_seconds = slot_seconds
         self._coordinators = Coordinators(runtime)
         self._looks = StorageLooks()
         self._submitting = threading.Lock()  # of two that come at once with one name, one is refused
@@ -131,7 +135,8 @@ class LocalDesk:
         heard = zip(active, self._coordinators.hear_all(active), strict=True)
         tasks = {record.name: said.tasks for record, said in heard if isinstance(said, JobReport)}
         usage = self._runtime.usage([task for members in tasks.values() for task in members])
-        return load_of(placed(active, self._nodes, self._rule), tasks, usage, self._runtime.isolation)
+        load = load_of(placed(active, self._nodes, self._rule), tasks, usage, self._runtime.isolation)
+        return replace(load, slot_seconds=self._slot_seconds)
 
     def _status(
         self, record: JobRecord, heard: JobReport | LauncherEnding | None, held: Sequence[TaskDemand]

@@ -3,8 +3,9 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Annotated
@@ -17,13 +18,15 @@ from dl2_scheduler.cluster.desk import LiveJobPhase
 from dl2_scheduler.cluster.document.job_document import ElasticJob, Scaling
 from dl2_scheduler.cluster.errors import BadInput
 from dl2_scheduler.cluster.forecast import ExpectedTime, Forecast
+from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.snapshot import JobId
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence
 from dl2_scheduler.commands.cluster.jobs import client_of
 from dl2_scheduler.commands.common import Folder, Json, default_folder, new_table, show, show_json
 from dl2_scheduler.forecasts.drawn_world import HORIZON
-from dl2_scheduler.forecasts.outlook import Nodes, Outlook, Supposition, later_by, with_nodes, without_nodes
+from dl2_scheduler.forecasts.outlook import Nodes, Outlook, Standing, Supposition, later_by, with_nodes, without_nodes
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords
+from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import History
 from dl2_scheduler.policies.learnt_names import absolute
 from dl2_scheduler.world_model.bounded_policy import make_bounded_policy
@@ -92,12 +95,23 @@ def outlook_of(folder: Path) -> Iterator[Outlook]:
     Raises:
         BadInput, NotServed: there is no such cluster, or nothing has been decided there.
     """
-    with client_of(folder) as client:
+    with client_of(folder) as client, ExitStack() as stack:
         jobs = client.jobs()
-    active = {job.name: job.submitted for job in jobs if not LiveJobPhase(job.phase).ended and not job.held}
-    with closing(History.of_folder(folder)) as history, closing(ForecastRecords(folder / FORECASTS_FILE)) as records:
+        active = {job.name: job.submitted for job in jobs if not LiveJobPhase(job.phase).ended and not job.held}
+        history = stack.enter_context(closing(History.of_folder(folder)))
+        records = stack.enter_context(closing(ForecastRecords(folder / FORECASTS_FILE)))
         calibrations = {kind: records.calibration(kind) for kind in EventKind}
-        yield Outlook(history, calibrations, make_bounded_policy, active, time.time())
+        yield Outlook(history, calibrations, make_bounded_policy, active, time.time(), partial(_standing, client))
+
+
+def _standing(client: ClusterClient) -> Standing:
+    """Ask a cluster how it is. Where no job is there that its policy decides about, tasks are those of held ones."""
+    load = client.top()
+    nodes = tuple(
+        Node(node.name, {name: max(0.0, has - node.used.get(name, 0.0)) for name, has in node.capacity.items()})
+        for node in load.nodes
+    )
+    return Standing(client.policies().deciding, nodes, load.slot_seconds)
 
 
 def documents(before: Mapping[JobId, Forecast], after: Mapping[JobId, Forecast]) -> list[dict[str, object]]:

@@ -13,11 +13,14 @@ from dl2_scheduler.cli import app
 from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.forecast import ExpectedTime, Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
+from dl2_scheduler.cluster.jobs import Node
 from dl2_scheduler.cluster.shown_forecast import shown_forecast
+from dl2_scheduler.commands.cluster import what_if
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence
 from dl2_scheduler.commands.cluster.serving.driving import Driving, driven
 from dl2_scheduler.commands.cluster.what_if import in_time, summary
 from dl2_scheduler.forecasts.forecaster import Forecaster
+from dl2_scheduler.forecasts.outlook import Standing
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, ForecastRecords
 from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import HISTORY_FILE, History
@@ -184,6 +187,21 @@ def test_a_dry_run_says_when_and_submits_nothing(loop, tmp_path):
     assert "\nends     " in said
     assert said.endswith("no other job would end later\n"), "under FIFO it waits for the others"
     assert [job["name"] for job in json.loads(dl2("jobs", "--json")[1])["jobs"]] == ["a", "b"]
+
+
+def test_a_dry_run_asks_a_cluster_that_stands_still_how_it_is(loop, tmp_path, monkeypatch):
+    """It answered from the nodes and the policy of the last slot with jobs, days after a restart with others."""
+    file, found = tmp_path / "c.yaml", []
+    file.write_text(document("c", epochs=20))
+    loop.slot()
+    monkeypatch.setattr(what_if, "_standing", lambda client, of=what_if._standing: found.append(of(client)))
+    assert dl2("submit", file, "--dry-run")[0] == 0
+    assert not found
+    for job in "ab":
+        assert dl2("stop", job)[0] == 0
+    loop.slot()
+    assert dl2("submit", file, "--dry-run")[0] == 0
+    assert found == [Standing("fifo", (Node("node-0", {"slots": 4.0}),), 20.0)]
 
 
 def test_a_dry_run_refuses_what_submit_would(loop, tmp_path):

@@ -11,7 +11,15 @@ from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Node
 from dl2_scheduler.forecasts import outlook as outlooks
 from dl2_scheduler.forecasts.calibration import Calibration
 from dl2_scheduler.forecasts.ensemble import play_futures
-from dl2_scheduler.forecasts.outlook import AS_IT_IS, Outlook, Supposition, later_by, with_nodes, without_nodes
+from dl2_scheduler.forecasts.outlook import (
+    AS_IT_IS,
+    Outlook,
+    Standing,
+    Supposition,
+    later_by,
+    with_nodes,
+    without_nodes,
+)
 from dl2_scheduler.forecasts.records import EventKind
 from dl2_scheduler.live.history import HISTORY_FILE, History
 from dl2_scheduler.policies.registry import make_live_policy
@@ -112,6 +120,30 @@ def test_a_cluster_that_has_stood_still_begins_now(history):
     (found,) = told(asked, Supposition(job=MORE)).values()
     assert found.made == NOW + 1000.0
     assert found.start.at == pytest.approx(NOW + 1000.0, abs=SLOT / 2)
+
+
+def test_a_cluster_that_has_stood_still_is_as_it_was_started_since(history):
+    """It may have other nodes, slots and policies than the last slot with jobs had."""
+    made, long = [], replace(MORE, epochs=80.0)
+
+    def make(name):
+        made.append(name)
+        return make_live_policy(name)
+
+    def ends(nodes, seconds, active=(), now=NOW + 1000.0):
+        standing = Standing("fifo", (Node("n", {"slots": nodes}),), seconds)
+        asked = Outlook(history, UNCORRECTED, make, dict.fromkeys(active, 0.0), now, lambda: standing)
+        after = told(asked, Supposition(job=long))
+        return after["new"].end.at - now if "new" in after else None
+
+    before = told(outlook(history, active=(), now=NOW + 1000.0), Supposition(job=long))["new"].end.at - NOW - 1000.0
+    assert ends(12.0, 0.0) == pytest.approx(before)
+    assert set(made) == {"fifo"}
+    assert ends(2.0, 0.0) > 1.5 * before
+    assert ends(12.0, 5 * SLOT) > before + SLOT
+    made.clear()
+    assert ends(2.0, 0.0, NAMES, NOW) == ends(12.0, 0.0, NAMES, NOW), "it does not stand still"
+    assert set(made) == {"drf"}
 
 
 def test_nothing_has_been_decided(tmp_path):
