@@ -25,7 +25,8 @@ class ForecastObserver:
     Args:
         folder: the folder of the cluster.
         rule: the rule by which tasks find their node.
-        tell: is told of forecasts, once a slot; it must not take long.
+        tell: is told of forecasts, once a slot, from when some are made; it must not take long. Those of before a
+            restart hold until then, or until they would be too old.
     """
 
     def __init__(
@@ -36,12 +37,17 @@ class ForecastObserver:
         self._tell = tell
         self._last = SlotForecasts(0, {})
         self._slot, self._error = 0, ""
+        self._first: int | None = None  # slot since this process began
+        self._knows = False  # whether forecasts were made since
         self._lock = threading.Lock()
 
     def before(self, slot: int) -> None:
         """See `SlotObserver.before`."""
         self._slot = slot
-        self._tell(self.forecasts)
+        self._first = slot if self._first is None else self._first
+        found = self.forecasts
+        if self._knows or slot - self._first > _VALID_SLOTS:
+            self._tell(found)
 
     def after(self, slot: int) -> None:
         """See `SlotObserver.after`."""
@@ -63,6 +69,6 @@ class ForecastObserver:
                 before, self._error = self._error, said.get("error", "")
                 if not self._error:
                     with suppress(ValueError):  # people who ask for jobs are answered all the same
-                        self._last = of_message(said)
+                        self._last, self._knows = of_message(said), True
                 elif self._error != before:
                     log.error("forecasts: %s", self._error)

@@ -4,11 +4,13 @@ import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.forecast import Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.interfaces import JobOutcome, SlotOutcome
 from dl2_scheduler.cluster.jobs import Node
@@ -16,7 +18,7 @@ from dl2_scheduler.cluster.snapshot import NOTHING, Allocation, Grant, JobState,
 from dl2_scheduler.forecasts.calibration import RawForecast
 from dl2_scheduler.forecasts.drawn_world import WorldDraws
 from dl2_scheduler.forecasts.ensemble import KnownSpeeds, _future, play_futures, with_known_speeds
-from dl2_scheduler.forecasts.forecaster import Forecaster, as_line, of_message
+from dl2_scheduler.forecasts.forecaster import Forecaster, SlotForecasts, as_line, of_message
 from dl2_scheduler.forecasts.process import ForecastObserver
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords, MadeForecast
 from dl2_scheduler.live.history import History
@@ -283,6 +285,22 @@ def test_jobs_that_come_at_once_keep_what_was_drawn_of_each(history):
     lanes = _future(observed, observed.present, world, Drf()).cluster.lanes
     later = slice(len(states), None)
     assert lanes.epochs[0, later].tolist() == [each.epochs for each in lanes.jobs[0][later]]
+
+
+@pytest.mark.parametrize("speaks", [None, 9])
+def test_forecasts_of_before_a_restart_stay_until_there_are_others(tmp_path, monkeypatch, speaks):
+    """Each restart on Kubernetes took `status.forecast` from all jobs, until the next slot."""
+    side, told = SimpleNamespace(said=list, close=lambda: None), []
+    monkeypatch.setattr("dl2_scheduler.forecasts.process.SideProgram", lambda *given: side)
+    observer = ForecastObserver(tmp_path, NodeRule.SPREAD, lambda found: told.append((observer._slot, set(found))))
+    made = json.loads(as_line(SlotForecasts(8, {"a": Forecast(7.0, None, None)})))
+    for slot in range(7, 15):
+        side.said = lambda slot=slot: [made] if slot == speaks else [{"slot": slot, "error": "too little time"}]
+        observer.before(slot)
+    if speaks is None:
+        assert told == [(13, set()), (14, set())]
+    else:
+        assert told == [*((slot, {"a"}) for slot in range(9, 14)), (14, set())]
 
 
 def test_what_fits_no_node_moves_nothing_that_is_drawn_of_others(history, tmp_path):
