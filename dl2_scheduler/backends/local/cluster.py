@@ -78,7 +78,6 @@ class LocalCluster:
         self._put_off: set[int] = set()  # records whose launcher has ended in this slot, for a reason that may pass
         self._reports: dict[int, JobReport] = {}
         self._over: dict[int, LauncherEnding] = {}
-        self._speeds: tuple[SpeedReport, ...] = ()
         self._granted: Mapping[int, Grant] = {}
         self._find_again()
 
@@ -105,7 +104,7 @@ class LocalCluster:
         nodes = place(self._nodes, holding.held_demands(active), self._rule).left()
         states = tuple(views.state_of(record, self._records.began) for record in self._before)
         self._slot = self._records.slot
-        return Snapshot(self._slot, self._slot_seconds, nodes, states, self._speeds)
+        return Snapshot(self._slot, self._slot_seconds, nodes, states, self._speeds())
 
     def settle(self, allocation: Allocation) -> Allocation:
         """Return what can be done of a decision: jobs whose new tasks find no place keep what they have, or wait."""
@@ -268,13 +267,15 @@ class LocalCluster:
             if outcome.workers and (outcome.servers or before.document.spec.all_reduces):
                 self._records.change(before.number, slots_run=before.slots_run + 1)
             outcomes.append(outcome)
-        told = [record for record in self._records.active() if record.number in self._reports]
-        speeds = map(views.speed_of, told)  # of held jobs too: they tell about their types
-        self._speeds = tuple(speed for speed in speeds if speed is not None)
         there = views.placed_jobs(self._records.active(), self._reports)
         placed = self._samples.at_end_of_slot(there, [node.name for node in self._nodes])
         ended = self._clock.now() - began
-        return SlotOutcome(self._slot, outcomes, self._speeds, self._began_slot - began, ended, placed)
+        return SlotOutcome(self._slot, outcomes, self._speeds(), self._began_slot - began, ended, placed)
+
+    def _speeds(self) -> tuple[SpeedReport, ...]:
+        """Return what jobs that just answered have told; held ones too, which tell about their types."""
+        told = (record for record in self._records.active() if record.number in self._reports)
+        return tuple(speed for record in told if (speed := views.speed_of(record)) is not None)
 
     def _as_ended(self, record: JobRecord) -> JobRecord:
         """Let a job that is over have ended, though its launcher has not.

@@ -29,6 +29,8 @@ def test_a_restart_finds_its_jobs_and_tells_them_nothing(serve, runtime, clock):
     now = second.snapshot()
     assert [(state.job.id, state.workers, state.epochs_done) for state in now.jobs] == [("a", 2, pytest.approx(7.0))]
     assert now.slot == 1
+    told_of = [(each.model, each.workers, each.servers, each.samples_per_second) for each in now.reports]
+    assert told_of == [("digits", 2, 2, 2.0)], "else what is nearly done may be suspended, as nobody knows its speed"
     slot(second, a=(2, 2))
     assert runtime.calls == told
     assert told[-1] == ("watch", runtime.jobs["a"].process.pid)
