@@ -47,8 +47,9 @@ def count_waiting(waited: Waited, snapshot: Snapshot, allocation: Allocation) ->
 
 
 def _count(before: int, grant: Grant) -> int:
-    if before >= MOST_SLOTS:
-        return before
+    """Return a job's count after a slot. One that was served had come to its turn before what is read of a history."""
+    if before >= MOST_SLOTS or _SERVED in grant.reason:
+        return MOST_SLOTS
     return 0 if grant.workers else before + 1
 
 

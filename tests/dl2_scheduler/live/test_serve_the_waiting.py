@@ -79,6 +79,12 @@ def test_slots_are_counted_in_a_row_until_it_is_owed():
     assert count_waiting({a: MOST_SLOTS, ended: 3}, now, Allocation({"a": Grant(1, 1)})) == {a: MOST_SLOTS}
 
 
+def test_who_was_served_is_owed_its_minimum_though_what_is_read_of_a_history_begins_later():
+    now = snapshot(state("young", (6, 6)), state("gang", least=(4, 4)), slots=(12,))
+    found = served(now, Allocation({"young": Grant(6, 6), "gang": Grant(0, 0, "waits")}), LONG).allocation
+    assert count_waiting({}, now, found) == {("young", 0.0): 0, ("gang", 0.0): MOST_SLOTS}
+
+
 def test_a_job_that_is_submitted_under_a_former_ones_name_has_not_waited():
     """The former was stopped while it was owed its minimum: others would be suspended for the new one at once."""
     waited = {("gang", 0.0): MOST_SLOTS}
