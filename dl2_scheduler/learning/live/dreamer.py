@@ -105,6 +105,7 @@ class Dreamer:
 
     Attributes:
         updates: that it has made, in all.
+        jobs: of live clusters, the most that were remembered as it learnt.
 
     Raises:
         BadInput: there is no checkpoint.
@@ -118,7 +119,9 @@ class Dreamer:
         with restored(folder.checkpoint_file):
             self._simulated = whole(found["updates"])
             self._restore(found)
-            self.updates: int = whole(found[_KEY]["updates"]) if _KEY in found else 0
+            own = found.get(_KEY, {"updates": 0})
+            self.updates: int = whole(own["updates"])
+            self.jobs: int = whole(own["jobs"]) if "jobs" in own else 0  # releases of before did not count them
 
     @property
     def weights(self) -> Weights:
@@ -198,7 +201,7 @@ class Dreamer:
     def _state(self) -> dict[str, Any]:
         learners = {"critic": self._critic.state(), "experience": self._experience.state()}
         state = {**self._actor.state(), **learners, "models": self._actor.models, "updates": self._simulated}
-        return {**state, _KEY: {"updates": self.updates}}
+        return {**state, _KEY: {"updates": self.updates, "jobs": self.jobs}}
 
 
 def _actor(found: Mapping[str, Any], settings: DreamSettings) -> Actor:

@@ -4,7 +4,7 @@
 
 RUN is the run's folder, FOLDER the cluster's, RULE a `NodeRule`, CORES as `--learn-cores` has them, SHARED the folder
 in which clusters tell each other what they learnt; of that it says "sharing", see `SharingStatus`. It says lines
-{"updates": 7, "slot": 12, "core_seconds": 2.5, "jobs": 9} with losses; jobs are those that it remembers. In some of
+{"updates": 7, "slot": 12, "core_seconds": 2.5, "jobs": 9} with losses; jobs are those that the run has seen. In some of
 them are "verdict", for people, "accepted", whether the policy was written that decides from then on, and "beside", see
 `Verdict.beside`. First comes a line {"compared": 11, "core_seconds": 0.9, "jobs": 3, "beside": ...}, of the policy as
 it was. Or it says {"error": why it does not learn}, and ends. `RUN/before-live/` keeps the run as it was before the
@@ -86,6 +86,7 @@ class Dreaming:
         found: dict[str, Any] = {}
         for _ in range(_AT_FIRST if self.updates < _YOUNG else 1):
             found = self._dreamer.update(worlds)
+        self._dreamer.jobs = self._jobs
         self._dreamer.save()
         theirs = self._try_theirs(worlds)
         if self.updates % _PROPOSES_EVERY == 0 and not theirs.get("accepted"):
@@ -111,8 +112,8 @@ class Dreaming:
 
     @property
     def _jobs(self) -> int:
-        """Jobs that are remembered: the judge plays the last of them."""
-        return len(self._observed.jobs.by_key)
+        """Jobs that the run has learnt with: of a long history only the last slots are read after a restart."""
+        return max(len(self._observed.jobs.by_key), self._dreamer.jobs)
 
     def _worlds(self, slot: int) -> Worlds:
         return Worlds(self._observed, _WORLDS, np.random.default_rng([self.updates, slot]))

@@ -155,6 +155,18 @@ def test_proposals_that_win_are_written_and_others_not_whatever_dies_between(his
     assert not same(arrays(run), start)
 
 
+@pytest.mark.slow
+def test_a_run_has_seen_as_many_jobs_after_a_restart_whatever_is_read_of_the_past(history, tmp_path, monkeypatch):
+    """The planner took the place of a network of hundreds of jobs, as there were 15 long ones in the last slots."""
+    live(history, tmp_path)[0].run()
+    monkeypatch.setattr("dl2_scheduler.learning.live.program._AT_FIRST", 1)
+    run = new_run(tmp_path / "run")
+    assert Dreaming(run, history, NodeRule.SPREAD).dream()["jobs"] == 10
+    monkeypatch.setattr("dl2_scheduler.world_model.observed.RECENT", (2, 100))
+    again = Dreaming(run, history, NodeRule.SPREAD)
+    assert again.compare()["jobs"] == 10 > len(again._observed.jobs.by_key)
+
+
 class Looking:
     """A cluster among others, that counts its looks as slots."""
 
