@@ -33,7 +33,7 @@ _PATIENCE = 5.0
 _REAPED = 1.0  # seconds in which a process is gone that was killed
 FROZEN_SECONDS = 120.0
 """In which a program that has lines to read did nothing at all: it is stopped, or stuck."""
-_LONG = 10  # lines that a program has to be told before its end is none of a row
+_LONG = 10  # lines that a program has to be told before its end is none of a row, and the last one is past
 _RUNNABLE = "R"  # also where others have all cores: one that takes only idle ones may wait for long
 _USER_TIME = 11  # of the fields behind the name in /proc/PID/stat, as proc(5) counts from 3 on
 _MOST_DOUBLINGS = 6  # of the lines between two starts
@@ -52,7 +52,7 @@ class SideProgram:
         now: seconds, of a clock that never goes back.
 
     Attributes:
-        trouble: how it ended, the last time that it did though nobody asked; "": it has not.
+        trouble: how it ended, the last time that it did though nobody asked; "": it has not, or has long gone on since.
     """
 
     def __init__(self, name: str, command: Sequence[str], output: Path, now: Callable[[], float] = time.monotonic):
@@ -77,6 +77,8 @@ class SideProgram:
         self._told += 1
         try:
             os.write(process.stdin.fileno(), f"{line}\n".encode())
+            if self._told >= _LONG and self._spoke:
+                self.trouble = ""
         except BlockingIOError:
             log.warning("%s has not listened for long", self._name)
         except BrokenPipeError:

@@ -412,9 +412,10 @@ def test_the_program_learns_beside_the_loop_which_takes_its_weights(history, tmp
         learner.after(0)  # somebody has chosen it anew: its program begins anew
         kill(learner._side)  # it may die whenever it likes
         heard, updates = listen(learner._side), learner.updates
+        loop.slot()
+        assert "killed by signal 9" in learner._side.trouble
         while not cluster.done:
             loop.slot()
-        assert "killed by signal 9" in learner._side.trouble
         heard.wait(2)
         learner.before(0)
         assert learner.updates > updates

@@ -57,6 +57,19 @@ def test_a_program_is_started_again_after_it_died(tmp_path):
     side.close()
 
 
+def test_an_end_is_not_told_of_for_ever(tmp_path):
+    side, found = SideProgram("echo", [sys.executable, "-c", ECHO], tmp_path / "log"), []
+    heard = listen(side)
+    side.tell("die")
+    side._process.wait(SECONDS)
+    for line in range(12):
+        side.tell(str(line))
+        heard.wait()
+        found.append(bool(side.trouble))
+    assert found == [True] * 9 + [False] * 3
+    side.close()
+
+
 def test_a_program_that_was_killed_is_not_said_to_have_said_why(tmp_path):
     side = SideProgram("echo", [sys.executable, "-c", ECHO], tmp_path / "logs" / "echo.log")
     side.tell("one")
