@@ -170,7 +170,12 @@ class SideProgram:
             )
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
-        threading.Thread(target=self._hear, args=(process,), name=f"hears {self._name}", daemon=True).start()
+        try:
+            threading.Thread(target=self._hear, args=(process,), name=f"hears {self._name}", daemon=True).start()
+        except RuntimeError as error:
+            with process:
+                process.kill()
+            raise OSError("no thread can be started") from error
         return process
 
     def _hear(self, process: "subprocess.Popen[str]") -> None:

@@ -45,7 +45,11 @@ class Coordinators:
 
     def hear_all(self, records: Sequence[JobRecord]) -> list[JobReport | LauncherEnding | None]:
         """Return what `hear` does of each job; they are asked at the same time, as one that is frozen takes seconds."""
-        return list(self._pool.map(self.hear, records))
+        try:
+            heard = self._pool.map(self.hear, records)
+        except RuntimeError:  # no thread can be started: there are as many processes as there may be
+            return [self.hear(record) for record in records]
+        return list(heard)
 
     def silence(self, record: JobRecord) -> str:
         """Return why a job's coordinator said nothing when it was last asked, for people."""

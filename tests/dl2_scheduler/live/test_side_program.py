@@ -133,6 +133,22 @@ def test_a_program_that_cannot_be_started(tmp_path):
     side.close()
 
 
+def test_a_program_for_which_no_thread_can_be_started(tmp_path, monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    side = SideProgram("echo", [sys.executable, "-c", ECHO], tmp_path / "log")
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fail)
+        side.tell("one")
+    assert side.trouble == "it cannot be started: no thread can be started"
+    heard = listen(side)
+    side.tell("two")
+    heard.wait()
+    assert side.heard() == ["TWO"]
+    side.close()
+
+
 class FrozenAt:
     """A program that answers, and is stopped then."""
 

@@ -209,7 +209,10 @@ class ElasticrunRuntime:
 
     def save(self, name: str, done: Callable[[str], None]) -> None:
         """See `JobRuntime.save`."""
-        threading.Thread(target=self._save, args=(name, done), name=f"save-{name}", daemon=True).start()
+        try:
+            threading.Thread(target=self._save, args=(name, done), name=f"save-{name}", daemon=True).start()
+        except RuntimeError:
+            done("no thread can be started")
 
     def _save(self, name: str, done: Callable[[str], None]) -> None:
         problem = "the scheduler failed while the job was being saved"

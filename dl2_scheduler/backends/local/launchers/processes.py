@@ -157,8 +157,14 @@ def _send(process: LauncherProcess, *signals: signal.Signals) -> None:
 
 
 def watch(process: LauncherProcess, ended: Callable[[], None]) -> None:
-    """Call `ended`, from a thread, when a process ends that is nobody's child here."""
-    threading.Thread(target=_await_end, args=(process, ended), name=f"watch-{process.pid}", daemon=True).start()
+    """Call `ended`, from a thread, when a process ends that is nobody's child here.
+
+    Where no thread can be started its end is seen by who looks at the next slot's start.
+    """
+    try:
+        threading.Thread(target=_await_end, args=(process, ended), name=f"watch-{process.pid}", daemon=True).start()
+    except RuntimeError as error:
+        log.warning("the end of process %d is seen late: %s", process.pid, error)
 
 
 def _await_end(process: LauncherProcess, ended: Callable[[], None]) -> None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from dl2_scheduler.backends.local import storage_looks
+from dl2_scheduler.backends.local.coordinators import Coordinators
 from dl2_scheduler.backends.local.launchers import elasticrun, processes
 from dl2_scheduler.backends.local.runtime import Declined, LauncherProcess, Unreachable
 from elastic_ps.launch import decide
@@ -49,6 +50,26 @@ def test_what_the_machine_lacks_now_is_waited_for(runtime, tmp_path, lacks, monk
         with pytest.raises(Unreachable, match=r"cannot be started in .*: it waits, and is tried again"):
             runtime.start(order(tmp_path), begun.append)
     assert not begun
+
+
+def test_where_no_thread_can_be_started_the_cluster_goes_on(runtime, monkeypatch, caplog):
+    """A limit of processes (pids.max) ended `dl2 serve` as it suspended a job, or was started again."""
+
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    def silent(name, process):
+        raise Unreachable(name)
+
+    said, ended = [], []
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    runtime.save("digits", said.append)
+    assert said == ["no thread can be started"]
+    processes.watch(LauncherProcess(os.getpid(), "b"), lambda: ended.append(1))
+    assert "is seen late: can't start new thread" in caplog.text
+    coordinators = Coordinators(SimpleNamespace(report=silent))
+    assert coordinators.hear_all([SimpleNamespace(number=1, name="a", process=1)] * 2) == [None, None]
+    assert not ended
 
 
 def test_a_launcher_that_is_killed_before_it_is_written_down_is_tried_again(runtime, tmp_path, monkeypatch):
