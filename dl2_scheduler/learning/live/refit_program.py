@@ -65,6 +65,8 @@ class LiveRefitter:
         self._model, self._folder, self._state, self._history = model, folder, folder / STATE_FILE, history
         self._old, self._new = SlotPlacements(2 * MOST_ROWS), SlotPlacements(2 * MOST_ROWS)
         self._fitted, self._written = self._read()
+        if self._fitted >= history.next_slot:  # the history was deleted, and numbers have begun again
+            self._fitted = -1
         self._slot = max(self._fitted - _MOST_SLOTS, history.slot_before(_MOST_SLOTS))
 
     def look(self) -> dict[str, object] | None:

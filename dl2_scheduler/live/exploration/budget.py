@@ -37,12 +37,12 @@ class ExplorationBudget:
         """Return the budget when a slot with jobs begins; one that is decided once more changes nothing.
 
         Args:
-            slot: its number.
+            slot: its number, which is lower than that of the last one where a cluster's databases were deleted.
             seconds: its length; it may end early.
             part: of the cluster's capacity that may be spent.
             now: unix seconds.
         """
-        if slot <= self.slot:
+        if slot == self.slot:
             return self
         before = self.ended(part, now)
         saved = min(before.saved, part * seconds * SAVED_SLOTS)

@@ -239,7 +239,7 @@ class LongHistory:
     """A `LongHistory` of 100,000 slots notes after which one it is read."""
 
     def __init__(self):
-        self.read = []
+        self.read, self.next_slot = [], 100_000
 
     def slot_before(self, most_slots):
         return 99_999 - most_slots
@@ -249,7 +249,7 @@ class LongHistory:
         return iter(())
 
 
-@pytest.mark.parametrize("fitted", [None, 50, 99_990])
+@pytest.mark.parametrize("fitted", [None, 50, 99_990, 200_000])  # the last of a history that was deleted since
 def test_of_a_long_history_the_last_slots_are_read(tmp_path, fitted):
     """To read all takes longer than a fit may: the program would be ended, and begin anew, for ever."""
     model, history = tmp_path / "model", LongHistory()

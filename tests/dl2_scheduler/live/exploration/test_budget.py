@@ -43,7 +43,15 @@ def test_a_slot_that_is_over_brings_in_nothing_more():
 
 def test_a_slot_that_is_decided_once_more_brings_in_nothing():
     budget = ExplorationBudget().at_slot(7, 30.0, 0.02, 1e9)
-    assert budget.at_slot(7, 30.0, 0.02, 1e9 + 9.0) == budget.at_slot(6, 30.0, 0.02, 1e9 + 9.0) == budget
+    assert budget.at_slot(7, 30.0, 0.02, 1e9 + 9.0) == budget
+
+
+def test_slots_whose_numbers_have_begun_again_bring_in_what_others_do():
+    """Who deletes a cluster's databases alone had nothing explored for thousands of slots."""
+    budget = ExplorationBudget().at_slot(7000, 30.0, 0.02, 1e9).paid(0.1, 1)
+    for slot in range(3):
+        budget = budget.at_slot(slot, 30.0, 0.02, 1e9 + 30.0 * (slot + 1))
+    assert (budget.lived, budget.spent, budget.jobs) == (90.0, 0.1, 1)
 
 
 def test_what_is_saved_is_bounded():
