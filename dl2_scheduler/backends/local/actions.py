@@ -109,12 +109,14 @@ class Actions:
 
     def tend(self) -> None:
         """End the jobs that have been saved for it; those that could not be saved go on."""
-        if self._kept_waiting:  # people stop jobs that wait
-            self._kept_waiting &= {record.number for record in self._records.active()}
+        if not self._kept_waiting and self._saves.empty():
+            return
+        active = {record.number: record for record in self._records.active()}
+        self._kept_waiting &= active.keys()  # people stop jobs that wait
         while not self._saves.empty():
             number, problem = self._saves.get()
-            record = self._records.get(number)
-            if not (changes := decide.saved(record, problem)):
+            record = active.get(number)
+            if record is None or not (changes := decide.saved(record, problem)):
                 continue
             record = self._records.change(number, **changes)
             if problem:

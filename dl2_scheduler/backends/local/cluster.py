@@ -262,6 +262,8 @@ class LocalCluster:
         began = self._records.began
         outcomes = []
         for before in self._before:
+            if before.number not in now:  # it has ended, and is forgotten: the clock may have been set back by years
+                continue
             grant, note = self._granted.get(before.number, NOTHING), self._actions.notes.get(before.number, "")
             outcome = views.outcome_of(before, now[before.number], grant, note, began)
             if outcome.workers and (outcome.servers or before.document.spec.all_reduces):

@@ -21,6 +21,17 @@ def test_a_job_that_fails_says_why_and_the_others_go_on(serve, runtime, clock):
     assert cluster.desk.jobs()[0].ended == 1025.0
 
 
+def test_a_job_whose_end_is_forgotten_in_the_slot_ends_no_cluster(serve, runtime, clock, monkeypatch):
+    """The clock came up years back: of ten thousand jobs that have ended, one that ended now had ended first."""
+    monkeypatch.setattr("dl2_scheduler.backends.local.job_records.MOST_ENDED", 0)
+    cluster = serve()
+    cluster.desk.submit(document("a"), HERE)
+    clock.at(1005.0, lambda: runtime.end("a", 0, "finished"))
+    clock.at(1010.0, lambda: cluster.desk.submit(document("b"), HERE))
+    assert list(slot(cluster, a=(1, 1)).jobs) == []
+    assert phases(cluster) == {"b": LiveJobPhase.WAITING}
+
+
 def test_a_job_that_fails_before_it_was_heard_to_train_had_nothing(serve, runtime, clock):
     cluster = serve()
     cluster.desk.submit(document(), HERE)
