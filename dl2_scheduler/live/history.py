@@ -23,7 +23,7 @@ HISTORY_FILE = "decisions.sqlite"
 """In the cluster's folder."""
 
 MOST_SLOTS = 100_000
-"""With jobs, that are kept: of 20 minutes nearly four years, of 30 seconds 34 days; about 1.5 kB each with 40 jobs."""
+"""With jobs, that are kept: of 20 minutes nearly four years, of 30 seconds 34 days; about 10 kB each with 40 jobs."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS decisions (
