@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from dl2_scheduler.cluster.errors import BadInput
+from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Node
 from dl2_scheduler.forecasts import outlook as outlooks
 from dl2_scheduler.forecasts.calibration import Calibration
@@ -124,26 +125,22 @@ def test_a_cluster_that_has_stood_still_begins_now(history):
 
 def test_a_cluster_that_has_stood_still_is_as_it_was_started_since(history):
     """It may have other nodes, slots and policies than the last slot with jobs had."""
-    made, long = [], replace(MORE, epochs=80.0)
+    made, asked_how = [], []
 
     def make(name):
         made.append(name)
         return make_live_policy(name)
 
-    def ends(nodes, seconds, active=(), now=NOW + 1000.0):
-        standing = Standing("fifo", (Node("n", {"slots": nodes}),), seconds)
-        asked = Outlook(history, UNCORRECTED, make, dict.fromkeys(active, 0.0), now, lambda: standing)
-        after = told(asked, Supposition(job=long))
-        return after["new"].end.at - now if "new" in after else None
+    def standing():
+        asked_how.append(True)
+        return Standing("fifo", (Node("n", {"slots": 2.0}),), 5 * SLOT)
 
-    before = told(outlook(history, active=(), now=NOW + 1000.0), Supposition(job=long))["new"].end.at - NOW - 1000.0
-    assert ends(12.0, 0.0) == pytest.approx(before)
-    assert set(made) == {"fifo"}
-    assert ends(2.0, 0.0) > 1.5 * before
-    assert ends(12.0, 5 * SLOT) > before + SLOT
-    made.clear()
-    assert ends(2.0, 0.0, NAMES, NOW) == ends(12.0, 0.0, NAMES, NOW), "it does not stand still"
-    assert set(made) == {"drf"}
+    asked = Outlook(history, UNCORRECTED, make, {}, NOW + 1000.0, standing)
+    played = asked._played(Supposition(job=MORE), NodeRule.SPREAD)
+    assert (made, asked_how) == (["fifo"], [True])
+    assert (played.present.nodes, played.present.slot_seconds) == ((Node("n", {"slots": 2.0}),), 5 * SLOT)
+    Outlook(history, UNCORRECTED, make, dict.fromkeys(NAMES, 0.0), NOW, standing)
+    assert asked_how == [True], "where jobs go on their last slot tells"
 
 
 def test_nothing_has_been_decided(tmp_path):
