@@ -64,6 +64,7 @@ class JobStatus:
         submitted: unix seconds.
         ended: unix seconds; None: it has not.
         log: file of its output; None: it has not begun.
+        arrival: as snapshots have it; None: not known.
     """
 
     name: str
@@ -83,6 +84,7 @@ class JobStatus:
     submitted: float
     ended: float | None
     log: Path | None
+    arrival: float | None = None
 
 
 @dataclass(frozen=True)

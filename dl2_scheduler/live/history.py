@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS decisions (
     slot INTEGER NOT NULL, job TEXT NOT NULL, at REAL NOT NULL, policy TEXT NOT NULL,
     workers_before INTEGER NOT NULL, servers_before INTEGER NOT NULL, epochs_done REAL NOT NULL,
     workers INTEGER NOT NULL, servers INTEGER NOT NULL, reason TEXT NOT NULL,
-    workers_had INTEGER, servers_had INTEGER, epochs REAL, note TEXT,
+    workers_had INTEGER, servers_had INTEGER, epochs REAL, note TEXT, arrival REAL,
     PRIMARY KEY (job, slot)
 );
 CREATE INDEX IF NOT EXISTS decisions_by_slot ON decisions (slot);
@@ -51,7 +51,9 @@ _OF_JOB = f"""
 SELECT {", ".join(f"decisions.{column}" for column in (*_DECIDED, *_HAPPENED))},
     shadows.policy, shadows.workers, shadows.servers
 FROM decisions LEFT JOIN shadows USING (slot, job)
-WHERE job = ?1 AND slot >= (SELECT min(slot) FROM decisions WHERE job = ?1 AND at >= ?2) ORDER BY slot DESC LIMIT ?3
+WHERE job = ?1 AND CASE WHEN arrival IS NULL OR ?4 IS NULL
+    THEN slot >= (SELECT min(slot) FROM decisions WHERE job = ?1 AND at >= ?2) ELSE arrival = ?4 END
+ORDER BY slot DESC LIMIT ?3
 """
 
 
@@ -142,6 +144,8 @@ class History:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.executescript(_SCHEMA)
+            if "arrival" not in [row[1] for row in self._database.execute("PRAGMA table_info(decisions)")]:
+                self._database.execute("ALTER TABLE decisions ADD COLUMN arrival REAL")  # releases of before had none
         except sqlite3.Error as error:
             raise BadInput(f"cannot use {path}: {error}; give another --folder") from error
 
@@ -171,10 +175,10 @@ class History:
             grant = allocation.grants[state.job.id]
             before = (state.workers, state.servers, state.epochs_done)
             given = (grant.workers, grant.servers, grant.reason)
-            rows.append((snapshot.slot, str(state.job.id), now, policy, *before, *given))
+            rows.append((snapshot.slot, str(state.job.id), now, policy, *before, *given, state.job.arrival))
         self._write(
             "REPLACE INTO decisions (slot, job, at, policy, workers_before, servers_before, epochs_done, workers, "
-            "servers, reason) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "servers, reason, arrival) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
         self._under_way = snapshot.slot
@@ -228,16 +232,17 @@ class History:
             if len(rows) < _PAGE:
                 return
 
-    def of(self, job: str, since: float, most: int) -> list[JobDecision]:
+    def of(self, job: str, since: float, most: int, arrival: float | None = None) -> list[JobDecision]:
         """Return the latest decisions about a job, oldest first.
 
         Args:
-            job: its name.
-            since: unix seconds: when it was submitted; an earlier job of that name is another. The clock may have been
-                set back after the first decision: later slots count, whatever they have for a time.
+            job: its name; an earlier job of that name is another.
+            since: unix seconds: when it was submitted. It counts where the arrival is not known: the slots from the
+                first one on that was decided later.
             most: how many of them.
+            arrival: as snapshots have it; None: not known.
         """
-        rows = self._read(_OF_JOB, (job, since, most))
+        rows = self._read(_OF_JOB, (job, since, most, arrival))
         return [_decision(row, self._under_way) for row in reversed(rows)]
 
     def reports(self, most_slots: int, most_states: int) -> Iterator[SpeedReport]:

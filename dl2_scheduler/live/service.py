@@ -81,8 +81,7 @@ class ClusterService(rpc.ClusterServicer):
 
     def Why(self, request: pb.WhyRequest, context: Context) -> pb.WhyReply:  # noqa: D102, N802
         with _refusals(context):
-            since = self._job(request.job).submitted
-            return pb.WhyReply(decisions=map(_decision, self._history.of(request.job, since, request.most)))
+            return pb.WhyReply(decisions=map(_decision, self._decisions(self._job(request.job), request.most)))
 
     def Stop(self, request: pb.StopJobRequest, context: Context) -> pb.StopJobReply:  # noqa: D102, N802
         with _refusals(context):
@@ -118,7 +117,7 @@ class ClusterService(rpc.ClusterServicer):
         """Add to a job that waits why it does, by the last decision about it too."""
         if job.phase is not LiveJobPhase.WAITING or job.held:
             return job
-        last = self._history.of(job.name, job.submitted, 1)
+        last = self._decisions(job, 1)
         decided = "" if job.reason else "the next slot decides about it"
         decided = last[0].reason if last and not last[0].workers else decided
         return replace(job, reason="; ".join(filter(None, (job.reason, decided))))
@@ -148,6 +147,9 @@ class ClusterService(rpc.ClusterServicer):
             sharing=self._notes.sharing(),
         )
 
+    def _decisions(self, job: JobStatus, most: int) -> list[JobDecision]:
+        return self._history.of(job.name, job.submitted, most, job.arrival)
+
     def _job(self, name: str) -> JobStatus:
         found = {job.name: job for job in self._desk.jobs()}
         if name not in found:
@@ -173,6 +175,7 @@ def _cut(text: str) -> str:
 
 def _status(job: JobStatus, forecast: Forecast | None) -> pb.JobStatus:
     fields = {**asdict(job), "ended": job.ended or 0.0, "log": str(job.log or "")}
+    fields.pop("arrival")
     return pb.JobStatus(**fields, forecast=shown_forecast(job, forecast, time.time()))
 
 

@@ -282,7 +282,9 @@ def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
     found = views.status_of(job, job.name, pods)
     now = time.time()
     forecast = shown_forecast(found, forecast_of(job.status.forecast, now), now)
-    return pb.JobStatus(**{**asdict(found), "ended": found.ended or 0.0, "log": ""}, forecast=forecast)
+    fields = {**asdict(found), "ended": found.ended or 0.0, "log": ""}
+    fields.pop("arrival")
+    return pb.JobStatus(**fields, forecast=forecast)
 
 
 def _must_go_on(job: JobInfo) -> None:

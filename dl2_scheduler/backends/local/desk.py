@@ -144,8 +144,9 @@ class LocalDesk:
         note = views.why_waits(record, self._nodes, held) or self._owners_note(record)
         log_file = self._runtime.log(record.name, record.number, record.runs)
         if isinstance(heard, LauncherEnding):
-            return views.status_of(record, None, log_file, "it is over, and its processes end")
-        return views.status_of(record, heard, log_file, note)
+            heard, note = None, "it is over, and its processes end"
+        status = views.status_of(record, heard, log_file, note)
+        return replace(status, arrival=views.arrival_of(record, self._records.began))
 
     def _owners_note(self, record: JobRecord) -> str:
         """Return what a held job would not follow; of other jobs the decisions tell it."""

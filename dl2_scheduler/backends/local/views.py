@@ -18,6 +18,11 @@ from dl2_scheduler.cluster.jobs import UNKNOWN_SAMPLES, Job, Node
 from dl2_scheduler.cluster.snapshot import Grant, JobState, SpeedReport
 
 
+def arrival_of(record: JobRecord, began: float) -> float:
+    """Return the seconds from the cluster's beginning to the job's submission."""
+    return max(0.0, record.submitted - began)
+
+
 def job_of(record: JobRecord, began: float) -> Job:
     """Return the job as submitted, with what it has told of its data.
 
@@ -25,8 +30,7 @@ def job_of(record: JobRecord, began: float) -> Job:
         record: the record of the job.
         began: unix seconds: when the cluster began.
     """
-    arrival = max(0.0, record.submitted - began)
-    return record.document.job(arrival, record.samples_per_epoch or UNKNOWN_SAMPLES)
+    return record.document.job(arrival_of(record, began), record.samples_per_epoch or UNKNOWN_SAMPLES)
 
 
 def state_of(record: JobRecord, began: float) -> JobState:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 import threading
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -103,6 +104,36 @@ def test_a_job_is_told_of_after_the_clock_was_set_back(history):
         history.decided(at, "drf", replace(snapshot_of(4, (4, 4)), slot=slot), Allocation({"j0": Grant(2, 1)}))
     assert [each.slot for each in history.of("j0", 90.0, 9)] == [2, 3, 4], "the job of slot 1 was another"
     assert [each.slot for each in history.of("j0", 90.0, 2)] == [3, 4]
+
+
+def test_a_job_is_known_by_its_arrival_whatever_the_clock_says(history):
+    """Submitted at noon, and the clock set back by an hour: no decision was as late as that, or another job's were."""
+    for slot, at, arrival in ((1, 5000.0, 1.0), (2, 40.0, 90.0), (3, 60.0, 90.0)):
+        state = replace(snapshot_of(4, (4, 4)).jobs[0], job=Job("j0", arrival, "m", 10.0, 1.0, ONE, ONE))
+        snapshot = Snapshot(slot, 20.0, (Node("n", {"slots": 4.0}),), (state,))
+        history.decided(at, "drf", snapshot, Allocation({"j0": Grant(1, 1)}))
+    assert [each.slot for each in history.of("j0", 4000.0, 9, arrival=90.0)] == [2, 3]
+    assert [each.slot for each in history.of("j0", 4000.0, 9, arrival=1.0)] == [1]
+    assert history.of("j0", 0.0, 9, arrival=700.0) == [], "nothing has been decided about it yet"
+
+
+def test_a_history_of_before_arrivals_were_kept_is_read_by_time(tmp_path):
+    path = tmp_path / "decisions.sqlite"
+    with closing(History(path)) as history:
+        history.decided(7.0, "drf", snapshot_of(4, (4, 4)), Allocation({"j0": Grant(2, 1, "why")}))
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE decisions DROP COLUMN arrival")
+    with closing(History(path)) as history:
+        assert [len(history.of("j0", since, 9, arrival=0.0)) for since in (7.0, 8.0)] == [1, 0]
+
+
+def test_why_after_the_clock_was_set_back(served, clock, tmp_path):
+    cluster, loop = served
+    cluster.desk.submit(document("a"), Path())
+    clock.time -= 900.0
+    loop.slot()
+    with client(tmp_path) as asked:
+        assert len(asked.why("a", 9)) == 1
 
 
 def test_slots_are_counted_without_reading_them(history):
