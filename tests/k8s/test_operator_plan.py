@@ -137,15 +137,22 @@ def test_a_coordinator_that_was_heard_between_its_crashes_fails_no_job():
 
 
 def test_a_job_trains_on_while_something_that_may_pass_keeps_its_coordinator_from_running():
-    """Its volume is full, say. One that has not begun to train is given up: it has nothing to lose."""
+    """Its volume is full, or the storage does not answer to one that goes on from its checkpoint.
+
+    One that has not trained is given up: it has nothing to lose.
+    """
     said = {"exitCode": EXIT_LATER, "message": "coordinator: cannot write its journal: No space left on device"}
     waits = {"waiting": {"reason": "CrashLoopBackOff"}}
     container = {"name": "main", "restartCount": 7, "state": waits, "lastState": {"terminated": said}}
     body = {"metadata": {"name": "c"}, "status": {"phase": "Running", "containerStatuses": [container]}}
     crashed = replace(Pod.of(body), node="node-1")
     pods = (crashed, worker(1), worker(2), server(1))
-    for before, after in ((RUNNING, RUNNING), (STARTING, FAILED)):
-        done = decide(ObservedJob(ElasticJobStatus(phase=before, term=1, trained=True), pods, silent=60.0), job())
+    for before, trained, after in (
+        (RUNNING, True, RUNNING),
+        (STARTING, True, STARTING),
+        (STARTING, False, FAILED),
+    ):
+        done = decide(ObservedJob(ElasticJobStatus(phase=before, term=1, trained=trained), pods, silent=60.0), job())
         assert done.status.phase == after
         assert "its coordinator does not start: coordinator: cannot write its journal: No space" in done.status.reason
     bug = replace(crashed, last_status=1)

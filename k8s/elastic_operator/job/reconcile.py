@@ -243,10 +243,14 @@ def _serve(draft: JobDecisionDraft, want: Counts) -> None:
 
 
 def _crashes(draft: JobDecisionDraft, coordinator: Pod) -> bool:
-    """Return whether a coordinator has ended too often since it was heard last, of something that will not pass."""
+    """Return whether a coordinator has ended too often since it was heard last, of something that will not pass.
+
+    What may pass is waited for where training would be lost: the job trains, or goes on from a checkpoint.
+    """
     crashes = coordinator.container_restarts - draft.status.coordinator_restarts
-    trains_on = draft.status.phase == RUNNING and coordinator.last_status == EXIT_LATER
-    return crashes >= MOST_CRASHES and bool(coordinator.trouble) and not trains_on
+    has_trained = draft.status.phase == RUNNING or draft.status.trained
+    waits = has_trained and coordinator.last_status == EXIT_LATER
+    return crashes >= MOST_CRASHES and bool(coordinator.trouble) and not waits
 
 
 def _say_changed(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
