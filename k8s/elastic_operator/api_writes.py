@@ -11,7 +11,16 @@ from typing import Any
 from k8s.elastic_operator.job.model import GOING, Body, Desired
 from k8s.elastic_operator.job.pods import NOT_READY, READY
 from k8s.elastic_operator.job.status import ElasticJobStatus
-from k8s.foundation.api_server import APPLY, CONNECTIONS, JOBS_PATH, ApiServer, Conflict, NotFound, job_path
+from k8s.foundation.api_server import (
+    APPLY,
+    CONNECTIONS,
+    JOBS_PATH,
+    AlreadyExists,
+    ApiServer,
+    Conflict,
+    NotFound,
+    job_path,
+)
 from k8s.foundation.event_bodies import event_body, event_path, job_reference
 
 MANAGER = "dl2-operator"
@@ -103,7 +112,7 @@ class OperatorApi:
         kind = "secrets" if manifest["kind"] == "Secret" else "persistentvolumeclaims"
         try:
             await self._write(self._server.create, _path(manifest["metadata"]["namespace"], kind), manifest)
-        except Conflict:
+        except AlreadyExists:
             return
 
     async def find(self, manifest: Body) -> Body | None:
@@ -132,7 +141,7 @@ class OperatorApi:
         query = {"dryRun": "All", "fieldValidation": "Strict"} if dry_run else None
         try:
             return await self._write(self._server.create, folder, manifest, query)
-        except Conflict:
+        except AlreadyExists:
             if dry_run:
                 raise
             return await self._get(f"{folder}/{meta['name']}")

@@ -228,7 +228,7 @@ class Keeper:
             await self.pods.list(lambda: self._own_pods(job))
             self._synced = time.monotonic() + _RESYNC_SECONDS
             if ElasticJobStatus.of(self.body).phase in (STARTING, RUNNING, SUSPENDING):
-                await self._starter.keep_service(job)
+                await self._starter.keep(job, manifests.token(self._shared.key, job))
         seen = await self._observe(job)
         decision = plan(seen, job, time.time())
         status = decision.status

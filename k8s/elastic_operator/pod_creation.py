@@ -11,7 +11,7 @@ from k8s.elastic_operator.job import manifests, templates
 from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import Body, Desired
 from k8s.elastic_operator.job.reconciliation import ApiDenial, ApiVerdict
-from k8s.foundation.api_server import ApiError, Conflict, Rejected
+from k8s.foundation.api_server import AlreadyExists, ApiError, Rejected
 
 PEOPLES = (400, 403, 422)
 """What the API server answers where somebody has to mend something."""
@@ -116,8 +116,15 @@ class PodCreator:
             if error.status not in PEOPLES or not any(job.owns(pod) for pod in self._pods()):
                 raise
 
-    async def keep_service(self, job: Desired) -> None:
-        """Make the service of a job that runs again, if somebody has deleted it: no watch tells of it."""
+    async def keep(self, job: Desired, token: str) -> None:
+        """Make the secret and the service of a job that runs again, if somebody has deleted them: no watch tells of it.
+
+        Args:
+            job: whose.
+            token: the job's.
+        """
+        if self.prepared and any(job.owns(pod) for pod in self._pods()):  # else it is about to be made
+            await self._create(manifests.secret(job, token), job)
         if self._known_address(job) and await self._api.find(manifests.service(job)) is None:
             self._address = await self._make_service(job)
 
@@ -191,7 +198,7 @@ class PodCreator:
             await self._api.create_pod(manifest, dry_run=True)
         except ApiError as error:
             message = str(error)
-            if isinstance(error, Conflict) or _CANNOT_JUDGE in message:
+            if isinstance(error, AlreadyExists) or _CANNOT_JUDGE in message:
                 return "", ""
             if error.status not in PEOPLES:
                 raise

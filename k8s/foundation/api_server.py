@@ -2,7 +2,8 @@
 
 ApiError
 ├── NotFound      there is no such object
-├── Conflict      somebody else wrote the object meanwhile, or it exists already, or its pod is bound already
+├── Conflict      somebody else wrote the object, or a quota, meanwhile, or its pod is bound already: ask again
+│   └── AlreadyExists   an object of this name is there
 ├── Gone          a watch asks for what the server has forgotten: list again
 ├── Rejected      the server will not do it: the message says why
 └── ApiUnavailable   it does not answer, or is too busy: ask again later
@@ -63,6 +64,10 @@ class NotFound(ApiError):
 
 class Conflict(ApiError):
     """It is other than the request says."""
+
+
+class AlreadyExists(Conflict):
+    """There is an object of its name."""
 
 
 class Gone(ApiError):
@@ -313,13 +318,22 @@ def _check(response: urllib3.BaseHTTPResponse) -> None:
     with _network():
         text = response.data.decode(errors="replace")
     try:
-        message = json.loads(text)["message"]
+        said = json.loads(text)
+        message, reason = said["message"], said.get("reason", "")
     except (ValueError, KeyError, TypeError):
-        message = text.strip() or str(response.reason)
-    raise error_of(response.status, message)
+        message, reason = text.strip() or str(response.reason), ""
+    raise error_of(response.status, message, reason)
 
 
-def error_of(status: int, message: str) -> ApiError:
-    """Return the error of a status of HTTP, which may also come in an event of a watch."""
+def error_of(status: int, message: str, reason: str = "") -> ApiError:
+    """Return the error that an answer tells of; an event of a watch may tell of one, too.
+
+    Args:
+        status: of HTTP.
+        message: for people.
+        reason: one word of Kubernetes' own; "": it has said none.
+    """
+    if status == 409 and reason == "AlreadyExists":
+        return AlreadyExists(message, status)
     kinds: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 429: ApiUnavailable}
     return kinds.get(status, ApiUnavailable if status >= 500 else Rejected)(message, status)

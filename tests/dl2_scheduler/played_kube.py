@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
-from k8s.foundation.api_server import Conflict, Gone, NotFound
+from k8s.foundation.api_server import AlreadyExists, Conflict, Gone, NotFound
 from tests.dl2_scheduler.played_cluster import SAMPLES
 
 JOBS = "/apis/dl2.scheduler/v1alpha1/namespaces/{}/elasticjobs"
@@ -119,7 +119,7 @@ class PlayedApi:
                 return self._bind(path.removesuffix("/binding"), body)
             name = f"{path}/{body['metadata']['name']}"
             if name in self.objects:
-                raise Conflict(f"{body['metadata']['name']} already exists")
+                raise AlreadyExists(f"{body['metadata']['name']} already exists")
             namespace = path.split("/namespaces/")[1].split("/")[0] if "/namespaces/" in path else None
             return self.put(name, merged(body, {"metadata": {"uid": f"made-{self.version}", "namespace": namespace}}))
 

@@ -11,7 +11,7 @@ from k8s.elastic_operator.job.model import GOING, Counts, Desired
 from k8s.elastic_operator.job.pods import NOT_READY, READY
 from k8s.elastic_operator.job.status import ElasticJobStatus
 from k8s.elastic_operator.job_loop import Keeper
-from k8s.foundation.api_server import APPLY, Conflict, NotFound
+from k8s.foundation.api_server import APPLY, AlreadyExists, Conflict, NotFound
 from tests.k8s.played_api import PlayedApi, document, keepers
 
 JOB = "/apis/dl2.scheduler/v1alpha1/namespaces/ns/elasticjobs/digits"
@@ -81,11 +81,20 @@ def test_what_has_a_name_already_is_read_before_it_is_written():
 
 
 def test_a_pod_that_is_there_is_returned_and_in_a_dry_run_is_a_conflict():
-    assert asked(Server(Conflict("there"), POD), lambda api: api.create_pod(POD)) == POD
-    server = Server(Conflict("there"))
-    with pytest.raises(Conflict):
+    assert asked(Server(AlreadyExists("there"), POD), lambda api: api.create_pod(POD)) == POD
+    server = Server(AlreadyExists("there"))
+    with pytest.raises(AlreadyExists):
         asked(server, lambda api: api.create_pod(POD, dry_run=True))
     assert server.asked[0][3] == {"dryRun": "All", "fieldValidation": "Strict"}
+
+
+def test_a_conflict_over_something_else_is_no_word_of_an_object_that_is_there():
+    """As of a quota that others are counted in at once: the token's secret would be missing, and pods wait for it."""
+    secret = {"kind": "Secret", "metadata": {"name": "digits-token", "namespace": "ns"}}
+    asked(Server(AlreadyExists("there")), lambda api: api.create(secret))
+    for call in (lambda api: api.create(secret), lambda api: api.create_pod(POD)):
+        with pytest.raises(Conflict, match="please apply your changes"):
+            asked(Server(Conflict("on resourcequotas: please apply your changes to the latest version")), call)
 
 
 def test_what_is_gone_already_need_not_be_deleted_and_is_not_counted_on():

@@ -176,6 +176,29 @@ def test_a_running_jobs_service_that_somebody_has_deleted_is_made_again(phase, a
     assert made == ([address] if phase == "Running" else [])
 
 
+def test_a_running_jobs_secret_that_somebody_has_deleted_is_made_again():
+    """Pods that were made later waited for it for ever."""
+    body, made = document(), []
+    body["metadata"] |= {"finalizers": [FINALIZER]}
+    body["status"] = {"phase": "Running", "term": 1, "observedGeneration": 1}
+
+    class Api(PlayedApi):
+        async def pods(self, namespace, selector):
+            return [coordinator("7", phase="Running")]
+
+        async def create(self, manifest):
+            made.append(manifest["metadata"]["name"])
+
+    async def scene():
+        keeper = Keeper(keepers(Api(), asyncio.Event())._shared, body)
+        keeper._starter.prepared = 1  # all was there once
+        for _ in range(2):  # the next look is of minutes later
+            await keeper._once()
+
+    run(scene)
+    assert made == [Desired.of(body).secret]
+
+
 def test_looks_that_are_due_do_not_become_more_with_each_change(monkeypatch):
     """Each look asks for another in a while: where changes add looks of their own, these would ask too, and so on."""
     monkeypatch.setattr(job_loop, "_ENDING_SECONDS", 0.05)

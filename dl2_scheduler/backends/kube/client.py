@@ -20,6 +20,7 @@ from k8s.foundation.api_server import (
     MERGE,
     NODES_PATH,
     PODS_PATH,
+    AlreadyExists,
     ApiServer,
     ApiUnavailable,
     Conflict,
@@ -75,7 +76,7 @@ class KubeClient:
             raise BadInput(f"metadata.namespace is {asked}: leave it out, or give --namespace {asked}")
         try:
             self._api.create(self._jobs_path, made, {"fieldValidation": "Strict", "fieldManager": _USER})
-        except Conflict:
+        except AlreadyExists:
             way = self._removal(name)
             raise ClusterRefused(f"{name} exists already: give another name, or remove it: {way}") from None
         except Rejected as error:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from dl2_scheduler.cluster.errors import BadInput
-from k8s.foundation.api_server import APPLY, ApiUnavailable, Conflict, KubeApi, NotFound, Rejected
+from k8s.foundation.api_server import APPLY, AlreadyExists, ApiUnavailable, Conflict, KubeApi, NotFound, Rejected
 
 
 def kubeconfig(path, server="https://127.0.0.1:1", **namespaces):
@@ -52,9 +52,10 @@ class PlayedServer(BaseHTTPRequestHandler):
     def _answer(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         status = int(self.path.partition("?")[0].rpartition("/")[2])
+        reason = self.path.split("/")[1]
         asked = {"verb": self.command, "path": self.path, "type": self.headers["Content-Type"], "body": body.decode()}
-        data = json.dumps(asked if status == 200 else {"message": f"no: {status}"}).encode()
-        data = {"cut": data[:-2], "page": b"<html>Log in", "list": b"[]", "log": LOG}.get(self.path.split("/")[1], data)
+        data = json.dumps(asked if status == 200 else {"message": f"no: {status}", "reason": reason}).encode()
+        data = {"cut": data[:-2], "page": b"<html>Log in", "list": b"[]", "log": LOG}.get(reason, data)
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -102,6 +103,11 @@ def test_a_refusal_has_its_status_and_the_servers_words(api, status, kind):
         api.get(f"/x/{status}")
     assert type(caught.value) is kind
     assert caught.value.status == status
+
+
+def test_a_conflict_with_an_object_that_is_there_is_told_from_others(api):
+    with pytest.raises(AlreadyExists, match="no: 409"):
+        api.create("/AlreadyExists/409", {})
 
 
 @pytest.mark.parametrize("what", ["cut", "page", "list"])
