@@ -195,8 +195,7 @@ class Keeper:
             reason = f"the operator failed on this job: {self._trouble}"
             self._wrote(await self._api.write_status(self.body, replace(told, reason=reason)))
         if self._trouble != before:
-            with contextlib.suppress(ApiError):
-                await self._api.write_event(Desired.of(self.body), "Error", self._trouble, warning=True)
+            await self._tell(Desired.of(self.body), "Error", self._trouble)
 
     def _note(self, what: str, again: float) -> None:
         log.warning("%s: %s; trying again in %.1f s", self.name, what, again, extra={"job": self.name})
@@ -210,8 +209,14 @@ class Keeper:
         """Tell people, once, what the API server will not have."""
         if what and what != self._complained:
             self._complained = what
-            with contextlib.suppress(ApiError):
-                await self._api.write_event(Desired.of(self.body), "Refused", what, warning=True)
+            await self._tell(Desired.of(self.body), "Refused", what)
+
+    async def _tell(self, job: Desired, reason: str, message: str, warning: bool = True) -> None:
+        """Write an event. Where the API server will not have it, as by a quota on events, the job goes on without."""
+        try:
+            await self._api.write_event(job, reason, message, warning)
+        except ApiError as error:
+            log.warning("%s: no event %s (%s): %s", self.name, reason, message, error, extra={"job": self.name})
 
     async def _refresh(self) -> None:
         with contextlib.suppress(ApiError):
@@ -328,7 +333,7 @@ class Keeper:
     async def _do(self, action: act.Action, job: Desired) -> None:
         match action:
             case act.WriteEvent():
-                await self._api.write_event(job, action.reason, action.message, action.warning)
+                await self._tell(job, action.reason, action.message, action.warning)
             case act.JudgePods():
                 await self._starter.judge(job)
                 self._alarm.ring()

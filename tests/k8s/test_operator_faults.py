@@ -332,3 +332,38 @@ def test_a_quota_on_what_pods_need_is_the_reason_too():
     assert api.tried == []
     assert (api.statuses["digits"]["term"], api.statuses["digits"]["reason"]) == (1, f"quota: {message}")
     assert [event[1] for event in api.events] == ["Starting", "Refused"]
+
+
+# ---- what is told ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [403, 429, 500])
+def test_an_event_that_the_api_server_will_not_have_keeps_no_pod_from_being_made(status):
+    class Api(PlayedApi):
+        async def write_event(self, job, reason, message, warning):
+            raise refusal(status, "no more events today")
+
+    api = Api()
+
+    async def scene():
+        async with kept(api, document()):
+            await until(lambda: len(api.made) == 4)
+
+    run(scene)
+    assert api.statuses["digits"]["term"] == 1
+
+
+def test_a_coordinator_that_was_never_made_is_none_that_is_lost(monkeypatch):
+    monkeypatch.setattr(job_loop, "_CONFLICT_SECONDS", 0.01)
+    busy = [refusal(409, "on resourcequotas: please apply your changes to the latest version")] * 3
+    api = PlayedApi(lambda pod, dry_run: busy.pop() if busy and not dry_run else None)
+    api.bodies["digits"] = document()
+
+    async def scene():
+        async with kept(api, document()):
+            await until(lambda: api.made)
+
+    run(scene)
+    assert api.made[0] == "digits-coordinator"
+    assert [event[1] for event in api.events] == ["Starting"]
+    assert api.condition("digits", "Coordinated")[:2] == ("False", "Starting")

@@ -170,6 +170,18 @@ def test_a_lost_coordinator_comes_back_in_a_higher_term_and_asks_its_nodes():
     assert kinds(done, *PODS) == [Ensure(), StartCoordinator(3, Counts(2, 1))]
 
 
+def test_a_lost_coordinator_is_told_of_once_until_another_one_is_heard():
+    pods = (worker(1), worker(2), server(1))
+    first = decide(replace(usual(), report=None, pods=pods), job())
+    assert [one.reason for one in kinds(first, WriteEvent)] == ["CoordinatorLost"]
+    again = decide(ObservedJob(first.status, pods), job())
+    assert (again.status.term, kinds(again, WriteEvent)) == (3, [])
+    heard = decide(usual(status=vars(again.status)), job())
+    assert [one.reason for one in kinds(decide(ObservedJob(heard.status, pods), job()), WriteEvent)] == [
+        "CoordinatorLost"
+    ]
+
+
 def test_its_term_is_above_those_that_it_took_by_itself():
     first = decide(usual(report={"term": 6}), job())
     done = decide(ObservedJob(first.status, (worker(1), server(1))), job())

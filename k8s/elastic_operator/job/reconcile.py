@@ -32,6 +32,8 @@ _REFUSED_SECONDS = 10.0
 """From a coordinator's pod that its node would not take to the next one: the node refuses at once, again and again."""
 KEPT = "Kept"
 """The condition that the operator breaks on a job, or has. Others are not concerned."""
+BEGINS = "Starting"
+"""Of the condition Coordinated: no coordinator of the job's has told of it yet."""
 MOST_CRASHES = 5
 """Of the coordinator's container in one pod, without a word in between: it will not start."""
 
@@ -137,7 +139,7 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
     draft.set_condition("Suspended", False, "Starting")
     draft.drop_condition(PROTECTED)
     draft.write_event("Starting", f"{want.words}{' from a checkpoint' if restore else ''}")
-    draft.set_condition("Coordinated", False, "Starting")
+    draft.set_condition("Coordinated", False, BEGINS)
     draft.act(Ensure(), StartCoordinator(draft.status.term, want, restore, begins=True))
     for role, number, count in (
         (Role.SERVER, first.servers, want.servers),
@@ -171,9 +173,7 @@ def _revive(draft: JobDecisionDraft) -> None:
         asks = "reads its journal" if draft.desired.claim else "asks its nodes"
         again = f"its coordinator is started again, and {asks}"
         draft.note(term=draft.status.term + 1, reason=again, coordinator_restarts=0)
-        lost = f"its pod is gone: another one takes over in term {draft.status.term}, and {asks}"
-        draft.set_condition("Coordinated", False, LOST, lost)
-        draft.write_event("CoordinatorLost", lost, warning=True)
+        _say_lost(draft, asks)
         # Whether it has trained while no operator was there, a journal on a volume knows; without one nodes are asked.
         begins = not nodes and not draft.desired.claim
         draft.act(Ensure(), StartCoordinator(draft.status.term, counts, begins=begins))
@@ -187,6 +187,18 @@ def _revive(draft: JobDecisionDraft) -> None:
         draft.look_again(0.0)
     else:
         fail(draft, "all its pods were lost, and it has no checkpoint: give spec.checkpoint to survive this")
+
+
+def _say_lost(draft: JobDecisionDraft, asks: str) -> None:
+    """Say that a coordinator is lost, once, however often another one is tried. Where none was made, none is lost."""
+    before = draft.status.conditions.get("Coordinated")
+    told = before is not None and before.reason == LOST
+    if before is not None and before.reason == BEGINS and not draft.nodes():  # its coordinator's pod is made first
+        return
+    lost = f"its pod is gone: another one takes over in term {draft.status.term}, and {asks}"
+    draft.set_condition("Coordinated", False, LOST, lost)
+    if not told:
+        draft.write_event("CoordinatorLost", lost, warning=True)
 
 
 def _pause(draft: JobDecisionDraft, pod: Pod) -> float:
