@@ -1,6 +1,7 @@
 """Bad documents are refused by the API server, with our sentences; good ones taken, as `dl2 submit` does."""
 
 import copy
+import json
 
 import pytest
 import yaml
@@ -124,6 +125,20 @@ def test_values_of_the_chart_that_it_cannot_use_are_refused_with_their_place(clu
     refused = cluster.helm("template", "dl2", CHART, "--kube-version", "1.34", "--set", value, check=False)
     assert refused.returncode != 0
     assert f"at '{place}'" in refused.stderr
+
+
+def test_two_releases_have_no_namespace_in_common(cluster, release):
+    """Their operators would undo each other's work."""
+
+    def second(namespaces):
+        words = ("--dry-run=server", "--set-json", f"definition=false,namespaces={json.dumps(namespaces)}")
+        return cluster.helm("install", "other", CHART, "-n", "other", *words, check=False)
+
+    assert second(["team-b"]).returncode == 0
+    for namespaces in ([], ["team-b", release.namespace]):
+        refused = second(namespaces)
+        assert refused.returncode != 0
+        assert f"the release in the namespace {release.namespace} keeps jobs that this one would keep" in refused.stderr
 
 
 def test_no_annotations_at_all_are_fine(cluster):
