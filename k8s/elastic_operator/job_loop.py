@@ -261,7 +261,10 @@ class Keeper:
         ensures = act.Ensure() in decision.actions or (bool(starts) and self._starter.prepared != job.generation)
         token = manifests.token(self._shared.key, job) if ensures else ""
         await self._complain(await self._starter.start(starts, job, token))
-        if starts:
+        unwanted = not starts and seen.denied is not None and not seen.denied.again  # what was refused is due, and left
+        if unwanted:
+            self._starter.forget()
+        if starts or unwanted:
             self._alarm.ring()
         return again
 

@@ -62,7 +62,7 @@ class PodCreator:
         return replace(denial, again=max(0.0, until - self._clock()))
 
     def forget(self) -> None:
-        """Forget what was refused: the job is to have no pods now."""
+        """Forget what was refused: the job is to have no pods now, or not those."""
         self._denial, self._pause = None, 1.0
 
     async def start(self, starts: tuple[Start, ...], job: Desired, token: str = "") -> str:

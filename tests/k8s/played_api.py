@@ -64,6 +64,9 @@ class PlayedApi:
     async def create(self, manifest):
         pass
 
+    async def label_pod(self, namespace, name, labels):
+        pass
+
     async def pods(self, namespace, selector):
         return []
 

@@ -2,12 +2,15 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from k8s.elastic_operator import handlers, job_loop
 from k8s.elastic_operator.api_writes import NotLeader
-from k8s.elastic_operator.job.model import FINALIZER
+from k8s.elastic_operator.job.model import FINALIZER, Counts
+from k8s.elastic_operator.job.report import CoordinatorReport
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.names import ROLE_LABEL
 from tests.k8s.played_api import PlayedApi, document, keepers, refusal
@@ -312,6 +315,41 @@ def test_a_coordinator_that_a_quota_refuses_is_tried_later_and_later_where_the_j
     assert api.tried == ["digits-coordinator"]
     assert api.statuses["digits"]["term"] == 4
     assert [event[1] for event in api.events] == ["CoordinatorLost", "Refused"]
+
+
+def test_a_refusal_is_forgotten_when_nobody_wants_the_pod_any_more():
+    """It stayed the job's REASON for ever."""
+    api = PlayedApi(lambda pod, dry_run: None if dry_run else refusal(403, QUOTA))
+    body, nodes = lonely(workers={**template(), "replicas": 2}, servers={"replicas": 1})
+    meta = {**nodes[0]["metadata"], "name": "digits-coordinator", "uid": "c", "labels": {ROLE_LABEL: "coordinator"}}
+    nodes.append({"metadata": meta, "spec": {"nodeName": "n"}, "status": {**RUNS, "podIP": "10.0.0.1"}})
+    nodes[0]["spec"] = nodes[1]["spec"] = {"nodeName": "n"}
+    members = {f"{node['metadata']['name']}.1": node["metadata"]["name"] for node in nodes[:2]}
+    two, one = Counts(2, 1), Counts(1, 1)
+
+    async def pods(namespace, selector):
+        return nodes
+
+    async def scene():
+        api.pods, now = pods, 0.0
+        keeper = Keeper(keepers(api, asyncio.Event())._shared, body)
+        keeper._starter._clock = lambda: now
+        said = CoordinatorReport("running", wanted=two, roster=one, members=members, version=9, starting=Counts(1, 0))
+        keeper._follower = SimpleNamespace(address="10.0.0.1:7000", report=said, heard=0.0, stranger="", client=None)
+        for _ in range(2):
+            await keeper._once()
+        assert api.statuses["digits"]["reason"] == f"quota: {QUOTA}"
+        assert api.condition("digits", "Scheduled")[:2] == ("False", "Refused")
+        keeper.body["spec"]["workers"]["replicas"] = 1
+        keeper._follower.report = replace(said, wanted=one, starting=Counts())
+        now = 60.0
+        for _ in range(2):
+            await keeper._once()
+
+    run(scene)
+    assert api.tried == ["digits-worker-2"]
+    assert api.statuses["digits"].get("reason", "") == ""
+    assert api.condition("digits", "Scheduled")[0] == "True"
 
 
 def test_a_quota_on_what_pods_need_is_the_reason_too():
