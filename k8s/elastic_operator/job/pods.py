@@ -35,7 +35,8 @@ class Pod:
         lingers: its own container has ended, and another one in it has not: it takes room until somebody deletes it.
         created: unix seconds, by the API server's clock.
         exit_status: of its container; None: it has not ended.
-        container_restarts: of its container, in place.
+        container_restarts: of its container, in place, and of one that it waits for and that fails.
+        barred: an init container that fails keeps its own container from starting.
         last_status: exit status of its container, or of the one before it; None: neither has ended.
         trouble: why it does not run, in words; "": nothing known.
     """
@@ -56,6 +57,7 @@ class Pod:
     created: float = 0.0
     exit_status: int | None = None
     container_restarts: int = 0
+    barred: bool = False
     last_status: int | None = None
     trouble: str = ""
 
@@ -85,7 +87,7 @@ class Pod:
         main: Body = next((each for each in containers if each.get("name") == MAIN), {})
         ended = main.get("state", {}).get("terminated")
         lingers = role != COORDINATOR and bool(ended) and _is_running(status, containers)
-        last = ended or main.get("lastState", {}).get("terminated")
+        before = _before(status, main)
         return Pod(
             name=meta["name"],
             role=None if role == COORDINATOR else Role(role),
@@ -102,9 +104,10 @@ class Pod:
             lingers=lingers,
             created=unix(made) if (made := meta.get("creationTimestamp")) else 0.0,
             exit_status=ended.get("exitCode") if ended else None,
-            container_restarts=main.get("restartCount", 0),
-            last_status=last.get("exitCode") if last else None,
-            trouble=_trouble(status, main),
+            container_restarts=main.get("restartCount", 0) + before.get("restartCount", 0),
+            barred=bool(before),
+            last_status=_ended(main).get("exitCode"),
+            trouble=_trouble(status, main, before),
         )
 
 
@@ -138,16 +141,48 @@ def _condition(status: Body, kind: str) -> Body:
     return next((one for one in status.get("conditions", ()) if one.get("type") == kind), {})
 
 
-def _trouble(status: Body, container: Body) -> str:
-    """Return why a pod does not run; "": nothing is known."""
+def _trouble(status: Body, main: Body, before: Body) -> str:
+    """Return why a pod does not run; "": nothing is known.
+
+    Args:
+        status: of the pod.
+        main: status of its own container.
+        before: of the container that keeps that from starting; empty: there is none.
+    """
     placed = _condition(status, "PodScheduled")
     if placed.get("status") == "False":
         return f"not placed: {placed.get('message') or placed.get('reason', '')}"
-    state = container.get("state", {})
-    last = state.get("terminated") or container.get("lastState", {}).get("terminated") or {}
-    said = [plain(line) for line in str(last.get("message", "")).strip().splitlines()]
-    if (waiting := state.get("waiting")) and waiting.get("reason") not in ("ContainerCreating", "PodInitializing"):
-        return said[-1] if said else f"{waiting.get('reason')}: {waiting.get('message', '')}".strip(": ")
-    if status.get("reason"):
+    if before:
+        why = _words(before) or f"exit status {_ended(before).get('exitCode')}"
+        return f"init container {before.get('name')}: {why}"
+    if status.get("reason") and not _waits(main):
         return f"{status['reason']}: {status.get('message', '')}".strip(": ")
-    return said[-1] if said else ""
+    return _words(main)
+
+
+def _before(status: Body, main: Body) -> Body:
+    """Return the init container that a pod's own one waits for, where that cannot start or has failed; else nothing."""
+    if main.get("state", {}).get("waiting", {}).get("reason") != "PodInitializing":
+        return {}
+    failed = (each for each in status.get("initContainerStatuses", ()) if _waits(each) or _ended(each).get("exitCode"))
+    return next(failed, {})
+
+
+def _words(container: Body) -> str:
+    """Return why a container does not run, or has ended last; "": nothing is known."""
+    ended, waits = _ended(container), _waits(container)
+    said = str(ended.get("message", "")).strip().splitlines()
+    reason = ended.get("reason", "")
+    last = ["" if reason in ("Error", "Completed") else reason, plain(said[-1]) if said else ""]
+    return ": ".join(filter(None, last)) or f"{waits.get('reason', '')}: {waits.get('message', '')}".strip(": ")
+
+
+def _ended(container: Body) -> Body:
+    """Return how a container has ended, or the one before it in its place."""
+    return container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated") or {}
+
+
+def _waits(container: Body) -> Body:
+    """Return what a container waits for, where that is not what each waits for at first."""
+    waiting: Body = container.get("state", {}).get("waiting") or {}
+    return {} if waiting.get("reason") in ("ContainerCreating", "PodInitializing") else waiting

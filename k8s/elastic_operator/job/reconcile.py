@@ -261,7 +261,7 @@ def _crashes(draft: JobDecisionDraft, coordinator: Pod) -> bool:
     """
     crashes = coordinator.container_restarts - draft.status.coordinator_restarts
     has_trained = draft.status.phase == RUNNING or draft.status.trained
-    waits = has_trained and coordinator.last_status == EXIT_LATER
+    waits = has_trained and (coordinator.barred or coordinator.last_status == EXIT_LATER)
     return crashes >= MOST_CRASHES and bool(coordinator.trouble) and not waits
 
 
