@@ -14,7 +14,7 @@ from dl2_scheduler.backends.kube.placement.gangs import COORDINATOR_REQUESTS, co
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
-from k8s.foundation.names import COORDINATOR
+from k8s.foundation.names import COORDINATOR, SERVER, WORKER
 
 _ALWAYS = ("cpu", "memory", PODS)
 _ENOUGH = 1e6  # of a resource that only says where a task may go: no node runs out of it
@@ -58,6 +58,7 @@ def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[
         pods: all that have not ended.
         jobs: that the policy decides about, by creation.
     """
+    jobs = _as_made(jobs, pods)
     names = {*_ALWAYS, *(name for job in jobs for role in (job.workers, job.servers) for name in role.requests)}
     ours = {job.key for job in jobs}
     tasks = [pod for pod in pods if pod.node and pod.key in ours and pod.role != COORDINATOR]
@@ -76,6 +77,29 @@ def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[
         for index, number in enumerate(shown)
     )
     return Capacity(made, tuple(Demands(sets.of_task(job.workers), sets.of_task(job.servers)) for job in jobs))
+
+
+def _as_made(jobs: Sequence[JobInfo], pods: Sequence[PodInfo]) -> list[JobInfo]:
+    """Return jobs whose tasks take what their pods do, where that is more than their templates say.
+
+    Whoever admits pods may add to them: the defaults of a LimitRange, a mesh's container, a RuntimeClass's overhead.
+    """
+    most: dict[tuple[tuple[str, str], str], Requests] = {}
+    for pod in pods:
+        if pod.job:
+            most[pod.key, pod.role] = _most(most.get((pod.key, pod.role), {}), pod.requests)
+
+    def made(job: JobInfo, name: str, role: RoleInfo) -> RoleInfo:
+        found = most.get((job.key, name))
+        return replace(role, requests=_most(role.requests, found)) if found else role
+
+    return [
+        replace(job, workers=made(job, WORKER, job.workers), servers=made(job, SERVER, job.servers)) for job in jobs
+    ]
+
+
+def _most(left: Requests, right: Requests) -> Requests:
+    return {name: max(left.get(name, 0.0), right.get(name, 0.0)) for name in {*left, *right}}
 
 
 def _held(nodes: Sequence[NodeInfo], tasks: Sequence[PodInfo], names: Sequence[str]) -> NDArray[np.float64]:

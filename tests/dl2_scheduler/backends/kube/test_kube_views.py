@@ -44,6 +44,20 @@ def test_tasks_of_jobs_that_the_policy_decides_about_leave_their_room_to_it_but_
     assert cores(found) == {"a": 3.9, "b": 4}
 
 
+def test_a_task_takes_what_its_pods_do_where_that_is_more_than_its_template_says():
+    """Whoever admits pods may add to them: policies granted what never fitted."""
+    pods = gang("one", nodes={"one-coordinator": "a", "one-server-0": "a", "one-worker-0": "b"})
+    (made,) = [each for each in pods if each["metadata"]["name"] == "one-worker-0"]
+    added = {"name": "proxy", "resources": {"requests": {"cpu": "500m", "example.com/nic": "1"}}}
+    made["spec"]["containers"].append(added)
+    found = seen([node("a"), node("b")], pods, [job("one"), job("two", allocation=None)])
+    one, two = (state.job for state in found.jobs)
+    assert one.worker["cpu"] == two.worker["cpu"] + 0.5
+    assert one.worker["example.com/nic"] == 1
+    assert "example.com/nic" not in two.worker
+    assert one.server == two.server
+
+
 @pytest.mark.slow
 def test_coordinators_that_could_come_have_their_room():
     jobs = [job(f"j{number}", (1, 2), (1, 2), allocation=None) for number in range(9)]
