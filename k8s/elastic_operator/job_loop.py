@@ -24,6 +24,7 @@ from k8s.elastic_operator.job.pods import Pod, is_lost
 from k8s.elastic_operator.job.reconcile import KEPT, plan
 from k8s.elastic_operator.job.reconciliation import ObservedJob
 from k8s.elastic_operator.job.status import RUNNING, STARTING, SUSPENDING, ElasticJobStatus, is_progress
+from k8s.elastic_operator.job_events import JobEvents
 from k8s.elastic_operator.known_pods import KnownPods
 from k8s.elastic_operator.metrics import OperatorMetrics
 from k8s.elastic_operator.pod_creation import PEOPLES, PodCreator
@@ -81,7 +82,8 @@ class Keeper:
         self._starter = PodCreator(shared.api, shared.defaults, self.pods.made, lambda: self.pods.bodies.values())
         self._asking = CoordinatorRequests(self.name, self._alarm.set)
         self._edited = asyncio.Event()
-        self._complained = self._trouble = ""
+        self._events = JobEvents(shared.api, lambda: self.body)
+        self._trouble = ""
 
     # ---- what others tell -------------------------------------------------------------------------------------------
 
@@ -151,7 +153,7 @@ class Keeper:
                 again = self._later()
                 rests = again if error.status in PEOPLES else 0.0
             self._note(f"the API server refuses: {error.status} {error}"[:500], again)
-            await self._complain(str(error) if error.status in PEOPLES else "")
+            await self._events.complain(str(error) if error.status in PEOPLES else "")
             await self._refresh()
         except Exception as error:
             again = rests = self._later()
@@ -195,7 +197,7 @@ class Keeper:
             reason = f"the operator failed on this job: {self._trouble}"
             self._wrote(await self._api.write_status(self.body, replace(told, reason=reason)))
         if self._trouble != before:
-            await self._tell(Desired.of(self.body), "Error", self._trouble)
+            await self._events.tell("Error", self._trouble)
 
     def _note(self, what: str, again: float) -> None:
         log.warning("%s: %s; trying again in %.1f s", self.name, what, again, extra={"job": self.name})
@@ -204,19 +206,6 @@ class Keeper:
     def name(self) -> str:
         """The job's name, as NAMESPACE/NAME."""
         return f"{self.body['metadata']['namespace']}/{self.body['metadata']['name']}"
-
-    async def _complain(self, what: str) -> None:
-        """Tell people, once, what the API server will not have."""
-        if what and what != self._complained:
-            self._complained = what
-            await self._tell(Desired.of(self.body), "Refused", what)
-
-    async def _tell(self, job: Desired, reason: str, message: str, warning: bool = True) -> None:
-        """Write an event. Where the API server will not have it, as by a quota on events, the job goes on without."""
-        try:
-            await self._api.write_event(job, reason, message, warning)
-        except ApiError as error:
-            log.warning("%s: no event %s (%s): %s", self.name, reason, message, error, extra={"job": self.name})
 
     async def _refresh(self) -> None:
         with contextlib.suppress(ApiError):
@@ -260,10 +249,12 @@ class Keeper:
         starts = tuple(action for action in decision.actions if isinstance(action, act.Start))
         ensures = act.Ensure() in decision.actions or (bool(starts) and self._starter.prepared != job.generation)
         token = manifests.token(self._shared.key, job) if ensures else ""
-        await self._complain(await self._starter.start(starts, job, token))
+        await self._events.complain(await self._starter.start(starts, job, token))
         unwanted = not starts and seen.denied is not None and not seen.denied.again  # what was refused is due, and left
         if unwanted:
             self._starter.forget()
+        if starts and self._starter.denied is not None and self._starter.denied.unsure:
+            self._synced = 0.0
         if starts or unwanted:
             self._alarm.ring()
         return again
@@ -336,7 +327,7 @@ class Keeper:
     async def _do(self, action: act.Action, job: Desired) -> None:
         match action:
             case act.WriteEvent():
-                await self._tell(job, action.reason, action.message, action.warning)
+                await self._events.tell(action.reason, action.message, action.warning)
             case act.JudgePods():
                 await self._starter.judge(job)
                 self._alarm.ring()

@@ -16,6 +16,8 @@ from k8s.foundation.api_server import AlreadyExists, ApiError, Rejected
 PEOPLES = (400, 403, 422)
 """What the API server answers where somebody has to mend something."""
 _FORBIDDEN = 403
+_BROKEN = 500
+"""And more: something behind it does not work, as a webhook that is asked about each pod. It may pass, or not."""
 _LONGEST_PAUSE = 60.0
 _LONGEST_MESSAGE = 1000
 _CANNOT_JUDGE = "does not support dry run"
@@ -87,10 +89,11 @@ class PodCreator:
                 self._made(pod)
                 made += 1
         except ApiError as error:
-            if error.status not in PEOPLES or not starts:
+            broken = error.status >= _BROKEN
+            if not (broken or error.status in PEOPLES) or not starts:
                 raise
             message = str(error)
-            self._denial = ApiDenial(message, starts[made:]), self._clock() + self._pause
+            self._denial = ApiDenial(message, starts[made:], unsure=broken), self._clock() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             return message if message != before else ""
         if starts:
@@ -200,6 +203,8 @@ class PodCreator:
             message = str(error)
             if isinstance(error, AlreadyExists) or _CANNOT_JUDGE in message:
                 return "", ""
+            if error.status >= _BROKEN:
+                return "Unavailable", message
             if error.status not in PEOPLES:
                 raise
             if error.status == _FORBIDDEN:

@@ -57,11 +57,13 @@ class ApiDenial:
         message: its sentence.
         starts: what was refused, and what was not tried since then.
         again: seconds until it is tried once more; 0: now.
+        unsure: the first of them may have been made all the same: its answer tells of a fault.
     """
 
     message: str
     starts: tuple[Start, ...]
     again: float = 0.0
+    unsure: bool = False
 
     @property
     def reason(self) -> str:
