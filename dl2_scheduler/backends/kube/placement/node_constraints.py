@@ -1,7 +1,7 @@
 """This module says which nodes a pod may go to, by taints, node selectors and required node affinity. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dl2_scheduler.backends.kube.placement.label_expressions import Expression, expressions_of
@@ -62,6 +62,7 @@ class Constraints:
         tolerations: of the pod.
         neighbours: what it asks about the pods that are there; None: nothing.
         volumes: like `terms`, of each volume that it claims: the nodes that reach it.
+        devices: it claims devices (`resourceClaims`), which somebody has to allot; no part of a kind's name.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -69,6 +70,7 @@ class Constraints:
     tolerations: tuple[Toleration, ...] = ()
     neighbours: NeighbourRules | None = None
     volumes: tuple[tuple[tuple[Expression, ...], ...], ...] = ()
+    devices: bool = field(default=False, repr=False)
 
     @property
     def of_nodes(self) -> "Constraints":
@@ -78,7 +80,7 @@ class Constraints:
     @property
     def unknown(self) -> tuple[str, ...]:
         """The fields that the pod uses and this scheduler does not implement."""
-        return self.neighbours.unknown if self.neighbours else ()
+        return (*(self.neighbours.unknown if self.neighbours else ()), *(["resourceClaims"] if self.devices else []))
 
     def refusal(self, name: str, labels: Mapping[str, str], taints: Sequence[Taint], cordoned: bool) -> str:
         """Return why a pod may not go to a node, for people; "": it may.
@@ -133,6 +135,7 @@ def constraints_of(spec: Mapping[str, Any], namespace: str, labels: Mapping[str,
             for each in spec.get("tolerations") or ()
         ),
         neighbours=neighbour_rules_of(spec, namespace, labels),
+        devices=bool(spec.get("resourceClaims")),
     )
 
 

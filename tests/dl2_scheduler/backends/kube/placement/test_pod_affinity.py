@@ -109,6 +109,13 @@ def test_a_pod_that_is_there_keeps_others_away():
     assert allowed(selected, {}, on, app="x") == {"n2"}  # nobody here knows namespaces' labels: it might mean ours
 
 
+def test_claims_of_devices_are_refused_as_nobody_would_allot_them():
+    claims = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
+    found = decided(nodes("a"), [pod("p", **claims), pod("q", resourceClaims=[])])
+    assert set(where(found)) == {"q"}
+    assert "p asks for resourceClaims, which the scheduler dl2 does not know" in reasons(found)["p"]
+
+
 def test_a_selector_of_namespaces_by_label_is_refused_with_its_field_and_a_way_out():
     asked = near(term(ZONE, namespaceSelector={"matchLabels": {"k": "v"}}))
     text = reasons(decided(nodes("a"), [pod("p", **asked)]))["p"]
