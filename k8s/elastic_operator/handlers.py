@@ -108,6 +108,16 @@ def _key(body: Body, name: str) -> Key:
     return body["metadata"]["namespace"], name
 
 
+def settle(settings: kopf.OperatorSettings, **_: Any) -> None:
+    """Set kopf up before it watches."""
+    settings.posting.enabled = False
+    settings.scanning.disabled = True  # neither namespaces nor definitions come and go for us
+    settings.watching.server_timeout = 300  # a watch whose connection died silently is noticed
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    settings.watching.label_selectors["", "v1", "pods"] = JOB_LABEL  # else all pods of the cluster come, to be dropped
+
+
 def registry(keepers: Keepers) -> kopf.OperatorRegistry:
     """Return kopf's handlers. They take events only: kopf writes nothing to objects, and its finalizers go unused."""
     found = kopf.OperatorRegistry()
@@ -116,13 +126,7 @@ def registry(keepers: Keepers) -> kopf.OperatorRegistry:
     def login(**context: Any) -> Any:
         return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
 
-    @kopf.on.startup(registry=found)
-    def settle(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.posting.enabled = False
-        settings.scanning.disabled = True  # neither namespaces nor definitions come and go for us
-        settings.watching.server_timeout = 300  # a watch whose connection died silently is noticed
-        settings.watching.client_timeout = 330
-        settings.watching.connect_timeout = 10
+    kopf.on.startup(registry=found)(settle)
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=found)
     async def job(event: Body, **_: Any) -> None:

@@ -3,17 +3,18 @@
 import asyncio
 from types import SimpleNamespace
 
+import kopf
 import pytest
 
 from elastic_ps.core.configuration import Role
-from k8s.elastic_operator import job_loop
+from k8s.elastic_operator import handlers, job_loop
 from k8s.elastic_operator.job import manifests
 from k8s.elastic_operator.job.actions import StartNode
 from k8s.elastic_operator.job.model import FINALIZER, Desired
 from k8s.elastic_operator.job.pods import READY
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import ApiUnavailable
-from k8s.foundation.names import ROLE_LABEL
+from k8s.foundation.names import GROUP, JOB_LABEL, PLURAL, ROLE_LABEL, VERSION
 from tests.k8s.played_api import PlayedApi, document, keepers
 from tests.k8s.test_operator_faults import kept, run, until
 
@@ -197,6 +198,15 @@ def test_a_running_jobs_secret_that_somebody_has_deleted_is_made_again():
 
     run(scene)
     assert made == [Desired.of(body).secret]
+
+
+def test_only_pods_of_jobs_are_asked_for():
+    """All pods of the cluster came, with each of their changes, and nearly all of them were dropped."""
+    settings = kopf.OperatorSettings()
+    handlers.settle(settings)
+    selectors = settings.watching.label_selectors
+    pods, jobs = kopf.Resource("", "v1", "pods"), kopf.Resource(GROUP, VERSION, PLURAL)
+    assert (selectors.collect(pods), selectors.collect(jobs)) == ([JOB_LABEL], [])
 
 
 def test_looks_that_are_due_do_not_become_more_with_each_change(monkeypatch):
