@@ -34,10 +34,13 @@ from k8s.foundation.names import JOB_LABEL, JOINED_LABEL, NODE_LABEL
 log = logging.getLogger(__name__)
 
 _RESYNC_SECONDS = 300.0
+_IDLE_SECONDS = 1800.0
+"""From one look to the next at a job about which there is nothing to do: the watch may have missed its object's end."""
 _CONFLICT_SECONDS = 0.2
 _LONGEST_PAUSE = 60.0
 _ENDING_SECONDS = 5.0
 """Between two looks at a job with pods that are ending: their node may have died."""
+_WITH_PODS = (STARTING, RUNNING, SUSPENDING)
 
 
 @dataclass
@@ -128,7 +131,7 @@ class Keeper:
                 self._edited.clear()
                 again, rests = await self._attempt()
                 self.pulse.rests()
-                self._alarm.set(again)
+                self._alarm.set(_IDLE_SECONDS if again is None else again)
                 await self._rest(rests)
         finally:
             await self._close()
@@ -220,8 +223,10 @@ class Keeper:
         job = Desired.of(self.body)
         if time.monotonic() > self._synced:
             await self.pods.list(lambda: self._own_pods(job))
-            self._synced = time.monotonic() + _RESYNC_SECONDS
-            if ElasticJobStatus.of(self.body).phase in (STARTING, RUNNING, SUSPENDING):
+            first, self._synced = not self._synced, time.monotonic() + _RESYNC_SECONDS
+            if ElasticJobStatus.of(self.body).phase not in _WITH_PODS:
+                self._gone = not first
+            else:
                 await self._starter.keep(job, manifests.token(self._shared.key, job))
         seen = await self._observe(job)
         decision = plan(seen, job, time.time())
@@ -240,7 +245,7 @@ class Keeper:
                 if status.phase != seen.status.phase:
                     log.info("%s: %s: %s", self.name, status.phase, status.reason, extra={"job": self.name})
         self._shared.metrics.job(job, status)  # also what an operator before this one has written
-        if status.phase not in (STARTING, RUNNING, SUSPENDING):
+        if status.phase not in _WITH_PODS:
             self._starter.forget()
         for action in decision.actions:
             self.pulse.steps()

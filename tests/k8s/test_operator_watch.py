@@ -15,7 +15,7 @@ from k8s.elastic_operator.job.pods import READY
 from k8s.elastic_operator.job_loop import Keeper
 from k8s.foundation.api_server import ApiUnavailable
 from k8s.foundation.names import GROUP, JOB_LABEL, PLURAL, ROLE_LABEL, VERSION
-from tests.k8s.played_api import PlayedApi, document, keepers
+from tests.k8s.played_api import PlayedApi, document, keepers, refusal
 from tests.k8s.test_operator_faults import kept, run, until
 
 
@@ -207,6 +207,28 @@ def test_only_pods_of_jobs_are_asked_for():
     selectors = settings.watching.label_selectors
     pods, jobs = kopf.Resource("", "v1", "pods"), kopf.Resource(GROUP, VERSION, PLURAL)
     assert (selectors.collect(pods), selectors.collect(jobs)) == ([JOB_LABEL], [])
+
+
+def test_a_job_whose_end_the_watch_has_missed_is_kept_no_longer(monkeypatch):
+    """After a watch that was too old to go on from, kopf tells of what is there, and of nothing that is not."""
+    monkeypatch.setattr(job_loop, "_IDLE_SECONDS", 0.02)
+    monkeypatch.setattr(job_loop, "_RESYNC_SECONDS", 0.01)
+    ended, asked = document(), []
+    ended["status"] = {"phase": "Completed", "term": 1, "completionTime": "2020-01-01T00:00:00Z"}
+
+    class Api(PlayedApi):
+        async def job(self, job):
+            asked.append(job.name)
+            if len(asked) > 2:
+                raise refusal(404, "it is gone")
+            return ended
+
+    async def scene():
+        async with kept(Api(), ended) as (found, _):
+            await until(lambda: not len(found))
+
+    run(scene)
+    assert len(asked) == 3
 
 
 def test_looks_that_are_due_do_not_become_more_with_each_change(monkeypatch):
