@@ -118,6 +118,10 @@ class Gradients:
             found.append(self._images[int(self._lies[first + low])].array[span])
         return found
 
+    def not_sent(self) -> None:
+        """Take note that what has been written since the last exchange goes nowhere: it leaves nothing out."""
+        self._leaving.clear()
+
     def step_again(self) -> None:
         """Prepare to make the step once more, with other gradients."""
         self._leaving.clear()

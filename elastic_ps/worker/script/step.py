@@ -81,7 +81,8 @@ class Step:
         self.may_be_made, self.again = self.again, False
 
     def forget_early(self) -> None:
-        """Forget what was sent early: the next exchange has other gradients."""
+        """Forget what was written and sent early: the next exchange has other gradients."""
+        self.gradients.not_sent()
         if self._early is not None:
             self._early = None
             self._exchange.forget_sent()
@@ -127,6 +128,7 @@ class Step:
                 f"this step makes more than the {where.spec.exchanges} exchanges of the rehearsal: {PUSH_AS_REHEARSED}"
             )
         if where is not None and number < where.done:  # made before the step was begun again
+            self.gradients.not_sent()
             if store:
                 store.write_back(keys)
             return

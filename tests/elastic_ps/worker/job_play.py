@@ -32,6 +32,7 @@ class JobPlay(Play):
         self.exchanges = [KEYS]  # the keys that are pushed together
         self.epochs = 1
         self.hyper = None  # gives the optimizer's values, by number of the update
+        self.compression = None
         self.outs = [NumpyArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
 
     def make_node(self, transport):
@@ -47,6 +48,8 @@ class JobPlay(Play):
         store = self.job.open_store()
         if self.hyper is not None:
             store.set_optimizer(OptimizerSpec("sgd"), self.hyper)
+        if self.compression is not None:
+            store.set_compression(self.compression)
         gradients = [NumpyArray(np.zeros(tensor.shape, np.float32)) for tensor in TENSORS]
         for _epoch in epochs(self.epochs):
             for number, (step, indices, _batch) in enumerate(self.sampler(), 1):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError, CoordinatorLost
 from elastic_ps.data.sampler import Sampler
 from elastic_ps.worker.script.key_store import WorkerKeyStore
@@ -50,6 +51,9 @@ class Unreadable(NumpyArray):
 
     def read(self):
         raise ArithmeticError
+
+    def memory(self):
+        return None
 
 
 def test_keys_that_are_refused_with_one_that_is_known_can_be_initialized_afterwards():
@@ -109,6 +113,20 @@ def test_an_out_of_another_shape_is_refused_before_anything_is_pushed(size, over
         job.buffer.close_exchange()
         assert exchanges == []
     assert not out.values.any()
+
+
+def test_what_quantization_left_out_of_gradients_that_were_dropped_does_not_count():
+    out = NumpyArray(np.zeros(2, np.float32))
+    with instant_job() as (job, exchanges):
+        store = job.open_store()
+        store.set_compression(Compression("2bit", threshold=2.0))
+        store.init(["s:a", "s:b"], [VALUE] * 2)
+        with pytest.raises(ArithmeticError), store.combined():
+            store.pushpull(["s:a", "s:b"], [[VALUE], [Unreadable(np.ones(2, np.float32))]], [[out]] * 2)
+        store.pushpull(["s:b"], [[VALUE]], [[out]])
+        store.pushpull(["s:a"], [[VALUE]], [[out]])
+        assert exchanges == [["s:b"], ["s:a"]]
+    assert out.values.tolist() == [1, 1], "the gradient of 1 is below the threshold"
 
 
 def test_an_out_of_another_shape_than_the_value_is_not_broadcast_to():

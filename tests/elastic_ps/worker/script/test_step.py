@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.data_order import permutation
 from elastic_ps.transport.frame_kinds import Kind
 from tests.elastic_ps.worker.job_play import KEYS, JobPlay, filled, slices
@@ -109,6 +110,36 @@ def test_a_step_of_two_exchanges_is_done_again_from_the_one_that_was_open(play):
     assert play.holds(4)
     written = [out.values[0] for out in play.outs]  # when its exchange was complete, each key got its value
     assert written == [3000, 3002, 4004]
+
+
+@pytest.mark.parametrize(
+    ("compression", "sent"), [(Compression("2bit", threshold=8.0), 0), (Compression("topk", ratio=1 / 32), 6)]
+)
+def test_what_was_exchanged_before_a_step_is_done_again_leaves_nothing_out_twice(play, compression, sent):
+    """The first exchange left out 2; pushed again it is 3, which goes nowhere; of the next step's 4 travels 2 + 4."""
+    play.exchanges = [KEYS[:2], KEYS[2:]]
+    play.compression = compression
+    running = play.run()
+    s0, s1 = play.servers.values()
+    for server, blocks in play.owned():
+        server.await_pushes(0, 2)
+        server.answer(1, blocks, ONE)
+    s0.await_pushes(1, 1)
+    play.prepare(play.configuration(2, SPLIT, workers=("w0",)))
+    s1.say(Kind.NOTICE, TWO)
+    s0.await_frames(Kind.PUSH, 1, TWO)
+    for server, blocks in play.owned():
+        server.answer(2, blocks, TWO)
+    pushed = np.zeros((2, 16), np.float32)
+    for item in s0.await_pushes(2, 2):
+        ((block, _),) = item.frame.meta.runs
+        compression.decode(np.frombuffer(item.data, np.uint8), pushed[block])
+    assert pushed.max() == sent
+    for version in (3, 4):
+        for server, blocks in play.owned():
+            server.answer(version, blocks, TWO)
+    running.result()
+    assert [step for step, _ in play.yielded] == [0, 0, 0, 1]
 
 
 def test_static_data_stays_divided_as_it_was_when_a_worker_has_died(play):
