@@ -294,6 +294,9 @@ class Membership:
             self._before = frozenset(old.blocks_of if old else ())
             state.standing = state.standing.switch()
             state.generation += 1
+            if not state.is_sync:  # old and new owner of a block answer with different values
+                state.receiving.clear()
+                state.inbox.forget_coming()
             state.progress.switched()
             for server in {*self._before, *state.configuration.blocks_of}:
                 state.peers.send(server, state.frame(NoticeMeta()))

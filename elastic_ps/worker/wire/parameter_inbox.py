@@ -298,6 +298,13 @@ class ParameterInbox:
                 later.where[first : first + count] = _MISSING
             later.changed = [(run, rows) for run, rows in later.changed if later.where[run[0]] != _MISSING]
 
+    def forget_coming(self) -> None:
+        """Forget each later version of which a part is just coming: its memory will be written to after the version is
+        whole, where another server sends the same blocks sooner.
+        """
+        for version in [known for known, arrivals in self._later.items() if arrivals.receiving]:
+            del self._later[version]
+
     def holds(self, index: int) -> bool:
         """Return whether all blocks of a tensor are here at the installed version."""
         blocks = self.model.blocks_of[index]

@@ -11,7 +11,7 @@ import numpy as np
 
 from elastic_ps.core.configuration import Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError, JobEnded, PeerLost, ProtocolError
-from elastic_ps.core.model import Model
+from elastic_ps.core.model import Model, members
 from elastic_ps.core.sparse_rows import payload_bytes, received
 from elastic_ps.node.peer_watch import Awaited, PeerView
 from elastic_ps.node.session import Session
@@ -148,6 +148,9 @@ class WorkerNode(WorkerState):
                 return [memoryview(bytearray(frame.payload_bytes))]
             if max(map(sum, frame.runs)) > len(self.inbox.model.blocks):
                 raise PeerLost(server, f"it has sent blocks {frame.runs}, of which this worker will hear in a moment")
+            if not self.is_sync and not set(members(frame.runs)) <= set(self.configuration.blocks_of.get(server, ())):
+                self.receiving.pop(server, None)
+                return [memoryview(bytearray(frame.payload_bytes))]  # who owns them now answers with other values
             if (rows := frame.of(ValueMeta).rows) is not None:
                 return self._rows_buffers(server, frame, rows)
             spans = [self.inbox.model.span(run) for run in frame.runs]

@@ -67,6 +67,20 @@ def test_old_and_repeated_blocks_are_not_wanted(inbox):
     assert inbox.wants(5, [(0, 2)])
 
 
+def test_what_was_coming_from_another_server_is_not_written_to_what_is_installed(inbox):
+    inbox.begin(4)
+    receive(inbox, 5, 1, 1.0)
+    (late,) = inbox.buffers(5, [(0, 1)])
+    receive(inbox, 6, 0, 6.0)
+    inbox.forget_coming()
+    assert (inbox.missing(5), inbox.missing(6)) == ([(0, 3)], [(1, 2)]), "nothing of the other version is lost"
+    for block in range(3):
+        receive(inbox, 5, block, 2.0)
+    inbox.install(5)
+    late[:] = 255
+    assert inbox.tensor(0).tolist() == [2.0] * 4
+
+
 def test_a_shadow_starts_at_the_first_version_that_all_blocks_can_have(inbox):
     for block, version in ((0, 7), (1, 8), (2, 7)):
         receive(inbox, version, block, version)

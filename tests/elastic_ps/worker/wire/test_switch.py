@@ -2,10 +2,13 @@
 
 import pytest
 
+from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.transport.frame_kinds import Kind
+from elastic_ps.transport.frame_metas import ValueMeta
+from elastic_ps.transport.frames import Frame
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.worker.played_server import ALL, S0, S1, SPLIT
+from tests.elastic_ps.worker.played_server import ALL, S0, S1, SPLIT, TIMEOUT
 from tests.elastic_ps.worker.worker_harness import ONE, TWO
 
 
@@ -31,6 +34,44 @@ def test_a_newer_configurations_notice_is_adopted_and_what_is_missing_pushed_to_
     s0.answer(1, [5], TWO)
     s1.answer(1, [1, 2, 3, 4], TWO)
     play.check_completes(running, 1)
+
+
+@pytest.mark.parametrize("consistency", ["sync", "async"])
+def test_values_of_who_owns_their_blocks_no_more_count_only_where_all_servers_have_the_same(play, consistency):
+    """Two owners' answers were received into the same memory, which a script read while the slower one still came."""
+    play.start(SPLIT)
+    play.node.data = DataSpec(True, 16, 4, consistency=consistency)
+    s0, s1 = play.servers.values()
+    running = play.exchange()
+    s1.await_push(S1, ONE)
+    moved = play.configuration(2, [1] * 6)
+    play.prepare(moved)
+    play.adopt(moved)
+    s0.answer(1, S0, TWO)
+    node = play.node
+    with node.changed:
+        assert node.changed.wait_for(lambda: "s0" not in node.membership.unheard, TIMEOUT)
+    assert play.missing(1) == (S1 if consistency == "sync" else ALL)
+    s1.answer(1, ALL, TWO)
+    play.check_completes(running, 1)
+
+
+def test_what_an_old_owner_was_sending_at_the_switch_does_not_count_where_values_differ(play):
+    play.start(SPLIT)
+    play.node.data = DataSpec(True, 16, 4, consistency="async")
+    node = play.node
+    link = node.peers.link("s0")
+    frame = Frame(ValueMeta(runs=((0, 2),)), ONE, 1, payload_bytes=128)
+    (late,) = node.buffers(link, frame)
+    moved = play.configuration(2, [1] * 6)
+    play.prepare(moved)
+    play.adopt(moved)
+    running = play.exchange()
+    play.servers["s1"].answer(1, ALL, TWO)
+    play.check_completes(running, 1)
+    memoryview(late)[:] = b"\xff" * 128
+    node.arrived(link, frame)
+    assert play.holds(1)
 
 
 @pytest.mark.parametrize("how", ["notice", "refusal", "reply", "adopt"])
