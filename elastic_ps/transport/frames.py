@@ -98,7 +98,11 @@ class Header(NamedTuple):
 
 
 def encode(frame: Frame) -> bytes:
-    """Encode header and meta of a frame whose `payload_bytes` is set."""
+    """Encode header and meta of a frame whose `payload_bytes` is set.
+
+    Raises:
+        ProtocolError: no peer would take it.
+    """
     meta = _encode_meta(frame.meta, frame.at)
     header = _HEADER.pack(
         MAGIC,
@@ -175,7 +179,14 @@ def _encode_meta(meta: Meta, at: tuple[SharedRange, ...]) -> bytes:
         value = getattr(meta, name)
         if value != default:
             told[name] = value
-    return _WRITER.encode(told).encode() if told else b""
+    data = _WRITER.encode(told).encode() if told else b""
+    if len(data) > MAX_META_BYTES:  # nobody would take it, however often it was sent
+        most = max(told, key=lambda name: len(_WRITER.encode(told[name])))
+        raise ProtocolError(
+            f"a {meta.kind.name} cannot be sent: its meta of {len(data)} bytes, most of them {most!r}, exceeds the "
+            f"{MAX_META_BYTES} that a peer takes"
+        )
+    return data
 
 
 def _object(value: Hyper | Encoded) -> dict[str, Any]:

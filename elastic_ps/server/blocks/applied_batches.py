@@ -41,6 +41,11 @@ class AppliedBatches:
         self._last = {origin: np.pad(last, (0, new), constant_values=-1) for origin, last in self._last.items()}
         self._blocks = blocks
 
+    @property
+    def origins(self) -> int:
+        """The number of origins of which some block may have taken something."""
+        return len(self._last)
+
     def has(self, batch: BatchId, run: Run) -> NDArray[np.bool_]:
         """Return by block of a run whether it has taken a batch."""
         last = self._last.get(batch.origin)

@@ -26,6 +26,7 @@ from elastic_ps.optimizers.gradient_sum import GradientSum
 from elastic_ps.server.blocks.applied_batches import BatchId
 from elastic_ps.server.blocks.block_store import ServerBlockStore
 from elastic_ps.server.copying.snapshot_pace import SnapshotPace
+from elastic_ps.server.copying.snapshot_pieces import next_run, pieces
 from elastic_ps.server.copying.streamed_blocks import Mask, StreamedBlocks
 from elastic_ps.server.copying.told_entries import ToldEntries, WrittenFrom
 from elastic_ps.server.copying.update_records import OpenRecord, UpdateRecords
@@ -35,26 +36,11 @@ from elastic_ps.transport.frames import Frame
 from elastic_ps.transport.meta_parts import Written
 from elastic_ps.transport.send_queue import Link
 
-PIECE_BYTES = 4 << 20
-"""Values that one piece holds, where a block is not larger: what one hold of the lock copies."""
-
 BACKLOG_BYTES = 16 << 20
 """No further piece while more than this waits to be sent."""
 
 _RECORDS_BYTES = 1 << 30  # records waiting for a follower that cannot keep up must not fill the memory
 _STEPS = 20  # a lag that has not shrunk for so many steps: the design's figure
-
-
-def next_run(store: ServerBlockStore, pending: Mask) -> Run | None:
-    """Return the next of the pending blocks to copy: alike in memory, treatment and version, of about `PIECE_BYTES`."""
-    ids = np.flatnonzero(pending)
-    if not len(ids):
-        return None
-    gaps = np.flatnonzero(np.diff(ids) != 1)
-    run = int(ids[0]), int(gaps[0]) + 1 if len(gaps) else len(ids)
-    first, count = next(iter(store.segments(run, store.versions)))
-    sizes = np.cumsum(store.extents[first : first + count])
-    return first, max(1, int(np.searchsorted(sizes, PIECE_BYTES, side="right")))
 
 
 @dataclass(frozen=True)
@@ -221,7 +207,8 @@ class FollowSource:
         for run in self._store.alike(blocks, self._store.versions, self.followed):
             if not self.followed[run[0]]:
                 for segment in self._store.segments(run):
-                    self._snapshot(segment, copy=False)
+                    for piece in pieces(self._store, segment):
+                        self._snapshot(piece, copy=False)
 
     def _snapshot(self, segment: Run, copy: bool) -> None:
         first, count = segment

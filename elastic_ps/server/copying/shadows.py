@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
 from elastic_ps.server.blocks.block_store import ServerBlockStore
-from elastic_ps.server.copying.follow_source import BACKLOG_BYTES, next_run
+from elastic_ps.server.copying.follow_source import BACKLOG_BYTES
+from elastic_ps.server.copying.snapshot_pieces import next_run
 from elastic_ps.server.interfaces import Outbox
 from elastic_ps.server.phases import BlockStatus, having
 from elastic_ps.transport.frame_metas import ValueMeta

@@ -13,7 +13,7 @@ from elastic_ps.core.configuration import ConfigId, Role
 from elastic_ps.core.errors import ProtocolError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.transport.frame_kinds import Kind, Reason
-from elastic_ps.transport.frame_metas import METAS, Meta, RecordMeta
+from elastic_ps.transport.frame_metas import METAS, Meta, RecordMeta, SnapshotMeta
 from elastic_ps.transport.frames import HEADER_BYTES, Frame, Header, decode, decode_header, encode
 from elastic_ps.transport.json_checks import MOST
 from elastic_ps.transport.meta_parts import Encoded, Written
@@ -120,6 +120,17 @@ def test_a_factor_and_a_bound_of_0_are_told():
     frame = Frame(RecordMeta(runs=((0, 1),), hyper=hyper))
     data = encode(frame)
     assert decode(decode_header(data), data[HEADER_BYTES:]).of(RecordMeta).hyper == hyper
+
+
+def test_a_meta_that_no_peer_would_take_is_not_sent(monkeypatch):
+    meta = SnapshotMeta(runs=((0, 30),), counts=tuple(range(30)))
+    bound = len(encode(Frame(meta))) - HEADER_BYTES
+    monkeypatch.setattr("elastic_ps.transport.frames.MAX_META_BYTES", bound)
+    encode(Frame(meta))
+    with pytest.raises(
+        ProtocolError, match=f"a SNAPSHOT cannot be sent: its meta of {bound + 11} bytes, most of them "
+    ):
+        encode(Frame(replace(meta, number=1)))
 
 
 def test_every_kind_has_a_meta_of_its_own():

@@ -1,7 +1,6 @@
 """What a follower is told of its owner's ledger, beside the records of what is streamed."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,42 +9,19 @@ from elastic_ps.core.configuration import ConfigId
 from elastic_ps.core.model import Model, Run, Tensor
 from elastic_ps.core.segments import mask_of
 from elastic_ps.server.blocks.block_store import ServerBlockStore
-from elastic_ps.server.copying import follow_source
+from elastic_ps.server.copying import snapshot_pieces
 from elastic_ps.server.copying.follow_source import FollowSource
 from elastic_ps.server.copying.streamed_blocks import Mask
 from elastic_ps.server.copying.told_entries import ToldEntries
 from elastic_ps.server.phases import BlockStatus
 from elastic_ps.server.state.unreported_entries import ServerLedger
 from elastic_ps.transport.frame_kinds import Kind
-from elastic_ps.transport.frame_metas import RecordMeta
-from elastic_ps.transport.frames import Frame
+from tests.elastic_ps.server.copying.sent_frames import SentFrames
 
 BLOCKS = 10
 FIRST = ConfigId(1, 1)
 EVERY = [(0, BLOCKS)]
 NONE = np.zeros(BLOCKS, dtype=bool)
-
-
-class SentFrames:
-    """A link that keeps what is sent."""
-
-    closed, is_idle, backlog = False, True, 0
-
-    def __init__(self) -> None:
-        self.frames: list[Frame] = []
-        self.connection = self
-        self.shared = ()
-
-    def enqueue(self, frame: Frame, *_: Any) -> None:
-        self.frames.append(frame)
-
-    def withdraw(self) -> None:
-        self.frames.clear()
-
-    def told(self) -> list[int]:
-        """The entries that have been told, by number."""
-        records = (frame.meta for frame in self.frames if isinstance(frame.meta, RecordMeta))
-        return [meta.written.sequence for meta in records if meta.written is not None]
 
 
 def ledger_of(entries: int, runs: Sequence[Run] = EVERY) -> ServerLedger:
@@ -65,7 +41,7 @@ def store() -> ServerBlockStore:
 def test_a_stream_tells_each_entry_once_and_not_for_each_piece(
     store: ServerBlockStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow_source, "PIECE_BYTES", 128)
+    monkeypatch.setattr(snapshot_pieces, "PIECE_BYTES", 128)
     link, ledger = SentFrames(), ledger_of(1000)
     source = FollowSource(store, link, written=ledger.unkept)  # type: ignore[arg-type]
     source.wants(~NONE, FIRST)
