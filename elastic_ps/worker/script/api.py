@@ -146,12 +146,19 @@ class KeyStore(Protocol):
         """Name of the rule of the optimizer that was taken last, "" before."""
 
     def set_compression(self, compression: Compression) -> None:
-        """Quantize the gradients of float32 keys from now on, and let fewer bytes of them travel."""
+        """Quantize the gradients of float32 keys from now on, and let fewer bytes of them travel.
+
+        Raises:
+            ConfigurationError: exchanges are to be skipped, and this compression hides by what.
+        """
 
     def set_skip_overflow(self, skip: bool) -> None:
         """Say whether exchanges are skipped from now on in which a gradient of this worker is not finite.
 
         Those of the chief are by its `Hyper`, which alone travels.
+
+        Raises:
+            ConfigurationError: the store's compression hides such gradients.
         """
 
     def set_local_update(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 
+from elastic_ps.core.compression import Compression
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_hints import PUSH_FROM_THE_START
 from elastic_ps.worker.script.api import Array
@@ -48,4 +49,20 @@ def check_trained(averaged: Set[str], keys: Sequence[str]) -> None:
         raise ConfigurationError(
             f"key {key[2:]}: it was not pushed in the first batch, so the workers average its value as they do running "
             f"statistics, and it cannot be trained any more: {PUSH_FROM_THE_START}"
+        )
+
+
+def check_skipping(compression: Compression | None, skip_overflow: bool) -> None:
+    """Refuse to skip exchanges of gradients that are not finite where compression keeps what it leaves out.
+
+    `2bit` lets none travel, so that the servers would apply the others as if nothing were wrong; and what is left out
+    of an exchange that is skipped would count.
+
+    Raises:
+        ConfigurationError: names the compression.
+    """
+    if skip_overflow and compression is not None and compression.has_feedback:
+        raise ConfigurationError(
+            f"gradient compression {compression.kind}: it hides gradients that are not finite, by which steps are to "
+            "be skipped; compress by float16 or bfloat16, or not at all"
         )

@@ -18,7 +18,7 @@ from elastic_ps.core.script_text import check_text
 from elastic_ps.native.threads import Copy, copy_all
 from elastic_ps.worker.script.api import Array
 from elastic_ps.worker.script.early_sends import Pushpull, send_as_ready
-from elastic_ps.worker.script.key_checks import Kind, check_arrays, check_trained
+from elastic_ps.worker.script.key_checks import Kind, check_arrays, check_skipping, check_trained
 from elastic_ps.worker.script.optimizer_states import State
 from elastic_ps.worker.script.process_ending import exits
 from elastic_ps.worker.script.staging import Key
@@ -176,10 +176,12 @@ class WorkerKeyStore:
 
     def set_compression(self, compression: Compression) -> None:
         """See `KeyStore.set_compression`."""
+        check_skipping(compression, self.skip_overflow)
         self.compression = compression
 
     def set_skip_overflow(self, skip: bool) -> None:
         """See `KeyStore.set_skip_overflow`."""
+        check_skipping(self.compression, skip)
         self.skip_overflow = skip
 
     def set_local_update(self) -> None:

@@ -129,6 +129,21 @@ def test_what_quantization_left_out_of_gradients_that_were_dropped_does_not_coun
     assert out.values.tolist() == [1, 1], "the gradient of 1 is below the threshold"
 
 
+@pytest.mark.parametrize("kind", ["2bit", "topk"])
+def test_steps_are_not_skipped_for_gradients_that_compression_hides(kind):
+    with instant_job() as (job, _):
+        compressing, skipping = job.open_store(), job.open_store()
+        compressing.set_compression(Compression(kind))
+        compressing.set_skip_overflow(False)
+        with pytest.raises(ConfigurationError, match=f"gradient compression {kind}: it hides gradients that are not"):
+            compressing.set_skip_overflow(True)
+        skipping.set_skip_overflow(True)
+        skipping.set_compression(Compression("bfloat16"))
+        with pytest.raises(ConfigurationError, match=f"gradient compression {kind}: it hides gradients that are not"):
+            skipping.set_compression(Compression(kind))
+        assert (compressing.skip_overflow, skipping.compression) == (False, Compression("bfloat16"))
+
+
 def test_an_out_of_another_shape_than_the_value_is_not_broadcast_to():
     job, out = Job(), NumpyArray(np.zeros(1, np.float32))
     store = WorkerKeyStore(job, 0)
