@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from elastic_ps.control.codec import runs_from_pb, runs_to_pb
 from elastic_ps.core.configuration import ConfigId, NodeId
 from elastic_ps.core.model import Run
-from elastic_ps.core.segments import has_any, joined
+from elastic_ps.core.segments import grown, has_any, joined
 from elastic_ps.server.state.gathering import Share
 from protos import elastic_pb2 as pb
 
@@ -97,8 +97,10 @@ class ServerLedger:
         """
         if sequence not in self._withheld:
             self._withheld[sequence] = WithheldEntry(version, np.zeros(blocks, dtype=bool))
+        entry = self._withheld[sequence]
+        entry.blocks = grown(entry.blocks, blocks)  # a chunk may come when the model has grown
         for first, count in updated:
-            self._withheld[sequence].blocks[first : first + count] = True
+            entry.blocks[first : first + count] = True
 
     def tell(self, told: NDArray[np.int64]) -> bool:
         """Report the entries of updates that followers have from now on; return whether there are any.
@@ -116,7 +118,7 @@ class ServerLedger:
     def wait_no_more(self, blocks: NDArray[np.int64]) -> None:
         """Wait for no follower of some blocks: nobody has seen their last updates, which are made again."""
         for entry in self._withheld.values():
-            entry.blocks[blocks] = False
+            entry.blocks[blocks[blocks < len(entry.blocks)]] = False
 
     def tell_all(self) -> None:
         """Report all entries from now on: nobody goes on with what followers have."""

@@ -1,5 +1,6 @@
 """What a server tells of its updates, until the coordinator has it."""
 
+import numpy as np
 import pytest
 
 from elastic_ps.core.configuration import ConfigId
@@ -58,3 +59,20 @@ def test_an_entry_that_is_withheld_is_not_reported_for_being_the_first() -> None
     ledger = ServerLedger("s0")
     ledger.withhold(ledger.append(ConfigId(1, 1), 0, [(0, 1)], []), 0, [(0, 1)], 1)
     assert ledger.report()[1] == []
+
+
+def test_an_entry_waits_for_followers_of_blocks_that_the_model_had_not_when_it_was_begun() -> None:
+    ledger, number = ServerLedger("s0"), ConfigId(1, 1)
+    ledger.withhold(ledger.append(number, 0, [(0, 1)], []), 0, [(0, 1)], 1)
+    ledger.withhold(ledger.append(number, 0, [(2, 1)], []), 0, [(2, 1)], 3)
+    assert not ledger.tell(np.array([1, 0, 0]))
+    assert ledger.report()[1] == []
+    assert ledger.tell(np.array([1, 0, 1]))
+    assert [list(entry.runs) for entry in ledger.report()[1]] == [[0, 1, 2, 1]]
+
+
+def test_nobody_waits_for_followers_of_blocks_that_have_come_since() -> None:
+    ledger = ServerLedger("s0")
+    ledger.withhold(ledger.append(ConfigId(1, 1), 0, [(0, 1)], []), 0, [(0, 1)], 1)
+    ledger.wait_no_more(np.array([0, 2]))
+    assert ledger.tell(np.array([0, 0, 0]))
