@@ -14,6 +14,7 @@ from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.data.sampler import Sampler as ElasticOrder
 from elastic_ps.data.sampler import refuse_other_length
 from elastic_ps.torch.optimizer import optimizers
+from elastic_ps.torch.other_optimizers import OtherOptimizers
 from elastic_ps.worker.script.worker_job import script_job
 
 Indices = NDArray[np.int64]
@@ -98,13 +99,15 @@ class Sampler:
                 "any more: to evaluate, or for torch.optim.swa_utils.update_bn, take torch.utils.data.DataLoader"
             )
         refuse_other_length(self.dataset, self._order.spec)
+        others = OtherOptimizers()
         for number, _indices, batch in self._order:
             self._step = number
             before = _steps()
             for optimizer in optimizers():
                 optimizer.begin_batch()
             try:
-                yield batch
+                with others.refused():
+                    yield batch
             finally:
                 is_left = _steps() == before
                 for optimizer in optimizers():
