@@ -11,6 +11,7 @@ from elastic_ps.core.data_order import CONSISTENCIES, DataSpec, indices, permuta
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.script_arguments import check_function, whole_number, yes_or_no
 from elastic_ps.core.script_hints import ITERATE_OVER_SAMPLER
+from elastic_ps.worker.script.data_position import StepPart
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import script_job
 
@@ -88,6 +89,8 @@ class Sampler:
             )
         job.draws += 1
         job.leave_step()
+        if job.rehearsed and _is_behind(job):
+            return
         if not job.rehearsed:
             yield self._rehearsal(job)
             if job.staging.rehearsing:
@@ -97,7 +100,7 @@ class Sampler:
         epoch = job.epoch
         if job.epochs is not None and epoch >= job.epochs:
             return  # the job has come to its end while this worker rehearsed
-        while (part := job.begin_step(epoch)) is not None:
+        while (part := _next_part(job, epoch)) is not None:
             job.draws += 1  # a script may keep the iterator from one epoch's body to the next
             assert part.place is not None
             assert job.data_position is not None
@@ -109,6 +112,7 @@ class Sampler:
             if job.end_step(part) and self._lookahead is not None:
                 coming = job.data_position.upcoming(part.place, _LOOKAHEAD)
                 self._lookahead([self._indices(job, epoch, positions) for positions in coming])
+        job.used_epoch = epoch
 
     def _rehearsal(self, job: ScriptJob) -> tuple[int, NDArray[np.int64], Any]:
         """Return a batch of the usual size, from the epoch's start."""
@@ -129,6 +133,37 @@ class Sampler:
             order = permutation(job.node.seed, epoch, samples) if shuffled else np.arange(samples, dtype=np.int64)
             self._order = (epoch, order)
         return indices(self._order[1], positions)
+
+
+def _is_behind(job: ScriptJob) -> bool:
+    """Return whether the job is past the epoch that the script's body is in: by what this worker did there, or before.
+
+    Raises:
+        ConfigurationError: a loop before this one has come to the epoch's end, so that this one would take the next's.
+    """
+    if job.loop_epoch is None or job.epoch <= job.loop_epoch:
+        return False
+    if job.used_epoch == job.loop_epoch:
+        raise ConfigurationError(
+            f"the loop over a sampler begins when the samples of epoch {job.loop_epoch} are used, by a loop before it "
+            "in the body of `for epoch in epochs(n)`: do in one loop all that is done with them, or have an epoch for "
+            "each (epochs(2 * n)); to evaluate, load the data without the job"
+        )
+    return True
+
+
+def _next_part(job: ScriptJob, epoch: int) -> StepPart | None:
+    """Return this worker's part of the next step; None: `epoch` is over.
+
+    Raises:
+        ConfigurationError: the step of another loop is under way: neither could end its own.
+    """
+    if job.place is not None:
+        raise ConfigurationError(
+            "two loops over the job's samples go on at once, as in zip(loader, loader), and each would take the "
+            "other's steps: make one data set whose [index] returns what both yield"
+        )
+    return job.begin_step(epoch)
 
 
 def refuse_other_length(dataset: Sized, spec: DataSpec) -> None:

@@ -30,6 +30,7 @@ class ScriptJob:
         data_position: the worker's, in an elastic job.
         epochs: of the whole job; None: the script has not said.
         loop_epoch: that the script's loop over epochs is in; None: it has none.
+        used_epoch: the last one that a loop over the sampler has come to the end of; None: none has.
         rehearsed: the rehearsal is over.
         draws: how often the script has iterated over its sampler, or taken the next batch.
         seeders: called with a seed of each step's own.
@@ -42,6 +43,7 @@ class ScriptJob:
         self.data_position: DataPosition | None = None
         self.epochs: int | None = None
         self.loop_epoch: int | None = None
+        self.used_epoch: int | None = None
         self.rehearsed = False
         self.draws = 0
         self.seeders: list[Callable[[int], None]] = []

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import elastic_ps
+from elastic_ps.core.data_order import Place
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.sampler import Sampler, epochs
+from elastic_ps.worker.script.data_position import StepPart
 from elastic_ps.worker.script.script_job import ScriptJob
 
 
@@ -15,7 +17,7 @@ class LateJob:
     """A job whose last epoch ends while this worker rehearses in it."""
 
     def __init__(self, epoch=4):
-        self.spec = self.epochs = self.loop_epoch = None
+        self.spec = self.epochs = self.loop_epoch = self.used_epoch = self.place = None
         self.epoch, self.rehearsed, self.rank = epoch, False, 0
         self.staging = SimpleNamespace(rehearsing=False)
         self.node = SimpleNamespace(configuration=SimpleNamespace(workers=("w0",)), seed=1)
@@ -84,6 +86,99 @@ def test_a_second_loop_that_would_train_nothing_is_refused(monkeypatch):
     with pytest.raises(ConfigurationError, match=r"epochs\(5\) has no epoch left: .* elastic_ps.epochs\(10\)"):
         list(epochs(5))
     assert next(epochs(7)) == 5, "it goes on"
+
+
+class CountingJob(LateJob):
+    """A job of this worker alone that makes two steps of eight samples in each epoch."""
+
+    def __init__(self, epoch=0):
+        super().__init__(epoch)
+        self.data_position = SimpleNamespace(upcoming=lambda place, count: [])
+        self.number = 2 * epoch
+
+    @property
+    def epoch(self):
+        return self.number // 2
+
+    @epoch.setter
+    def epoch(self, epoch):
+        self.number = 2 * epoch
+
+    def perform(self):
+        self.staging.rehearsing, self.rehearsed = False, True
+
+    def begin_step(self, epoch):
+        if epoch != self.epoch:
+            return None
+        self.place = Place(epoch, self.number % 2, 0)
+        return StepPart(self.place, range(8))
+
+    def end_step(self, part):
+        self.number, self.place = self.number + 1, None
+        return True
+
+    def leave_step(self):
+        if self.place is not None:
+            self.end_step(None)
+
+
+@pytest.mark.parametrize("kind", [{"global_batch": 8}, {"batch": 8, "consistency": "async"}])
+def test_a_second_loop_in_an_epochs_body_does_not_take_the_next_epochs_samples(monkeypatch, kind):
+    """A script with two phases trained each in half of the epochs, and said nothing."""
+    job, loops = CountingJob(), []
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+
+    def train():
+        for epoch in epochs(4):
+            for _phase in range(2):
+                loops.append((epoch, [step for step, _, _ in Sampler(16, **kind)]))
+
+    with pytest.raises(ConfigurationError, match="when the samples of epoch 0 are used, by a loop before it"):
+        train()
+    assert loops == [(0, [0, 0, 1])]
+
+
+def test_a_second_loop_in_an_epochs_body_goes_on_where_the_first_has_broken_off(monkeypatch):
+    job, loops = CountingJob(), []
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    for epoch in epochs(2):
+        for _step in Sampler(16, 8):
+            if job.place is not None:
+                break
+        loops.append((epoch, [step for step, _, _ in Sampler(16, 8)]))
+    assert loops == [(0, [1]), (1, [3])]
+
+
+def test_a_second_loop_has_nothing_where_the_first_has_broken_off_in_the_last_step(monkeypatch):
+    job, loops = CountingJob(), []
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    for epoch in epochs(2):
+        for step, _, _ in Sampler(16, 8):
+            if step % 2:
+                break
+        loops.append((epoch, list(Sampler(16, 8))))
+    assert loops == [(0, []), (1, [])]
+
+
+def test_a_joiner_that_comes_late_has_no_second_loop_either(monkeypatch):
+    job, loops = LateJob(), []
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    for epoch in epochs(6):
+        for _phase in range(2):
+            loops.append((epoch, [step for step, _, _ in Sampler(16, 8)]))
+        job.epoch += epoch == 5
+    assert loops == [(4, [0]), (4, []), (5, []), (5, [])]
+
+
+def test_two_loops_at_once_are_refused(monkeypatch):
+    """Neither could end its steps, and the first death of another worker left them going on for ever."""
+    job = CountingJob()
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    next(epochs(2))
+    both = zip(Sampler(16, 8), Sampler(16, 8), strict=True)
+    next(both)
+    with pytest.raises(ConfigurationError, match=r"two loops over the job's samples .* make one data set"):
+        next(both)
 
 
 def test_a_script_that_skips_an_epoch_is_told_so(monkeypatch):
