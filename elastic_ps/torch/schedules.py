@@ -6,6 +6,7 @@ Whether a script calls it in each step or after each epoch, the body of the rehe
 """
 
 import copy
+import logging
 import warnings
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -19,6 +20,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from elastic_ps.core.data_order import Place
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.process.quick_end import script_objects
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ class Schedules:
         number, each_step = place.epoch * steps_per_epoch + place.step, self._each_step
         if any(_calls(scheduler) != count for scheduler, count in start.counts.items()):  # behind a first loop
             self._return_to(start)
-        _call({found: each_step[found] * number if found in each_step else place.epoch for found in start.counts})
+        made = {found: each_step[found] * number if found in each_step else place.epoch for found in start.counts}
+        _call({found: _lacking(found, calls) for found, calls in made.items()})
         if each_step:
             self._last = number - 1, self._moment(each_step)
             self._ended = {scheduler: _calls(scheduler) for scheduler in each_step}
@@ -185,6 +189,25 @@ def _calls(scheduler: LRScheduler) -> int:
     """Return how often a scheduler has been called; a chain of them does not count, its parts do."""
     parts: Sequence[LRScheduler] = getattr(scheduler, "_schedulers", ())
     return int(scheduler.last_epoch if hasattr(scheduler, "last_epoch") else parts[0].last_epoch)
+
+
+def _lacking(scheduler: LRScheduler, made: int) -> int:
+    """Return how many calls a scheduler lacks: it has had some already where the script has loaded it from a file.
+
+    Args:
+        scheduler: as it is before the first batch.
+        made: calls of it in the job.
+    """
+    count = getattr(scheduler, "_step_count", None)  # from 1, and without those that `last_epoch=` says
+    had = _calls(scheduler) if count is None else count - 1
+    if had and made:
+        log.warning(
+            "%s had been called %d times before this worker's first batch, as the script has restored it, and %d times "
+            "in the job: %s. Leave it to the job, which calls a new one as often",
+            *(type(scheduler).__name__, had, made),
+            "it is left as it is" if had >= made else "the rest is made up for",
+        )
+    return max(made - had, 0)
 
 
 def _call(counts: dict[LRScheduler, int]) -> None:

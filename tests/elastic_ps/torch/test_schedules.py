@@ -110,6 +110,34 @@ def test_a_joiner_whose_first_epoch_ends_before_it_has_a_step_calls_its_schedule
     assert optimizer.param_groups[0]["lr"] == 0.5**4
 
 
+@pytest.mark.parametrize(("had", "words"), [(3, "the rest is made up for"), (6, "it is left as it is"), (0, "")])
+def test_a_schedule_that_the_script_has_loaded_is_not_advanced_twice(had: int, words: str, caplog: Any) -> None:
+    """As of the snapshot that scripts of DDP load where there is one."""
+    snapshot = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    saved = StepLR(snapshot, 1, 0.5)
+    for _ in range(had):
+        snapshot.step()
+        saved.step()
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules = StepLR(optimizer, 1, 0.5), Schedules((optimizer,))
+    optimizer.load_state_dict(snapshot.state_dict())
+    scheduler.load_state_dict(saved.state_dict())
+    rehearse(schedules, optimizer, scheduler, each_step=False)
+    schedules.begin_batch(Place(5, 0), 10)
+    assert optimizer.param_groups[0]["lr"] == 0.5 ** max(had, 5)
+    assert words in caplog.text
+    assert bool(words) == bool(caplog.text)
+
+
+def test_a_schedule_that_begins_behind_an_earlier_run_counts_from_there() -> None:
+    optimizer = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "initial_lr": 1.0}], lr=0.5**3)
+    scheduler, schedules = StepLR(optimizer, 1, 0.5, last_epoch=2), Schedules((optimizer,))
+    before = optimizer.param_groups[0]["lr"]
+    rehearse(schedules, optimizer, scheduler, each_step=False)
+    schedules.begin_batch(Place(5, 0), 10)
+    assert optimizer.param_groups[0]["lr"] == before * 0.5**5
+
+
 def test_an_optimizer_that_makes_few_steps_has_a_schedule_of_its_own_calls() -> None:
     """As that of a generator does, which is trained in every third batch; with its schedule it is called there."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
