@@ -51,8 +51,9 @@ def to_torch(
                 own["eta"], own["mu"] = (torch.tensor(number, device="cpu") for number in (eta, mu))
             if isinstance(optimizer, torch.optim.Rprop):
                 size, rate = own["step_size"], first[index]["lr"] if first else group.get("initial_lr", group["lr"])
+                begun = min(max(rate, group["step_sizes"][0]), group["step_sizes"][1])
                 own["step_size"] = torch.where(
-                    size == 0, torch.as_tensor(rate, dtype=size.dtype, device=size.device), size
+                    size == 0, torch.as_tensor(begun, dtype=size.dtype, device=size.device), size
                 )
             optimizer.state[parameter] = {name: placed(group, parameter, name, value) for name, value in own.items()}
 

@@ -168,7 +168,8 @@ class TorchRprop(TorchRule):
 
         def step(w: Array, g: Array, work: Array, last: Array, size: Array) -> None:
             kind = w.dtype.type
-            np.copyto(size, kind(numbers["lr"]), where=(size == 0) & (g != 0))
+            first = max(numbers["lr"], numbers["step_size_min"])  # a warm-up may begin with lr 0
+            np.copyto(size, kind(first), where=(size == 0) & (g != 0))
             agrees = np.multiply(g, last, out=work[0])
             turned = agrees < 0
             size *= np.where(agrees > 0, kind(numbers["etaplus"]), kind(1))

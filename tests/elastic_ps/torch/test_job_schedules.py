@@ -22,6 +22,7 @@ from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     check_same,
     data,
     linear,
+    moved,
     network,
     sgd,
     step,
@@ -37,10 +38,18 @@ def test_schedules(schedule: Callable[[Any], Any], each_step: bool) -> None:
     check_same(expected, model)
 
 
-def test_a_warm_up_of_rprop_which_takes_its_first_rate_alone() -> None:
-    def rprop(model: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Rprop(model.parameters(), lr=0.01)
+def rprop(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Rprop(model.parameters(), lr=0.01)
 
+
+def test_a_warm_up_of_rprop_that_begins_at_0_trains() -> None:
+    """Its steps were 0 for ever, where PyTorch's begin with the smallest."""
+    expected, model, _ = both(linear, rprop, lambda own: LambdaLR(own, lambda count: min(count, 4) / 4), each_step=True)
+    check_same(expected, model)
+    moved(model, linear)
+
+
+def test_a_warm_up_of_rprop_which_takes_its_first_rate_alone() -> None:
     expected, model, _ = both(linear, rprop, LinearLR, each_step=True)
     check_same(expected, model)
     with pytest.raises(AssertionError):
