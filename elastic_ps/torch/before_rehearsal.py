@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
-from elastic_ps.torch.arrays import ModelArray, bytes_of_each
+from elastic_ps.torch.arrays import ModelArray, bytes_of_each, overwrite
 from elastic_ps.torch.model import key_of
 
 _SAMPLED = 64
@@ -26,18 +26,29 @@ class BeforeRehearsal:
     Args:
         arrays: of the model, by key.
         trained: keys of the parameters that have gradients and that an optimizer updates, this one or another.
+        copies: `undo` is called. It has copies of such parameters, too, if they have no more bytes than the trained
+            ones, as a target network has: those of a large model that is fine-tuned might have no room.
 
     Attributes:
         buffers: copies of them, by key.
     """
 
-    def __init__(self, arrays: Mapping[str, ModelArray], trained: Collection[str]):
+    def __init__(self, arrays: Mapping[str, ModelArray], trained: Collection[str], copies: bool = False):
         buffers = {key for key, array in arrays.items() if not isinstance(array.tensor, torch.nn.Parameter)}
         self.buffers = {key: arrays[key].tensor.clone() for key in arrays if key in buffers}
         self._arrays = arrays
         self._trained = trained
         self._frozen = [key for key in arrays if key not in buffers and key not in trained]
         self._marks = self._marks_now()
+        copies = copies and _bytes(arrays, self._frozen) <= _bytes(arrays, trained)
+        self._copies = {key: arrays[key].tensor.detach().clone() for key in self._frozen if copies}
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Make all that is copied what it was."""
+        for key, before in (self.buffers | self._copies).items():
+            overwrite(self._arrays[key].tensor, before)
+        self._copies = {}
 
     def changed(self) -> set[str]:
         """Return the keys of what has changed since."""
@@ -58,6 +69,10 @@ class BeforeRehearsal:
 
     def _marks_now(self) -> list[_Mark]:
         return _marks([self._arrays[key].tensor for key in self._frozen])
+
+
+def _bytes(arrays: Mapping[str, ModelArray], keys: Collection[str]) -> int:
+    return sum(arrays[key].tensor.nbytes for key in keys if key in arrays)
 
 
 class BuffersBefore:

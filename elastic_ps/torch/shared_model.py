@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 import torch
 
-from elastic_ps.torch.arrays import ModelArray, overwrite
+from elastic_ps.torch.arrays import ModelArray
 from elastic_ps.torch.before_rehearsal import BeforeRehearsal, BuffersBefore, check_frozen
 from elastic_ps.torch.model import check_parameters, check_shapes, key_of, parameter_keys, statistics, tensors_of
 from elastic_ps.torch.optimizer_store import OptimizerStore
@@ -20,6 +20,7 @@ class SharedModel:
     Attributes:
         keys: of the parameters that the optimizer updates.
         arrays: all that the store holds, by key; none before it is defined.
+        undoes: the rehearsal will be undone here, as no servers have values from before it.
 
     Raises:
         ConfigurationError: a parameter of the optimizer is none of the model's, or no job can hold it.
@@ -28,6 +29,7 @@ class SharedModel:
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer):
         self.keys = parameter_keys(model, optimizer)
         self.arrays: dict[str, ModelArray] = {}
+        self.undoes = False
         self._model = model
         self._made_with: BuffersBefore | None = BuffersBefore(model)  # until the model is defined
         self._before = BeforeRehearsal({}, ())
@@ -50,7 +52,7 @@ class SharedModel:
         store.keep(self._set)
         store.broadcast(list(self.arrays), list(self.arrays.values()), [[own] for own in self.arrays.values()])
         trained = {key_of(name) for name, parameter in self._model.named_parameters() if parameter in updated}
-        self._before = BeforeRehearsal(self.arrays, trained)
+        self._before = BeforeRehearsal(self.arrays, trained, self.undoes)
 
     def learn(self, store: OptimizerStore) -> None:
         """Tell, in the rehearsal, what is averaged: statistics of normalisations, and what the batch changes."""
@@ -73,8 +75,6 @@ class SharedModel:
         """Refuse gradients of what is averaged; see `check_frozen`."""
         check_frozen(self._averaged, keys)
 
-    @torch.no_grad()
     def undo_rehearsal(self) -> None:
-        """Make the buffers what they were before the rehearsal."""
-        for key, before in self._before.buffers.items():
-            overwrite(self.arrays[key].tensor, before)
+        """Make buffers, and frozen parameters that the script changes, what they were before the rehearsal."""
+        self._before.undo()

@@ -70,7 +70,7 @@ class AllReduceJob(ScriptJob):
 
         Args:
             make_replica: called when the rehearsal is over.
-            undo_rehearsal: called then: makes buffers what they were before it.
+            undo_rehearsal: called then: makes what the script's body changes what it was before it.
 
         Raises:
             ConfigurationError: there is one already.

@@ -84,6 +84,7 @@ class AllReduceOptimizer(Optimizer):
 
     def _open_store(self, job: ScriptJob) -> ReplicaStore:
         assert isinstance(job, AllReduceJob)
+        self._shared.undoes = True
         return job.open_store(self._replica, self._shared.undo_rehearsal)
 
     def _replica(self, store: ReplicaStore) -> Replica:

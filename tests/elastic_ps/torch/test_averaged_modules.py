@@ -14,9 +14,11 @@ import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from elastic_ps.torch.before_rehearsal import BeforeRehearsal  # noqa: E402
 from elastic_ps.torch.model import tensors_of  # noqa: E402
+from tests.elastic_ps.torch.allreduce.lone_group import lone_group  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
     SEED,
+    batches,
     both,
     check_same,
     data,
@@ -48,6 +50,33 @@ def test_a_target_network_is_the_jobs_too(of: Callable[[Any], nn.Module]) -> Non
     expected, model, servers = both(make=Averaging, optimizer=lambda model: sgd(of(model)))
     check_same(expected, model)
     assert {f"s:target.{name}" for name, _ in network().named_parameters()} <= set(servers.exchanges[0])
+
+
+def test_so_it_is_without_servers_where_the_rehearsal_was_one_update_more() -> None:
+    expected = Averaging()
+    own = sgd(expected)
+    for epoch in range(2):
+        for batch in batches(data(), epoch, shuffle=False):
+            step(expected, own, batch)
+    with lone_group():
+        model = Averaging()
+        optimizer = elastic.Optimizer(model, sgd(model))
+        for _epoch in elastic.epochs(2):
+            for batch in elastic.DataLoader(data(), BATCH):
+                step(model, optimizer, batch)
+    check_same(expected, model)
+
+
+def test_parameters_are_copied_where_they_have_room() -> None:
+    """Those of a large model that is fine-tuned would need as much again as it has."""
+    model = nn.ModuleDict({"frozen": nn.Linear(3, 3), "head": nn.Linear(3, 3), "more": nn.Linear(3, 3)})
+    arrays = dict(tensors_of(model, ()))
+    for trained, is_undone in (("s:head.", False), ("s:", True)):
+        keys = {key for key in arrays if key.startswith(trained) and "frozen" not in key}
+        before, first = BeforeRehearsal(arrays, keys, copies=True), model["frozen"].weight.clone()
+        model["frozen"].weight.data.add_(1)
+        before.undo()
+        assert torch.equal(model["frozen"].weight, first) is is_undone
 
 
 def test_a_worker_without_samples_in_a_step_keeps_its_target_network() -> None:

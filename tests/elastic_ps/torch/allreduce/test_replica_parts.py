@@ -20,8 +20,8 @@ from elastic_ps.torch.allreduce.replica.record import StepRecord  # noqa: E402
 from elastic_ps.torch.allreduce.replica.replica import PartWeights  # noqa: E402
 from elastic_ps.torch.allreduce.replica.state_bytes import pack, unpack  # noqa: E402
 from elastic_ps.torch.arrays import bytes_of_each  # noqa: E402
+from elastic_ps.torch.before_rehearsal import BeforeRehearsal  # noqa: E402
 from elastic_ps.torch.model import tensors_of  # noqa: E402
-from elastic_ps.torch.shared_model import SharedModel  # noqa: E402
 from protos import elastic_pb2 as pb  # noqa: E402
 from tests.devices import ON_EACH  # noqa: E402
 from tests.elastic_ps.torch.allreduce.small_replicas import OPTIMIZERS, filled, model_of, replica_of, train  # noqa: E402
@@ -50,9 +50,9 @@ def test_a_buffer_of_fewer_numbers_than_elements_is_taken_and_the_rehearsals_is_
         each[0].register_buffer("wide", torch.full((2, 1), value).expand(2, 3))
     unpack(replica_of(other, OPTIMIZERS["SGD"]), pack(replica_of(model, OPTIMIZERS["SGD"]), {}))
     assert other[0].wide.tolist() == [[5.0] * 3] * 2
-    shared = SharedModel(model, OPTIMIZERS["SGD"](model.parameters()))
-    shared.arrays, shared._before.buffers = dict(tensors_of(model, ())), {"s:0.wide": torch.ones(2, 3)}
-    shared.undo_rehearsal()
+    before = BeforeRehearsal(dict(tensors_of(model, ())), ())
+    before.buffers = {"s:0.wide": torch.ones(2, 3)}
+    before.undo()
     assert model[0].wide.tolist() == [[1.0] * 3] * 2
 
 
