@@ -1,7 +1,8 @@
 """Optimizers that no `elastic.Optimizer` wraps are found where one trains what outlasts a batch.
 
 Each worker would train that for itself, a joiner would begin with what is untrained, and no checkpoint would have it:
-of a script with two models, say, that wrapped the optimizer of one.
+of a script with two models, say, that wrapped the optimizer of one. What a batch's body makes is its own: an attack on
+its inputs, or an inner loop over a copy of the model.
 """
 
 from collections.abc import Iterator
@@ -16,34 +17,31 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.system.process.quick_end import script_objects
 from elastic_ps.torch.optimizer import optimizers
 
+_older: WeakSet[torch.optim.Optimizer] = WeakSet()
+"""Those that the script had before the batch under way; one that a batch has made is the batch's own in that alone."""
 
-class OtherOptimizers:
-    """`OtherOptimizers` are all that the script has made before a batch.
 
-    One that is made within a batch is the batch's own: an attack on its inputs, or an inner loop over a copy of the
-    model.
-    """
+def note_optimizers() -> None:
+    """Take note of all that there are, before the rehearsal."""
+    _older.update(each for each in script_objects() if issubclass(type(each), torch.optim.Optimizer))
 
-    def __init__(self) -> None:
-        made = (each for each in script_objects() if issubclass(type(each), torch.optim.Optimizer))
-        self._older: WeakSet[torch.optim.Optimizer] = WeakSet(made)
 
-    @contextmanager
-    def refused(self) -> Iterator[None]:
-        """Refuse steps of those while a batch's body is under way; what has made one then is older than the next."""
-        stepped: WeakSet[torch.optim.Optimizer] = WeakSet()
+@contextmanager
+def others_refused() -> Iterator[None]:
+    """Refuse steps of those while a batch's body is under way; what has made one then is older than the next batch."""
+    stepped: WeakSet[torch.optim.Optimizer] = WeakSet()
 
-        def check(optimizer: torch.optim.Optimizer, _args: Any, _settings: Any) -> None:
-            if optimizer in self._older:
-                _check(optimizer)
-            stepped.add(optimizer)
+    def check(optimizer: torch.optim.Optimizer, _args: Any, _settings: Any) -> None:
+        if optimizer in _older:
+            _check(optimizer)
+        stepped.add(optimizer)
 
-        handle = register_optimizer_step_pre_hook(check)
-        try:
-            yield
-        finally:
-            handle.remove()
-            self._older |= stepped
+    handle = register_optimizer_step_pre_hook(check)
+    try:
+        yield
+    finally:
+        handle.remove()
+        _older.update(stepped)
 
 
 def _check(optimizer: torch.optim.Optimizer) -> None:

@@ -14,7 +14,7 @@ from elastic_ps.data.prefetch import Prefetch
 from elastic_ps.data.sampler import Sampler as ElasticOrder
 from elastic_ps.data.sampler import refuse_other_length
 from elastic_ps.torch.optimizer import optimizers
-from elastic_ps.torch.other_optimizers import OtherOptimizers
+from elastic_ps.torch.other_optimizers import note_optimizers, others_refused
 from elastic_ps.worker.script.worker_job import script_job
 
 Indices = NDArray[np.int64]
@@ -99,14 +99,15 @@ class Sampler:
                 "any more: to evaluate, or for torch.optim.swa_utils.update_bn, take torch.utils.data.DataLoader"
             )
         refuse_other_length(self.dataset, self._order.spec)
-        others = OtherOptimizers()
+        if not job.rehearsed:
+            note_optimizers()
         for number, _indices, batch in self._order:
             self._step = number
             before = _steps()
             for optimizer in optimizers():
                 optimizer.begin_batch()
             try:
-                with others.refused():
+                with others_refused():
                     yield batch
             finally:
                 is_left = _steps() == before
