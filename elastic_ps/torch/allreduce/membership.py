@@ -96,6 +96,9 @@ class GroupMembership:
                 state.generation += 1
                 if welcome.HasField("configuration"):
                     state.standing = replace(state.standing, current=configuration, prepared=None, clock=None)
+            elif welcome.tensors and not state.is_member:  # the job may have begun to train since the Welcome before
+                state.inherited = True
+                state.held = LACKS if state.held == BEGINS else state.held
             state.changed.notify_all()
         self.switch(configuration.id)
 

@@ -99,6 +99,8 @@ class Membership:
                     state.standing = replace(state.standing, current=configuration, prepared=None, clock=None)
             elif state.standing.config_id == configuration.id:  # an Extend may have been lost with the stream before
                 state.extend(welcome.tensors, configuration.assignment, configuration.followers)
+                if welcome.tensors and not state.is_member:  # the job may have begun to train since the Welcome before
+                    state.inherited = True
             state.changed.notify_all()
         self.switch(configuration.id)
 

@@ -97,7 +97,8 @@ class ShadowFollower:
             self._say_synced(following)
 
     def _hold_nothing(self) -> None:
-        self._node.held = LACKS if self._node.inherited else BEGINS
+        with self._node.changed:  # a Welcome may tell meanwhile that the job trains
+            self._node.held = LACKS if self._node.inherited else BEGINS
 
     def _is_off(self, following: Following) -> bool:
         """Return whether nothing comes of the plan by which this worker was to join, or of its giver."""

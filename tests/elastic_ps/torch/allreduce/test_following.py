@@ -16,6 +16,7 @@ from elastic_ps.torch.allreduce.following import shadow_feed  # noqa: E402
 from elastic_ps.torch.allreduce.following.follow_stream import RECORD, SNAPSHOT  # noqa: E402
 from elastic_ps.torch.allreduce.following.shadow_follower import ShadowFollower  # noqa: E402
 from elastic_ps.torch.allreduce.group_state import givers  # noqa: E402
+from elastic_ps.torch.allreduce.job import AllReduceJob  # noqa: E402
 from elastic_ps.torch.allreduce.replica.replica import Replica  # noqa: E402
 from tests.elastic_ps.torch.allreduce.group_job import CHIEF, SPEC, Killed, Worker, adam  # noqa: E402
 from tests.elastic_ps.torch.allreduce.played_coordinator import Coordinator  # noqa: E402
@@ -110,6 +111,26 @@ class GrowingJob:
 
     def proves(self):
         finished(self.coordinator, self.left(), EPOCHS)
+
+
+class EarlyJob(GrowingJob):
+    """A job of one, that another worker registers with before the first one has declared anything."""
+
+    def __init__(self, make, at):
+        super().__init__(1, make, at)
+
+    def run(self):
+        perform = AllReduceJob.perform
+
+        def performing(job):
+            if len(self.workers) == 1:
+                self.coordinator.scale(2)
+                self.start()
+                self.workers[1].node.wait(lambda: self.workers[1].node.standing.current)
+            perform(job)
+
+        with patch.object(AllReduceJob, "perform", performing):
+            return super().run()
 
 
 class IdleJob(GrowingJob):
@@ -286,6 +307,21 @@ class TestWholeJobs:
             assert job.left() == [survivor, job.workers[2]]
         assert survivor in job.left()  # before ARMED a death ends the plan, and the job asks for no other worker
         job.proves()
+
+    def test_who_came_before_the_first_declaration_does_not_begin_a_job_anew_that_has_trained(self):
+        """It had heard of no parameters, and where it was given none it took its own for the job's."""
+
+        def at(worker, where):
+            trained = where == "begun" and worker.node.held > 0
+            if trained and not job.dead and worker is job.workers[0] and job.phase is Phase.ARMED:
+                job.dead.append(worker)
+                raise Killed
+
+        job = EarlyJob(lambda model: OwnAdam(model.parameters(), lr=0.01), at)
+        job.run()
+        assert len(job.dead) == 1
+        assert job.workers[1].parts == []
+        assert job.workers[1].status == 1, "nobody has the job's parameters any more"
 
     def test_who_follows_may_die(self):
         def dies(replica, *arguments):

@@ -6,14 +6,15 @@ import pytest
 
 from elastic_ps.control import codec
 from elastic_ps.core.data_order import DataSpec
+from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.testing.frame_faults import FaultAction, FrameFault
 from elastic_ps.transport.frame_kinds import Kind, Reason
 from elastic_ps.transport.frame_metas import NoticeMeta
-from elastic_ps.worker.wire.parameters import enter, follow
+from elastic_ps.worker.wire.parameters import FirstValues, declare, enter, follow
 from elastic_ps.worker.wire.worker_node import WorkerNode
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.waiting import until
-from tests.elastic_ps.worker.played_server import ALL, S0, S1, SPLIT, TIMEOUT
+from tests.elastic_ps.worker.played_server import ALL, S0, S1, SPLIT, TENSORS, TIMEOUT
 from tests.elastic_ps.worker.worker_harness import ONE, THREE, TWO, Aside, Play
 
 
@@ -69,6 +70,16 @@ def test_a_shadow_follows_the_job_and_is_a_member_from_the_clock(joiner):
     assert following.result() == 10, "it was a member before its values were whole"
     assert joiner.holds(10)
     assert joiner.node.is_member
+
+
+def test_who_came_before_the_first_declaration_is_refused_with_another_model(joiner):
+    """The job has one by the Welcome of its plan; it joined with less, and trained that."""
+    joiner.welcome(joiner.configuration(1, ()), tensors=())
+    joiner.welcome(joiner.configuration(1, SPLIT))
+    joining(joiner)
+    model = FirstValues({tensor.key for tensor in TENSORS[1:]}, lambda key: None, whole=True)
+    with pytest.raises(ConfigurationError, match="the job has 0, which this script's model lacks: give all workers"):
+        declare(joiner.node, pb.DeclareRequest(), model)
 
 
 def test_a_shadow_reports_what_it_copies_until_it_holds_a_version(joiner):
