@@ -37,6 +37,8 @@ _GRACE = 8.0
 _LAST_PACE = 0.0, 0.02
 _CRASHED_AT_THE_END = "after the last step"
 """How the reason begins of a job that fails by design: a worker was lost when others had finished."""
+_LAST_STEPS = 16
+"""So many steps scripts may begin yet when one has ended and another was lost; beyond them they have trained on."""
 
 
 class Child:
@@ -88,6 +90,7 @@ class World:
         self.survivors = Survivors(self)
         self.injector = Injector(self)
         self.coordinator_changed = 0.0
+        self._steps_at_loss: int | None = None  # of scripts, when a worker was lost that counts as lost at the end
         self.address, self.token = "", bytes.fromhex(_TOKEN)
         self.secrets = self._secrets(Random(f"secrets {draw.seed}"))
         self.folder = folder
@@ -228,11 +231,17 @@ class World:
         """Take note that the launcher has ended."""
         if status != 0:
             job = self.injector.state.job if self.injector.state is not None else None
-            if not self.survivors.excused and (job is None or not job.reason.startswith(_CRASHED_AT_THE_END)):
+            if not self.survivors.excused and not self._was_lost_at_the_end(job):
                 self.fail(f"the launcher has ended with status {status}")
         else:
             self.watch.ended()
         self.scheduler.stopped = True
+
+    def _was_lost_at_the_end(self, job: Any) -> bool:
+        """Return whether a job has failed for a worker that was lost at its end, and not while the others train."""
+        if job is None or self._steps_at_loss is None or not job.reason.startswith(_CRASHED_AT_THE_END):
+            return False
+        return bool(self.watch.steps <= self._steps_at_loss + _LAST_STEPS)
 
     def kill(self, process: Process) -> None:
         """Send SIGKILL."""
@@ -278,6 +287,10 @@ class World:
             raise
         if not self.scheduler.over:  # else a coordinator that was killed long ago comes to its end
             self.injector.saw(found)
+            if not found.job.crashed:
+                self._steps_at_loss = None
+            elif self._steps_at_loss is None:
+                self._steps_at_loss = self.watch.steps
             self.joining.saw(found.job)
             if self.draw.replicas:
                 self.copies.saw(found)

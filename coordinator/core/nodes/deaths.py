@@ -22,7 +22,10 @@ GRACE_SECONDS = 5.0
 
 
 def retire(context: StepContext) -> bool:
-    """Take those off the configuration whose scripts have ended while others, which may wait for them, go on."""
+    """Take those off the configuration whose scripts have ended while others, which may wait for them, go on.
+
+    As these train on, one that has died since the first of them ended had not made its last step: it is replaced.
+    """
     job = context.job
     ranks = job.configuration.ranks.keys() if job.configuration is not None else frozenset()
     over = (job.finished & ranks) - job.dead
@@ -30,9 +33,15 @@ def retire(context: StepContext) -> bool:
         return False
     for name in over:
         context.node(name, left=True)
-    goal = replace(job.goal, workers=max(1, job.goal.workers - len(over)))
-    context.durable(dead=context.job.dead | over, goal=goal)
-    context.log(f"{', '.join(sorted(over))} ended while others train: the others go on alone")
+    ended = over - job.crashed.keys()
+    context.durable(
+        dead=job.dead | over,
+        finished=job.finished - (over - ended),
+        crashed={name: why for name, why in job.crashed.items() if name not in over},
+        goal=replace(job.goal, workers=max(1, job.goal.workers - len(ended))),
+    )
+    if ended:
+        context.log(f"{', '.join(sorted(ended))} ended while others train: the others go on alone")
     return True
 
 

@@ -284,6 +284,7 @@ def land(context: StepContext) -> bool:
         settled=len(plan.target.assignment),
         dead=context.job.dead.intersection(plan.target.members),
         finished=context.job.finished.intersection(plan.target.members),
+        crashed={name: why for name, why in context.job.crashed.items() if name in plan.target.members},
         goal=replace(goal, drains=goal.drains - set(plan.leavers) - plan.dead),
         phase=JobPhase.RUNNING,
         reason="",

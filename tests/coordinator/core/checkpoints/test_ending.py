@@ -117,6 +117,44 @@ def test_a_worker_whose_script_ends_while_others_train_leaves_them_alone(data):
     assert world.state.job.phase == "finished"
 
 
+@pytest.mark.parametrize("planned", [False, True], ids=["before", "within"])
+@pytest.mark.parametrize("data", [DATA, ASYNC], ids=["sync", "async"])
+def test_a_worker_that_dies_while_another_is_taken_to_end_with_all_is_replaced_as_others_train(data, planned):
+    """The job failed for it at its very end, and it was not replaced. `planned`: while the plan is under way."""
+    world = World(4, 1, data=data)
+    ended(world, "w0")
+    if planned:
+        world.tick(GRACE_SECONDS + 0.5)
+        assert world.plan.kind is PlanKind.DEATH
+    world.kill(world.node("w1"))
+    world.launcher()
+    assert world.state.job.crashed
+    for _ in range(20):
+        world.turn()
+    world.settle()
+    assert world.counts == (3, 1), "two, and one in the place of who died"
+    deaths = {plan.cause for plan in world.records if plan.kind is PlanKind.DEATH}
+    assert deaths == ({"w0 has finished", "death of w1"} if planned else {"death of w1; w0 has finished"})
+    for name in world.state.job.configuration.ranks:
+        ended(world, name)
+    assert world.state.job.phase == "finished"
+
+
+@pytest.mark.parametrize("data", [DATA, ASYNC], ids=["sync", "async"])
+def test_who_dies_as_it_leaves_while_others_end_fails_no_job(data):
+    world = World(3, 1, data=data)
+    world.ask(ev.ScaleAsked, 2, 0)
+    world.until(Phase.ARMED)
+    ended(world, "w0")
+    world.kill(world.node("w2"))
+    world.launcher()
+    world.settle()
+    for _ in range(20):
+        world.turn()
+    ended(world, "w1")
+    assert world.state.job.phase == "finished"
+
+
 @pytest.mark.parametrize("data", [DATA, ASYNC], ids=["sync", "async"])
 def test_a_job_has_finished_though_a_server_does_not_say_that_a_worker_may_have_left(data):
     world = World(2, 2, data=data)
