@@ -4,9 +4,10 @@ from collections.abc import Sequence, Set
 
 from coordinator.core import replies
 from coordinator.core.callers import Barrier
+from coordinator.core.directives import switching
 from coordinator.core.effects import Why
 from coordinator.core.events import BarrierAsked
-from coordinator.core.plans.plan import chain
+from coordinator.core.plans.plan import PlanKind, chain
 from coordinator.core.state import State
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import NodeId, Role
@@ -58,11 +59,14 @@ def release(context: StepContext) -> bool:
 
 
 def _refusal(state: State, barrier: Barrier, members: Set[NodeId]) -> tuple[str, Why] | None:
-    """Return why a worker need not wait any more: it has no part in the job, or somebody waits for it elsewhere."""
+    """Return why a worker need not wait any more: it has no part in the job, or somebody waits for it elsewhere.
+
+    Nobody's step is made again before a switch; nor does a plan come to it while the two wait for each other.
+    """
     job, name = state.job, barrier.node
     if name not in members or job.nodes[name].departing:
         return f"{name} has no part in the job any more", Why.ENDING
-    if not job.is_sync or job.plan is not None:
+    if not job.is_sync or (job.plan is not None and (job.plan.kind is not PlanKind.SCALE or switching(job.plan))):
         return None
     for other in sorted(missing(state, barrier.place)):
         vitals = state.vitals.get(other)

@@ -220,6 +220,22 @@ def test_a_worker_in_a_barrier_whose_push_another_waits_for_is_told_so():
     assert "w0 has pushed after version 14" in text(w1.reply)
 
 
+@pytest.mark.parametrize("phase", [Phase.REGISTERED, Phase.SYNCING, Phase.ARMED], ids=str)
+def test_so_is_one_while_a_plan_is_not_armed(phase):
+    """Nobody made a step, so that the plan waited for them until it was given up."""
+    world = World(2, 1)
+    world.ask(ev.ScaleAsked, 3, 0)
+    world.until(phase)
+    (w1,) = scripts(world, "w1")
+    w1.enter(version=14)
+    world.post(ev.Reported(world.now, "w0", 14))
+    world.post(ev.Reported(world.now, "w0", 14, exchanging=True))
+    if phase is Phase.ARMED:
+        assert w1.reply is None, "a step may be made again"
+    else:
+        assert w1.reply.why is ef.Why.PRECONDITION
+
+
 @pytest.mark.parametrize("comes_first", [False, True])
 def test_an_old_report_says_nothing_of_whom_a_worker_waits_for_now(comes_first):
     """It was written while the coordinator was away; the worker has told a newer version by now, or does so soon."""
