@@ -142,17 +142,20 @@ class GroupState(MemberState):
             self._not_built(configuration.id, why_failed(error))
             return
         with self.changed:
-            if self._end_attempt(configuration.id, 0) and self._is_known(configuration.id):
+            is_latest = self._end_attempt(configuration.id, 0)
+            if is_latest and self._is_known(configuration.id):
                 self._groups[configuration.id] = group
             else:
                 group.close()
             self.preparation_advanced()
             self.changed.notify_all()
+        if not is_latest:
+            self._not_built(configuration.id, "their group has failed at another member")
 
     def _not_built(self, number: ConfigId, why: str) -> None:
         """End this worker where its members could not meet and nobody has said why: another may take its place.
 
-        The coordinator says Prepare again meanwhile, so that a later try may bring them together.
+        The coordinator says Prepare again meanwhile, or others meet again, so that a later try may bring them together.
         """
         with self.changed:
             self._end_attempt(number, 0)

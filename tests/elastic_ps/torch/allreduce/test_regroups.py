@@ -224,6 +224,21 @@ def test_a_member_whose_group_is_not_made_yet_hears_that_it_has_failed(regroupin
     assert node.group is meeting.groups[1]
 
 
+def test_a_member_gives_up_whose_group_came_late_and_is_not_made_again(regrouping, monkeypatch):
+    """Its script's thread waited without end, and whoever held the job's parameters gave up before it."""
+    monkeypatch.setattr(group_state, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(group_state, "PATIENCE_LEASES", 0.0)
+    node, meeting = regrouping
+    node.build(node.configuration)
+    until(lambda: meeting.attempts == [0])
+    node.hear_of_failed(node.configuration.id, 1)
+    until(lambda: meeting.attempts == [0, 1])
+    meeting.may[0].set()
+    until(lambda: node.ended is not None)
+    assert "cannot connect to the other workers" in str(node.ended)
+    meeting.may[1].set()
+
+
 def test_who_is_no_member_yet_does_not_meet_those_whose_group_has_failed(regrouping):
     node, _ = regrouping
     node.standing = Standing("w9", current=node.configuration)
