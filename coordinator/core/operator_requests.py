@@ -13,7 +13,7 @@ from coordinator.core.plans.best_fit import moves
 from coordinator.core.plans.cancelling import cancel, dismiss_waiting, keep_present_counts
 from coordinator.core.plans.granting import grant, withdraw
 from coordinator.core.plans.lifecycle import form
-from coordinator.core.plans.next_configuration import change, refusal, sizes, target
+from coordinator.core.plans.next_configuration import change, granting, refusal, sizes, target
 from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest, uncontradicted
 from coordinator.core.step_context import StepContext
@@ -60,7 +60,7 @@ def _asked_already(job: DurableJob, request: ScaleRequest) -> int:
 
 def _wanted_with(job: DurableJob, request: ScaleRequest) -> ScaleGoal:
     """Return what will be wanted if nothing else comes between."""
-    return job.goal.granting(uncontradicted(job.queued, request))
+    return granting(job, uncontradicted(job.queued, request))
 
 
 def not_operators(context: StepContext, cause: str, what: str) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from coordinator.core.plans.next_configuration import too_many_servers
+from coordinator.core.plans.next_configuration import granting, too_many_servers
 from coordinator.core.plans.scale_goal import ScaleRequest
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import Role
@@ -17,7 +17,7 @@ def grant(context: StepContext, wishes: tuple[ScaleRequest, ...]) -> None:
     One that waited while the job came to be restored may have been about the servers of before, more than blocks.
     """
     job = context.job
-    goal = job.goal.granting(wishes)
+    goal = granting(job, wishes)
     if job.configuration is None and (why := too_many_servers(job, goal.servers)):
         context.log(f"{why}: as many are started")
         goal = goal.changed(Role.SERVER, len(job.model.blocks))

@@ -1,12 +1,12 @@
 """This module makes the next configuration of what is wanted: what is refused, who leaves, who owns what."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.best_fit import best_fit, leaving_server_order
 from coordinator.core.plans.followers import NOBODY, fill, place
-from coordinator.core.plans.scale_goal import ScaleGoal
+from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest
 from coordinator.core.records import remembered
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId, Role
 from elastic_ps.core.errors import ConfigurationError
@@ -51,6 +51,11 @@ def change(job: DurableJob, goal: ScaleGoal) -> RosterChange:
     if left_servers:  # else their order, for which every block is looked at, does not matter
         servers, left_servers = _split(_as_they_leave(job, configuration), goal.drains, goal.servers)
     return RosterChange(workers, servers, (*left_workers, *left_servers))
+
+
+def granting(job: DurableJob, wishes: Iterable[ScaleRequest]) -> ScaleGoal:
+    """Return what the job will be wanted to be with requests taken up."""
+    return job.goal.granting(wishes, lambda goal: change(job, goal).leavers)
 
 
 def _as_they_leave(job: DurableJob, configuration: Configuration) -> list[NodeId]:

@@ -4,7 +4,7 @@ A request that comes while a plan runs waits. When the plan has ended, well or n
 together, in their order, upon what is wanted then: a request that was cancelled does not come back with the next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -79,17 +79,25 @@ class ScaleGoal:
         """Return the goal with another number of a role."""
         return replace(self, workers=count) if role is Role.WORKER else replace(self, servers=count)
 
-    def granting(self, wishes: Iterable[ScaleRequest]) -> "ScaleGoal":
-        """Return the goal with requests taken up, one after the other."""
-        return reduce(ScaleGoal._granting, wishes, self)
+    def granting(
+        self, wishes: Iterable[ScaleRequest], leavers: Callable[["ScaleGoal"], Collection[NodeId]]
+    ) -> "ScaleGoal":
+        """Return the goal with requests taken up, one after the other.
 
-    def _granting(self, request: ScaleRequest) -> "ScaleGoal":
+        Args:
+            wishes: the requests.
+            leavers: tells of a goal who goes by it. Who is drained and goes anyway, as fewer are wanted, counts once.
+        """
+        return reduce(lambda goal, request: goal._granting(request, leavers), wishes, self)
+
+    def _granting(self, request: ScaleRequest, leavers: Callable[["ScaleGoal"], Collection[NodeId]]) -> "ScaleGoal":
         kept = tuple(older for older in self.wishes if not request.contradicts(older))
         goal = replace(self, cause=request.cause, wishes=(*kept, request))
         if request.drain is not None:
-            role = request.drain.role
-            left = max(1, goal.count(role) - 1)  # in the place of the last of its role comes another, in the same plan
-            return replace(goal.changed(role, left), drains=goal.drains | {request.drain.id})
+            role, name = request.drain.role, request.drain.id
+            # In the place of the last of its role comes another, in the same plan.
+            left = goal.count(role) if name in leavers(self) else max(1, goal.count(role) - 1)
+            return replace(goal.changed(role, left), drains=goal.drains | {name})
         workers, servers = request.workers or goal.workers, request.servers or goal.servers
         return replace(goal, workers=workers, servers=servers)
 

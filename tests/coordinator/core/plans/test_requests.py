@@ -41,7 +41,8 @@ def test_a_request_takes_the_place_of_those_that_want_another_number(older, newe
 
 def test_requests_are_granted_one_after_the_other():
     goal = ScaleGoal(2, 1).granting(
-        [ScaleRequest(1, "a", workers=4), ScaleRequest(2, "b", drain=W1), ScaleRequest(3, "c", servers=3)]
+        [ScaleRequest(1, "a", workers=4), ScaleRequest(2, "b", drain=W1), ScaleRequest(3, "c", servers=3)],
+        leavers=lambda goal: (),
     )
     assert (goal.workers, goal.servers, goal.drains, goal.cause) == (3, 3, {"w1"}, "c")
     assert [wish.number for wish in goal.wishes] == [1, 2, 3]
@@ -148,6 +149,19 @@ def test_what_is_refused_counts_what_waits():
     world.settle()
     assert world.counts == (1, 2)
     assert not {"w0", "w1"} & set(world.state.job.members)
+
+
+@pytest.mark.parametrize(("name", "workers"), [("w2", 2), ("w1", 1)])
+def test_who_is_drained_and_goes_by_a_count_that_waits_too_counts_once(name, workers):
+    """As where the plan for that count is under way already."""
+    world = World(3, 1)
+    world.ask(ev.ScaleAsked, 0, 2)
+    world.ask(ev.ScaleAsked, 2, 0)
+    world.ask(ev.DrainAsked, name)
+    assert numbers(world) == ([2, 3], [1])
+    world.settle()
+    assert world.counts == (workers, 2)
+    assert name not in world.state.job.members
 
 
 # ---- the last of a role ----------------------------------------------------------------------------------------------
