@@ -9,7 +9,7 @@ from coordinator.core.job import DurableJob
 from coordinator.core.plans import lifecycle
 from coordinator.core.plans.cancelling import cancel
 from coordinator.core.plans.lifecycle import answering
-from coordinator.core.plans.next_configuration import static_reason
+from coordinator.core.plans.next_configuration import change, static_reason
 from coordinator.core.plans.plan import Phase, Plan, PlanKind, chain
 from coordinator.core.plans.promotion import decide
 from coordinator.core.plans.transitions import Trigger, advance
@@ -139,8 +139,23 @@ def _death_plan(
         restore=job.restore if job.configuration is None else "",
         absorbed=absorbed,
         asks=bool(lost),
+        requests=_fulfilled(job, configuration, lost),
     )
     return replace(advance(plan, Trigger.COMPLETE, context.now), times=replace(plan.times, assigned=context.now))
+
+
+def _fulfilled(job: DurableJob, configuration: Configuration, lost: frozenset[NodeId]) -> tuple[int, ...]:
+    """Return the requests that a death brings about: who was to go has died, or the job is as wanted without the dead.
+
+    The plan that was to fulfil them is cancelled, and none comes behind.
+    """
+    gone = job.dead | lost
+    is_as_wanted = not lost and not change(replace(job, configuration=configuration), job.goal)
+    return tuple(
+        request.number
+        for request in job.goal.wishes
+        if is_as_wanted or (request.drain is not None and request.drain.id in gone)
+    )
 
 
 def promote(context: StepContext) -> bool:

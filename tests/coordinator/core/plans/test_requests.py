@@ -4,7 +4,7 @@ import pytest
 
 from coordinator.core import events as ev
 from coordinator.core.job import DurableJob, JobPhase
-from coordinator.core.plans.plan import Phase
+from coordinator.core.plans.plan import Phase, PlanKind
 from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest, uncontradicted
 from coordinator.server.status_view import plans
 from elastic_ps.core.configuration import Member, Role
@@ -128,6 +128,40 @@ def test_a_wish_is_wanted_until_a_plan_fulfils_it():
     world.settle()
     assert plans_of(world, 1) == [Phase.CANCELLED, Phase.COMMITTED]
     assert numbers(world) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("event", "asked", "dies"),
+    [(ev.DrainAsked, ("w2",), "w2"), (ev.ScaleAsked, (2, 0), "w2"), (ev.ScaleAsked, (2, 0), "w0")],
+    ids=["drained", "leaves", "stays"],
+)
+def test_a_request_that_a_death_fulfils_is_done(event, asked, dies):
+    """Its plan was cancelled, and none came behind: who waited for it was told that it had come to nothing."""
+    world = World(3, 1)
+    world.ask(event, *asked)
+    world.until(Phase.ASSIGNED)
+    world.kill(world.node(dies))
+    world.settle()
+    assert world.counts == (2, 1)
+    assert plans_of(world, 1) == [Phase.CANCELLED, Phase.COMMITTED]
+    assert [plan.kind for plan in world.records][-1] is PlanKind.DEATH
+    assert numbers(world) == ([], [])
+
+
+def test_a_death_fulfils_no_more_of_what_was_asked_for_than_it_does():
+    """Servers are asked for, too; and who dies is not who was to go."""
+    world = World(3, 1)
+    world.ask(ev.ScaleAsked, 2, 2)
+    world.until(Phase.ASSIGNED)
+    world.ask(ev.DrainAsked, "w2")
+    world.kill(world.node("w0"))
+    world.launcher()
+    assert world.plan.kind is PlanKind.DEATH
+    assert not world.plan.requests
+    world.settle()
+    assert world.counts == (2, 2)
+    assert "w2" not in world.state.job.members
+    assert [plans_of(world, number)[-1] for number in (1, 2)] == [Phase.COMMITTED, Phase.COMMITTED]
 
 
 def test_a_request_for_what_is_by_then_makes_no_plan():
