@@ -45,8 +45,8 @@ AS_IT_IS = Supposition()
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A `Standing` cluster has decided nothing of late, as no job was there; it may have been started otherwise since.
+class IdleCluster:
+    """An `IdleCluster` has decided nothing of late, as no job was there; it may have been started otherwise since.
 
     Attributes:
         policy: the name of the policy that decides.
@@ -68,7 +68,7 @@ class Outlook:
         make: a policy of a name.
         active: when the jobs that have not ended were submitted, in unix seconds, by name.
         now: unix seconds.
-        standing: returns how the cluster is, which is asked where none of the last slot's jobs is there any more; None:
+        idle: returns how the cluster is, which is asked where none of the last slot's jobs is there any more; None:
             as it was then.
 
     Raises:
@@ -82,7 +82,7 @@ class Outlook:
         make: Callable[[str], AllocationPolicy],
         active: Mapping[str, float],
         now: float,
-        standing: Callable[[], Standing] | None = None,
+        idle: Callable[[], IdleCluster] | None = None,
     ):
         self._observed = ObservedCluster(history, history.recent(*_READ))
         self._observed.catch_up()
@@ -94,7 +94,7 @@ class Outlook:
         self._active = {name for name, submitted in active.items() if not self._last.at < submitted <= now}
         goes_on = any(state.job.id in self._active for state in self._last.snapshot.jobs)
         self._is_current = goes_on and now - self._last.at < _CURRENT_SLOTS * self._observed.slot_seconds
-        self._standing = None if goes_on or standing is None else standing()
+        self._idle = None if goes_on or idle is None else idle()
         self.now = self._last.at if self._is_current else now
 
     def compared(
@@ -126,7 +126,7 @@ class Outlook:
         return self._last.allocation.without_exploration if self._is_current else None
 
     def _played(self, supposed: Supposition, rule: NodeRule) -> Ensemble | None:
-        present = self._last.policy if self._standing is None else self._standing.policy
+        present = self._last.policy if self._idle is None else self._idle.policy
         policy = with_known_speeds(self._make(supposed.policy or present), self._observed.fitted)
         return play_futures(
             self._observed,
@@ -144,9 +144,9 @@ class Outlook:
         return told(list(made_forecasts(ensemble, self._decided or Allocation(), self.now)), self._calibrations)
 
     def _supposed(self, snapshot: Snapshot, supposed: Supposition) -> Snapshot:
-        if (standing := self._standing) is not None:
-            seconds = standing.slot_seconds or snapshot.slot_seconds
-            snapshot = replace(snapshot, nodes=standing.nodes, slot_seconds=seconds)
+        if (idle := self._idle) is not None:
+            seconds = idle.slot_seconds or snapshot.slot_seconds
+            snapshot = replace(snapshot, nodes=idle.nodes, slot_seconds=seconds)
         states = [state for state in snapshot.jobs if state.job.id in self._active]
         if supposed.job is not None:
             arrival = max([self._observed.now, *(state.job.arrival for state in states)])

@@ -24,7 +24,15 @@ from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_s
 from dl2_scheduler.commands.cluster.jobs import client_of
 from dl2_scheduler.commands.common import Folder, Json, default_folder, new_table, show, show_json
 from dl2_scheduler.forecasts.drawn_world import HORIZON
-from dl2_scheduler.forecasts.outlook import Nodes, Outlook, Standing, Supposition, later_by, with_nodes, without_nodes
+from dl2_scheduler.forecasts.outlook import (
+    IdleCluster,
+    Nodes,
+    Outlook,
+    Supposition,
+    later_by,
+    with_nodes,
+    without_nodes,
+)
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, EventKind, ForecastRecords
 from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import History
@@ -101,17 +109,17 @@ def outlook_of(folder: Path) -> Iterator[Outlook]:
         history = stack.enter_context(closing(History.of_folder(folder)))
         records = stack.enter_context(closing(ForecastRecords(folder / FORECASTS_FILE)))
         calibrations = {kind: records.calibration(kind) for kind in EventKind}
-        yield Outlook(history, calibrations, make_bounded_policy, active, time.time(), partial(_standing, client))
+        yield Outlook(history, calibrations, make_bounded_policy, active, time.time(), partial(_idle, client))
 
 
-def _standing(client: ClusterClient) -> Standing:
+def _idle(client: ClusterClient) -> IdleCluster:
     """Ask a cluster how it is. Where no job is there that its policy decides about, tasks are those of held ones."""
     load = client.top()
     nodes = tuple(
         Node(node.name, {name: max(0.0, has - node.used.get(name, 0.0)) for name, has in node.capacity.items()})
         for node in load.nodes
     )
-    return Standing(client.policies().deciding, nodes, load.slot_seconds)
+    return IdleCluster(client.policies().deciding, nodes, load.slot_seconds)
 
 
 def documents(before: Mapping[JobId, Forecast], after: Mapping[JobId, Forecast]) -> list[dict[str, object]]:

@@ -14,8 +14,8 @@ from dl2_scheduler.forecasts.calibration import Calibration
 from dl2_scheduler.forecasts.ensemble import play_futures
 from dl2_scheduler.forecasts.outlook import (
     AS_IT_IS,
+    IdleCluster,
     Outlook,
-    Standing,
     Supposition,
     later_by,
     with_nodes,
@@ -131,15 +131,15 @@ def test_a_cluster_that_has_stood_still_is_as_it_was_started_since(history):
         made.append(name)
         return make_live_policy(name)
 
-    def standing():
+    def idle():
         asked_how.append(True)
-        return Standing("fifo", (Node("n", {"slots": 2.0}),), 5 * SLOT)
+        return IdleCluster("fifo", (Node("n", {"slots": 2.0}),), 5 * SLOT)
 
-    asked = Outlook(history, UNCORRECTED, make, {}, NOW + 1000.0, standing)
+    asked = Outlook(history, UNCORRECTED, make, {}, NOW + 1000.0, idle)
     played = asked._played(Supposition(job=MORE), NodeRule.SPREAD)
     assert (made, asked_how) == (["fifo"], [True])
     assert (played.present.nodes, played.present.slot_seconds) == ((Node("n", {"slots": 2.0}),), 5 * SLOT)
-    Outlook(history, UNCORRECTED, make, dict.fromkeys(NAMES, 0.0), NOW, standing)
+    Outlook(history, UNCORRECTED, make, dict.fromkeys(NAMES, 0.0), NOW, idle)
     assert asked_how == [True], "where jobs go on their last slot tells"
 
 
