@@ -161,7 +161,7 @@ class Rebuilding:
         began: when it began to ask.
         introduced: who has come.
         knocked: role and nonce of new processes that want to join.
-        ended: nonces of processes that ended well meanwhile.
+        ended: name by nonce of the processes that ended well meanwhile; "": it is not known.
     """
 
     settled: float
@@ -170,7 +170,7 @@ class Rebuilding:
     began: float
     introduced: Mapping[NodeId, Introduction] = field(default_factory=dict)
     knocked: frozenset[tuple[Role, str]] = frozenset()
-    ended: frozenset[str] = frozenset()
+    ended: Mapping[str, NodeId] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class PlayedProcesses(PlayedCoordinator):
         self.spawned = 0
         self.modules: tuple[ModuleFile, ...] = ()  # on the disk
         self.replace_dead = True
+        self.names_exits = True  # else its nodes are those of `elasticrun --role`, each with a launcher of its own
 
     @property
     def alive(self) -> list[PlayedNode]:
@@ -85,10 +86,10 @@ class PlayedProcesses(PlayedCoordinator):
         for node in self.frozen:
             if self.state.rebuilding is None and node.id not in self.state.job.nodes:
                 self.kill(node)
-        while self.exits and self.state.rebuilding is None:
+        while self.exits:
             node = self.exits[0]
             term = self.state.job.term
-            self.post(ev.Exited(self.now, node.nonce, node.id, node.exited))
+            self.post(ev.Exited(self.now, node.nonce, node.id if self.names_exits else "", node.exited))
             if term == self.state.job.term or self.state.job.phase is JobPhase.RESTORING:
                 self.exits.popleft()  # else the coordinator died over it: it is told again
         if self.state.rebuilding is not None and not self.alive and self.replace_dead:  # as the operator does

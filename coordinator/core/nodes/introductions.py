@@ -45,7 +45,7 @@ class RebuiltConfiguration:
         target: in force somewhere, or armed.
         lagging: who has to go over to it yet.
         unfinished: a plan has to bring that about, or to let go who left.
-        ended: how many processes have ended well meanwhile.
+        ended: the processes that have ended well meanwhile: each one's name, "" where it is not known.
     """
 
     known: Mapping[NodeId, Introduction]
@@ -53,7 +53,7 @@ class RebuiltConfiguration:
     target: Configuration
     lagging: tuple[NodeId, ...]
     unfinished: bool
-    ended: int
+    ended: tuple[NodeId, ...]
 
     @property
     def dead(self) -> frozenset[NodeId]:
@@ -98,9 +98,32 @@ class RebuiltConfiguration:
 
     @property
     def finished(self) -> frozenset[NodeId]:
-        """Those who have not come because their scripts have ended: as many as have ended well."""
-        missing = frozenset(self.target.ranks.keys() - self.known.keys())
-        return missing if len(missing) <= self.ended else frozenset()
+        """The workers that have not come because their scripts have ended."""
+        return self._seen_to_end | self._supposed_to_end
+
+    @property
+    def supposed_over(self) -> bool:
+        """Return whether all scripts seem to have ended, and nobody has seen it of some of them."""
+        return bool(self._supposed_to_end) and self.target.ranks.keys() <= self.finished
+
+    @property
+    def _missing_workers(self) -> frozenset[NodeId]:
+        return frozenset(self.target.ranks.keys() - self.known.keys())
+
+    @property
+    def _seen_to_end(self) -> frozenset[NodeId]:
+        return self._missing_workers.intersection(self.ended)
+
+    @property
+    def _supposed_to_end(self) -> frozenset[NodeId]:
+        """The others that have not come, if as many have ended well of whom it is not known who they were.
+
+        Who has left by the target, or was to join by a plan that came to nothing, ends well, too.
+        """
+        missing = self._missing_workers - self._seen_to_end
+        told = {name for one in self.known.values() for each in one.configurations for name in each.members}
+        others = told - self.target.members.keys() - self.known.keys() - self._told - set(self.ended)
+        return missing if len(missing) <= self.ended.count("") - len(others) else frozenset()
 
     @property
     def missed(self) -> str:
@@ -111,12 +134,12 @@ class RebuiltConfiguration:
         return "no worker answered" if self.target.ranks.keys() <= self.dead else ""
 
 
-def find(known: Mapping[NodeId, Introduction], ended: int) -> RebuiltConfiguration | None:
+def find(known: Mapping[NodeId, Introduction], ended: tuple[NodeId, ...]) -> RebuiltConfiguration | None:
     """Return what they come to: the highest configuration in force or armed anywhere; None: there is none.
 
     Args:
         known: what each node told.
-        ended: how many processes have ended well meanwhile.
+        ended: the name of each process that has ended well meanwhile; "" where it is not known.
     """
     force = _latest(one.current for one in known.values())
     if force is None:

@@ -83,11 +83,12 @@ def on_knock(context: StepContext, event: Joined) -> None:
 
 
 def on_exited(context: StepContext, event: Exited) -> None:
-    """Note that a process has ended. Which node it was is known only if it had introduced itself."""
+    """Note that a process has ended. It was who had introduced itself, or whom its launcher names."""
     pending = context.state.rebuilding
     assert pending is not None
+    name = next((name for name, told in pending.introduced.items() if told.nonce == event.nonce), event.node)
     known = {name: told for name, told in pending.introduced.items() if told.nonce != event.nonce}
-    ended = pending.ended | {event.nonce} if event.status == 0 else pending.ended
+    ended = {event.nonce: name, **pending.ended} if event.status == 0 else pending.ended  # it may be told again
     context.live(rebuilding=replace(pending, introduced=known, ended=ended))
 
 
@@ -125,7 +126,7 @@ def rebuild(context: StepContext) -> bool:
     for name, told in known.items():
         heard(context, name, told.version)
     context.live(saved_at=long_ago(context) if known else context.now, finished_at=context.now)
-    _put_together(context, known, len(pending.ended))
+    _put_together(context, known, tuple(pending.ended.values()))
     return True
 
 
@@ -143,8 +144,8 @@ def _over(context: StepContext, pending: Rebuilding) -> bool:
     if context.now >= pending.latest:
         return True
     if context.now >= pending.until:
-        found = introductions.find(known, len(pending.ended))
-        return found is None or not found.missed
+        found = introductions.find(known, tuple(pending.ended.values()))
+        return found is None or not (found.missed or found.supposed_over)
     expected = {
         name for told in known.values() for configuration in told.configurations for name in configuration.members
     }
@@ -167,7 +168,7 @@ def _complain(context: StepContext, pending: Rebuilding) -> bool:
     return True
 
 
-def _put_together(context: StepContext, known: Mapping[NodeId, Introduction], ended: int) -> None:
+def _put_together(context: StepContext, known: Mapping[NodeId, Introduction], ended: tuple[NodeId, ...]) -> None:
     """Put the job together, of which the model and the nodes are known by now."""
     found = introductions.find(known, ended)
     if found is None:

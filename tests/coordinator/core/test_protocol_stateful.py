@@ -26,9 +26,11 @@ class Cluster(RuleBasedStateMachine):
         servers=st.integers(1, 3),
         declare=st.booleans(),
         data=st.sampled_from([DATA, ASYNC, SSP]),
+        names_exits=st.booleans(),
     )
-    def begin(self, workers, servers, declare, data):
+    def begin(self, workers, servers, declare, data, names_exits):
         self.world = World(workers, servers, declare, data)
+        self.world.names_exits = names_exits
         self.world.post(ev.Attached(self.world.now, 1))
         self.tensors = 0
         self.numbers = (0, 0)

@@ -1,27 +1,92 @@
 """Nodes that end, wait or come while a coordinator without a journal asks who is there."""
 
+import pytest
+
 from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.job import JobPhase
-from coordinator.core.nodes.rebuilding import ALONE_SECONDS, SETTLE_SECONDS
+from coordinator.core.nodes.rebuilding import ALONE_SECONDS, PATIENCE_SECONDS, SETTLE_SECONDS
 from coordinator.core.plans.plan import MigrationMode, Phase, PlanKind
 from elastic_ps.core.configuration import Role
 from tests.coordinator.core.nodes.lost_journals import lost
 from tests.coordinator.played_job import World
 
 
-def test_a_job_whose_scripts_end_while_it_asks_has_finished():
+@pytest.mark.parametrize("named", [True, False], ids=["its own launcher", "others' launchers"])
+def test_a_job_whose_scripts_end_while_it_asks_has_finished(named):
+    """A launcher of one node does not know its name: where nobody has seen who ended, others are waited for longer."""
     world = lost(World(2, 1))
+    world.names_exits = named
     world.listen(world.node("s0"))
     world.listen(world.node("w0"))
     for name in ("w0", "w1"):
-        node = world.node(name)
-        world.kill(node, 0)
-        world.post(ev.Exited(world.now, node.nonce, "", 0))
-    world.exits.clear()
-    for _ in range(30):
+        world.kill(world.node(name), 0)
+    world.launcher()
+    seconds = world.state.settings.lease + (0 if named else PATIENCE_SECONDS)
+    for _ in range(int(2 * seconds) - 2):
+        world.tick()
+    assert world.state.job.phase is JobPhase.REBUILDING
+    for _ in range(3):
         world.tick()
     assert world.state.job.phase is JobPhase.FINISHED
+
+
+@pytest.mark.parametrize("introduced", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_worker_that_has_left_has_not_finished_for_another_that_died(named, introduced):
+    """The other died with the machine of the coordinator, which lost its journal by that: nobody has seen it end."""
+    world = World(2, 1, checkpoint="file:///saved")
+    world.ask(ev.ScaleAsked, 1, 1)
+    world.until(Phase.ARMED)
+    leaver, stayer = world.node("w1"), world.node("w0")
+    assert leaver.prepared is not None
+    lost(world)
+    world.names_exits = named
+    world.kill(stayer)
+    world.exits.clear()
+    if introduced:
+        world.listen(leaver)
+    leaver.switch()
+    world.kill(leaver, 0)
+    for _ in range(int(2 * (world.state.settings.lease + PATIENCE_SECONDS)) + 10):
+        world.turn()
+    assert world.state.job.phase is JobPhase.RESTORING
+    assert "no worker answered" in world.state.job.reason
+
+
+def test_a_server_that_ends_while_it_asks_has_not_finished_for_a_worker_that_died():
+    """It has handed its blocks over, and hears only now that it may go."""
+    world = World(2, 2)
+    world.ask(ev.DrainAsked, "s1")
+    world.until(Phase.ARMED)
+    for node in world.alive:
+        node.switch()
+    lost(world)
+    world.names_exits = False
+    world.kill(world.node("w1"))
+    world.exits.clear()
+    for node in world.alive:
+        world.listen(node)
+    world.kill(world.node("s1"), 0)
+    world.launcher()
+    for _ in range(21):
+        world.tick()
+    assert world.state.job.finished == frozenset()
+    assert "w1" in world.state.job.dead or "w1" in world.plan.dead
+
+
+def test_an_exit_that_is_told_again_is_one():
+    world = lost(World(3, 1))
+    for name in ("s0", "w0"):
+        world.listen(world.node(name))
+    for name in ("w1", "w2"):
+        world.kill(world.node(name), 0)
+    for node in (world.exits[0], world.exits[0]):
+        world.post(ev.Exited(world.now, node.nonce, "", 0))
+    world.exits.clear()
+    for _ in range(21):
+        world.tick()
+    assert world.state.job.finished == frozenset()
 
 
 def test_one_script_that_ends_while_it_asks_is_no_death():
