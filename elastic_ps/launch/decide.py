@@ -10,6 +10,7 @@ import re
 import signal
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_RESTART
@@ -279,6 +280,7 @@ def plan(
     processes: Sequence[LocalProcess],
     budget: RestartBudget,
     resting: Collection[Role] = (),
+    away: Mapping[Role, int] = MappingProxyType({}),
 ) -> tuple[Action, ...]:
     """Return what to do now.
 
@@ -287,6 +289,7 @@ def plan(
         processes: those that run, after `observe`.
         budget: deaths so far.
         resting: roles of which none is started yet.
+        away: processes by role that other launchers start again after a restore.
 
     Returns:
         Actions in the order to take them. The same arguments give the same actions, so the caller applies them
@@ -299,15 +302,16 @@ def plan(
         return (GiveUp(f"{budget.deaths[-1]}; {mended} has been used up" if budget.allowed else budget.deaths[-1]),)
     if wanted is None:
         return ()
-    actions = [action for role in (Role.SERVER, Role.WORKER) for action in _match(wanted, processes, role)]
+    roles = (Role.SERVER, Role.WORKER)
+    actions = [action for role in roles for action in _match(wanted, processes, role, away.get(role, 0))]
     return tuple(action for action in actions if not (isinstance(action, StartProcesses) and action.role in resting))
 
 
-def _match(wanted: WantedNodes, processes: Sequence[LocalProcess], role: Role) -> Iterable[Action]:
+def _match(wanted: WantedNodes, processes: Sequence[LocalProcess], role: Role, away: int) -> Iterable[Action]:
     """Start or end processes of one role. The newest unregistered ones go first: they have done least."""
     pending = [process for process in processes if process.role is role and not process.node and not process.ending]
     missing = wanted.starting.get(role, 0) - len(pending)
-    if missing > 0:
-        yield StartProcesses(role, missing)
+    if missing > away:
+        yield StartProcesses(role, missing - away)
     for process in pending[len(pending) + min(missing, 0) :]:
         yield EndProcess(process.nonce)

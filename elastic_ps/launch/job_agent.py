@@ -32,6 +32,7 @@ from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.launch.processes.children import JOIN_SECONDS, Children
 from elastic_ps.launch.processes.failed_starts import FailedStarts
 from elastic_ps.launch.processes.output import MergedStream, NodeLog
+from elastic_ps.launch.processes.returning_nodes import ReturningNodes
 from elastic_ps.launch.processes.stillness import STILL_SECONDS
 from elastic_ps.launch.restart_budget import RestartBudget
 from elastic_ps.system.printable import one_line
@@ -73,6 +74,7 @@ class JobAgent:
         self._wanted: WantedNodes | None = None
         self._budget = RestartBudget(settings.job.max_restarts)
         self._failed_starts = FailedStarts()
+        self._returning = ReturningNodes(settings.nodes.join_timeout)
         self._untold: dict[str, tuple[LocalProcess, str] | None] = {}  # ended: had they registered? Else deaths
         self._last_death = "", ""  # the node's name, and what people are told
         self._outcome: LauncherOutcome | None = None
@@ -113,7 +115,8 @@ class JobAgent:
 
     def _next(self) -> _Event | None:
         """Return the next event, or None when a deadline has come."""
-        deadline = min(self._coordinator.deadline, self._children.deadline, self._failed_starts.deadline)
+        starts = min(self._failed_starts.deadline, self._returning.deadline)
+        deadline = min(self._coordinator.deadline, self._children.deadline, starts)
         try:
             return self._events.get(timeout=None if deadline == math.inf else max(0.0, deadline - time.monotonic()))
         except queue.Empty:
@@ -144,6 +147,11 @@ class JobAgent:
             self._children.kill_in(nonce, self._settings.nodes.grace, wanted=False)
         self._wanted = wanted
         self._failed_starts.observe(wanted)
+        for node in self._returning.observe(wanted, time.monotonic()):
+            seconds = self._settings.nodes.join_timeout
+            self._say(
+                f"{node} has a launcher of its own, which starts it again: it is waited for, {seconds:g} s at most"
+            )
         expelled = {local.nonce for local in self._children.locals if local.expelled}
         for news in self._children.observe(wanted):
             self._say(news)
@@ -259,12 +267,13 @@ class JobAgent:
 
     def _decide(self) -> None:
         """Do what `decide.plan` says."""
-        resting = self._failed_starts.resting(time.monotonic())  # first: a pause that is over is no deadline any more
+        now = time.monotonic()  # first: a pause that is over is no deadline any more
+        resting, away = self._failed_starts.resting(now), self._returning.away(now)
         if self._outcome is not None:
             return
         if self._untold:  # the coordinator may count one as there: the next would be one too many, and be kept
             resting = frozenset(Role)
-        for action in decide.plan(self._wanted, self._children.locals, self._budget, resting):
+        for action in decide.plan(self._wanted, self._children.locals, self._budget, resting, away):
             match action:
                 case decide.StartProcesses(role, count):
                     for _ in range(count):
@@ -321,6 +330,7 @@ class JobAgent:
         """Start a process; return whether the system had one, as it may have more later."""
         self._starts += 1
         local, join = LocalProcess(f"{role}-{self._starts}-{secrets.token_hex(3)}", role), self._coordinator.join
+        self._returning.started(local.nonce)
         try:
             self._children.start(
                 local, self._commands.node(role, join, local.nonce), node_environment(join, local.nonce)

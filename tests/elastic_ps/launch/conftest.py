@@ -26,11 +26,12 @@ def fake(tmp_path: Path) -> Iterator[FakeCoordinator]:
 
 @pytest.fixture
 def start_job(tmp_path: Path, stage: Stage, fake: FakeCoordinator) -> Iterator[Callable[..., Job]]:
-    """Starts a launcher; takes fields of JobOptions, and `grace`."""
+    """Starts a launcher; takes fields of JobOptions, `grace` and `join_timeout`."""
     jobs: list[Job] = []
 
-    def start(grace: float = PATIENCE, **fields: Any) -> Job:
-        settings = JobSettings(Script("train.py"), JobOptions(name="toy", **fields), NodesOptions(grace=grace))
+    def start(grace: float = PATIENCE, join_timeout: float = PATIENCE, **fields: Any) -> Job:
+        nodes = NodesOptions(grace=grace, join_timeout=join_timeout)
+        settings = JobSettings(Script("train.py"), JobOptions(name="toy", **fields), nodes)
         jobs.append(Job(tmp_path, stage, fake, settings))
         return jobs[-1]
 

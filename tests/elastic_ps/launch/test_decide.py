@@ -49,6 +49,13 @@ def test_waits_for_processes_that_have_not_registered() -> None:
     assert plan(starting(workers=3), pending("a", "b"), BUDGET) == (StartProcesses(Role.WORKER, 1),)
 
 
+def test_waits_for_processes_that_other_launchers_start_again() -> None:
+    away = {Role.WORKER: 1}
+    assert plan(starting(workers=3), pending("a"), BUDGET, away=away) == (StartProcesses(Role.WORKER, 1),)
+    assert plan(starting(workers=1), (), BUDGET, away=away) == ()
+    assert plan(starting(workers=1), pending("a"), BUDGET, away=away) == (), "it may come first"
+
+
 def test_registered_processes_do_not_count_as_starting() -> None:
     registered = LocalProcess("a", Role.WORKER, node="w0")
     assert plan(starting(workers=1), [registered], BUDGET) == (StartProcesses(Role.WORKER, 1),)

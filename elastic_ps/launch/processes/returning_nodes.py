@@ -1,0 +1,68 @@
+"""A restore ends all processes of a job. Each launcher starts its own again, and not those of the others besides."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+from elastic_ps.core.configuration import Role
+from elastic_ps.launch.decide import WantedNodes
+
+
+class ReturningNodes:
+    """`ReturningNodes` counts processes of other launchers that a restore has ended and that have not come back.
+
+    An `elasticrun --role` starts its node again. The coordinator wants one in its place at once, and would want one
+    more for good where both came.
+
+    Args:
+        patience: seconds for which they are waited for after a restore; then others are started.
+    """
+
+    def __init__(self, patience: float):
+        self._patience = patience
+        self._own: set[str] = set()
+        self._met: set[str] = set()  # nonces of others' processes that have registered,
+        self._ended: dict[str, Role] = {}  # and of those that a restore has ended
+        self._away: Counter[Role] = Counter()
+        self.deadline = math.inf  # monotonic seconds after which nobody is waited for
+
+    def started(self, nonce: str) -> None:
+        """Take note that a process is this launcher's own."""
+        self._own.add(nonce)
+
+    def observe(self, wanted: WantedNodes, now: float) -> list[str]:
+        """Take the coordinator's latest word; return the names of those that are waited for since it.
+
+        Args:
+            wanted: by the coordinator.
+            now: monotonic seconds.
+        """
+        others = {nonce: node for nonce, node in wanted.nodes.items() if nonce not in self._own}
+        ended = {nonce: _role(node) for nonce, node in others.items() if nonce in wanted.restarting}
+        fresh = ended.keys() - self._ended.keys()
+        self._away.update(ended[nonce] for nonce in fresh)
+        self._ended |= ended
+        come = [nonce for nonce, node in others.items() if nonce not in self._ended and node not in wanted.leaving]
+        self._away -= Counter(_role(others[nonce]) for nonce in come if nonce not in self._met)
+        lost = self._ended.keys() & wanted.expelled  # frozen or cut off: they do not come back soon
+        self._away -= Counter(self._ended[nonce] for nonce in lost)
+        self._met = set(come)
+        self._ended = {nonce: role for nonce, role in self._ended.items() if nonce in others and nonce not in lost}
+        if fresh or not self._away:
+            self.deadline = now + self._patience if self._away else math.inf
+        return sorted(others[nonce] for nonce in fresh)
+
+    def away(self, now: float) -> Mapping[Role, int]:
+        """Return how many are waited for, by role.
+
+        Args:
+            now: monotonic seconds.
+        """
+        if now >= self.deadline:
+            self._away.clear()
+            self.deadline = math.inf
+        return self._away
+
+
+def _role(node: str) -> Role:
+    return Role.SERVER if node.startswith(Role.SERVER[0]) else Role.WORKER
