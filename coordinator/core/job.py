@@ -116,6 +116,7 @@ class DurableJob:
         passed: the last barrier that was passed.
         plan: under way.
         stopping: why the job ends once a checkpoint is written; "": it does not.
+        stops_behind: the folder of checkpoints that this one is written into.
         model: tensors and blocks.
         growth: how often something was declared that was new to the job.
         settled: how many blocks there were when `configuration` came into force.
@@ -161,6 +162,7 @@ class DurableJob:
     passed: tuple[int, int] = (-1, -1)
     plan: Plan | None = None
     stopping: str = ""
+    stops_behind: str = ""
     model: Model = field(default_factory=Model)
     growth: int = 0
     settled: int = 0

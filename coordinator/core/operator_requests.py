@@ -307,7 +307,8 @@ def on_stop_asked(context: StepContext, event: StopAsked) -> None:
     elif event.at_once or context.job.loading:  # nothing is being written where the job goes back to a checkpoint
         end(context, JobPhase.FINISHED, event.reason)
     else:
-        context.durable(stopping=event.reason)
+        saving = context.state.saving
+        context.durable(stopping=event.reason, stops_behind=saving.root if saving is not None else "")
 
 
 def stop(context: StepContext) -> bool:

@@ -101,6 +101,7 @@ def _on_started(context: StepContext, event: ev.Started) -> None:
     for name in job.nodes:
         membership.heard(context, name)
     context.live(saved_at=context.now if begins else saving.long_ago(context), finished_at=context.now)
+    saving.on_started(context)
     plan = job.plan
     if plan is None:
         return

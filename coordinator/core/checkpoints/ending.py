@@ -32,7 +32,7 @@ def end(context: StepContext, phase: JobPhase, reason: str) -> None:
         context.effects.append(DiscardCheckpoint(saving.url))
     failed = phase is JobPhase.FAILED
     stop_all(context, StopOrder(reason, failed=failed))
-    context.durable(phase=phase, reason=reason, queued=(), loading=False, stopping="")
+    context.durable(phase=phase, reason=reason, queued=(), loading=False, stopping="", stops_behind="")
     context.log(f"job {phase}: {reason}", warning=failed)
 
 
@@ -180,6 +180,7 @@ def anew(job: DurableJob, goal: ScaleGoal, term: int, found: tuple[str, Manifest
         nodes={},
         plan=None,
         stopping="",
+        stops_behind="",
         modules={},
     )
     if found is not None:

@@ -83,6 +83,13 @@ def by_time(context: StepContext) -> None:
         context.live(saving=PendingCheckpoint((), root, begun=context.now), saved_at=context.now)
 
 
+def on_started(context: StepContext) -> None:
+    """Begin the checkpoint anew that a stop waits for: the coordinator that had begun it has ended."""
+    job = context.job
+    if job.stops_behind and job.phase is JobPhase.RUNNING and not (job.all_reduces and job.finished):
+        context.live(saving=PendingCheckpoint((), job.stops_behind, begun=context.now))
+
+
 def set_clock(context: StepContext) -> bool:
     """Set the version that a checkpoint saves all blocks at; without a common version it is saved at once."""
     saving, plan, job = context.state.saving, context.job.plan, context.job

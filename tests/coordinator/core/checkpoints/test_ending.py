@@ -255,8 +255,25 @@ def test_a_stop_that_waits_for_a_checkpoint_is_not_forgotten_by_a_coordinator_th
     assert not isinstance(world.ask(ev.StopAsked, False, "stopped at noon"), ef.Refuse)
     assert not world.state.job.ended
     world.kill_coordinator()
+    assert world.state.job.stopping == "stopped at noon"
+    written = world.saved()
+    assert written.url.startswith("/c/"), "nor is the checkpoint"
     assert (world.state.job.phase, world.wanted.reason) == ("finished", "stopped at noon")
     assert not world.state.job.stopping, "it may begin again"
+    assert not world.state.job.stops_behind
+
+
+def test_a_checkpoint_that_a_stop_waits_for_is_waited_for_as_long_by_a_coordinator_that_is_started_again():
+    world = World(1, 1, checkpoint="/c")
+    world.ask(ev.CheckpointAsked)
+    world.ask(ev.StopAsked, False, "stopped at noon")
+    world.kill_coordinator()
+    for _ in range(int(SAVE_SECONDS / 4)):
+        assert not world.state.job.ended
+        for node in world.alive:
+            world.report(node)
+        world.tick(4)
+    assert world.state.job.phase == "finished"
 
 
 def test_a_stop_waits_for_a_bounded_time_for_a_checkpoint_that_cannot_be_begun():
