@@ -154,10 +154,11 @@ class GroupNode(GroupState):
         """See `Handler`."""
         self.ledger.kept(reply.ledger_kept)
         self.saver.stored(reply.ledger_kept)
-        self.progress.reported(request)
+        is_kept = not request.ledger or reply.ledger_kept > request.ledger[-1].version
+        self.progress.reported(request, is_kept)
         if reply.attempt:
             self.hear_of_failed(codec.config_id_from_pb(reply.group), reply.attempt)
-        if _is_full(request) and reply.ledger_kept > request.ledger_sequence:
+        if (request.finished and not is_kept) or (_is_full(request) and reply.ledger_kept > request.ledger_sequence):
             self.session.report_soon()
 
     def on_expelled(self, reason: str) -> None:

@@ -85,11 +85,16 @@ class WorkerProgress:
                 place=self.place,
             )
 
-    def reported(self, request: pb.ReportRequest) -> None:
-        """Drop what a report has told: it has arrived."""
+    def reported(self, request: pb.ReportRequest, is_kept: bool = True) -> None:
+        """Drop what a report has told: it has arrived.
+
+        Args:
+            request: the report.
+            is_kept: what it had for the ledger is, too. Else it was not the final one, whatever it said.
+        """
         with self._lock:
             told = request.steps[-1].version if request.steps else -1
             while self._unsent and self._unsent[0].version <= told:
                 self._unsent.popleft()
-        if request.finished:
+        if request.finished and is_kept:
             self.final_report.set()

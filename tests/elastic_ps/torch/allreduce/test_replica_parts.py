@@ -268,6 +268,22 @@ def test_after_a_long_time_without_a_coordinator_the_ledger_is_told_in_several_r
     assert not node.ledger.entries
 
 
+def test_a_report_whose_ledger_was_not_taken_is_no_final_one():
+    """The coordinator has just been started again, and reads its ledger yet: it keeps nothing."""
+    node = GroupNode(Mock(node="w0"), Mock())
+    node.standing = Standing("w0", Configuration(ConfigId(1, 1), (Member("w0", Role.WORKER, "h", 1),), ()))
+    node.progress.finished = True
+    node.ledger.begin("workers.1", [pb.LedgerEntry(version=version) for version in (5, 6)])
+    node.ledger.settle(7)
+    for kept, is_over in ((0, False), (6, False), (7, True)):
+        request = node.report()
+        assert request.finished
+        node.reported(pb.ReportReply(ledger_kept=kept), request)
+        assert node.progress.final_report.is_set() is is_over
+    assert node.session.report_soon.call_count == 2
+    assert not node.ledger.entries
+
+
 def test_portions_bring_everything_once_and_are_small():
     model = model_of(1)
     replica = replica_of(model, OPTIMIZERS["AdamW"])
