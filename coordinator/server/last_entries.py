@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from elastic_ps.control.codec import runs_from_pb, runs_to_pb
 from elastic_ps.core.model import Run
-from elastic_ps.core.segments import mask_of, runs_of
+from elastic_ps.core.segments import joined, mask_of, runs_of
 from protos import elastic_pb2 as pb
 
 
@@ -31,14 +31,19 @@ class LastEntries:
         self._counted[entry.server, entry.sequence] += runs_from_pb(entry.runs)
 
     @property
-    def counts(self) -> int:
-        """The number of entries that count already."""
-        return len(self._counted)
+    def counted(self) -> list[tuple[str, list[int], list[int]]]:
+        """Server, runs of numbers and runs of blocks of the entries that count already; most are alike."""
+        alike: dict[tuple[str, tuple[Run, ...]], list[Run]] = defaultdict(list)
+        for (server, sequence), runs in self._counted.items():
+            alike[server, tuple(runs)].append((sequence, 1))
+        return [(server, runs_to_pb(joined(numbers)), runs_to_pb(runs)) for (server, runs), numbers in alike.items()]
 
-    @property
-    def counted(self) -> list[tuple[str, int, list[int]]]:
-        """Server, number and runs of blocks of each entry that counts already."""
-        return [(server, sequence, runs_to_pb(runs)) for (server, sequence), runs in self._counted.items()]
+    def recall(self, counted: Iterable[tuple[str, list[int], list[int]]]) -> None:
+        """Take note again of entries that count already, as `counted` told."""
+        for server, numbers, runs in counted:
+            for first, count in runs_from_pb(numbers):
+                for sequence in range(first, first + count):
+                    self._counted[server, sequence] += runs_from_pb(runs)
 
     def untold(self, kept: Mapping[str, int]) -> "list[pb.LedgerEntry]":
         """Return, in order, what servers had not told themselves, of the blocks for which it does not count yet.

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 MARK_BYTES = 4 << 20
 """After so many bytes the ledger says how far it holds each server's entries: the next start reads it from there."""
 
-_MOST_COUNTED = 1000
-"""Entries told in others' names that a mark repeats: with more it would be too long a line, and there is none."""
+_MOST_TOLD = 50_000
+"""Numbers by which a mark repeats what was told in others' names: with more it would be too long a line."""
 
 _SEARCHED = 16 * MARK_BYTES
 _MARK = b'{"kept":'
@@ -60,8 +60,7 @@ class Ledger:
         start = 0
         if (found := self._book.last(_MARK, _SEARCHED)) is not None and (kept := _marked(found[1])) is not None:
             start, self._kept = found[0], kept
-            for server, sequence, runs in found[1].get("counted", ()):
-                self._last.count(pb.LedgerEntry(server=server, sequence=sequence, runs=runs))
+            self._last.recall(found[1].get("told", ()))
         damaged = 0
         for line in self._book.lines(start):
             if match := _HEAD.fullmatch(line):
@@ -129,10 +128,10 @@ class Ledger:
 
     def _write(self, lines: list[dict[str, Any]], kept: dict[str, int]) -> None:
         """Write lines, and now and then a mark, but none that would hide what is kept apart from the next `load`."""
-        is_due = self._unmarked >= MARK_BYTES and self._last.counts <= _MOST_COUNTED
-        if is_due and not self._last.untold(kept):
-            counted = self._last.counted
-            lines.append({"kept": kept} | ({"counted": counted} if counted else {}))
+        if self._unmarked >= MARK_BYTES and not self._last.untold(kept):
+            told = self._last.counted
+            if sum(len(numbers) + len(runs) for _, numbers, runs in told) <= _MOST_TOLD:
+                lines.append({"kept": kept} | ({"told": told} if told else {}))
             self._unmarked = 0
         self._unmarked += self._book.append(lines, sync=True)
         self._kept = kept

@@ -114,10 +114,12 @@ def test_what_was_told_in_the_name_of_a_dead_server_is_not_told_again_at_the_end
 def test_more_told_in_the_names_of_dead_servers_than_a_mark_repeats_is_read_from_the_file(tmp_path, monkeypatch):
     """Nothing of it is lost: the next start reads what lies behind the last mark, if there is one."""
     monkeypatch.setattr(ledger_files, "MARK_BYTES", 20)
-    path, most = tmp_path / "ledger.jsonl", ledger_files._MOST_COUNTED
+    monkeypatch.setattr(ledger_files, "_MOST_TOLD", 404)
+    path, most = tmp_path / "ledger.jsonl", 199
+    runs = [(0, 2) if version % 2 else (0, 2, 9, 1) for version in range(most + 2)]  # none is like the one before it
     ledger = loaded(path)
     for first, count in ((0, most - 1), (most - 1, 1), (most, 1), (most + 1, 1)):
-        ledger.store("s1", first, [told(version, 0, 2) for version in range(first, first + count)])
+        ledger.store("s1", first, [told(version, *runs[version]) for version in range(first, first + count)])
     ledger.close()
     lines = path.read_text().splitlines()
     assert [number for number, line in enumerate(lines) if line.startswith('{"kept":')] == [most]
@@ -126,8 +128,27 @@ def test_more_told_in_the_names_of_dead_servers_than_a_mark_repeats_is_read_from
     told_again = [told(0, 0, 3), told(most, 0, 3), told(most + 1, 0, 3)]
     again.store("s2", 0, told_again, ended=True)
     of_s0 = [(version, runs) for server, version, runs in found(again) if server == "s0"]
-    assert of_s0[: most + 2] == [(version, (0, 2)) for version in range(most + 2)]
+    assert of_s0[: most + 2] == list(enumerate(runs))
     assert of_s0[most + 2 :] == [(0, (2, 1)), (most, (2, 1)), (most + 1, (2, 1))], "what nobody had told"
+    again.close()
+
+
+def test_all_that_was_told_in_the_names_of_dead_servers_is_in_a_mark_as_most_of_it_is_alike(tmp_path, monkeypatch):
+    """A coordinator that was away for long hears thousands: later ones need not read them in the file, nor all else."""
+    monkeypatch.setattr(ledger_files, "MARK_BYTES", 20)
+    path, count = tmp_path / "ledger.jsonl", 30_000
+    ledger = loaded(path)
+    ledger.store("s1", 0, [told(version, 0, 2) for version in range(count)])
+    ledger.store("s2", 0, [told(7, 4, 1), told(9, 4, 1)])
+    ledger.close()
+    spoilt, mark = path.read_text().rsplit("\n", 2)[:2]
+    assert '"told":[["s0",' in mark
+    assert len(mark) < 200
+    path.write_text("x" * len(spoilt) + "\n" + mark + "\n")  # nobody reads what is before the mark
+    again = loaded(path)
+    again.store("s3", 0, [told(7, 0, 5), told(8, 0, 5), told(count, 0, 5)], ended=True)
+    of_s0 = [(version, runs) for server, version, runs in found(again) if server == "s0"]
+    assert of_s0 == [(7, (2, 2)), (8, (2, 3)), (count, (0, 5))], "what nobody had told"
     again.close()
 
 
