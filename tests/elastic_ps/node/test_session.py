@@ -1,6 +1,7 @@
 """What a node reports of its peers, and what it does when it has been away: a real session, a played coordinator."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,6 +31,9 @@ class Coordinator(rpc.CoordinatorServicer):
         self.streams = 0
         self.reports: list[pb.ReportRequest] = []
         self.expelled = False
+        self.turns_away = 0  # so many reports, as one does that is just being started
+        self.turned_away: list[float] = []  # when
+        self.taken: list[float] = []
         self._door = Door(TOKEN)
 
     def Greet(self, request, context):
@@ -51,6 +55,11 @@ class Coordinator(rpc.CoordinatorServicer):
         with self.changed:
             if self.expelled:
                 context.abort(grpc.StatusCode.NOT_FOUND, "no node 'w0' is registered with this job")
+            if len(self.turned_away) < self.turns_away:
+                self.turned_away.append(time.monotonic())
+                self.changed.notify_all()
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the coordinator asks its nodes")
+            self.taken.append(time.monotonic())
             self.reports.append(request)
             self.changed.notify_all()
         return pb.ReportReply(term=1)
@@ -126,6 +135,17 @@ def test_who_cannot_be_reached_is_reported_until_that_is_mended(coordinator: Coo
     assert 1.0 <= wait.seconds < TIMEOUT
     node.apart = {}
     coordinator.wait(lambda: not coordinator.reports[-1].waits)
+
+
+@pytest.mark.slow
+def test_a_coordinators_absence_is_no_part_of_a_round_trip(coordinator: Coordinator, node: Node) -> None:
+    coordinator.wait(lambda: coordinator.reports)
+    coordinator.turns_away = 4  # 0.85 s
+    coordinator.wait(lambda: len(coordinator.turned_away) == coordinator.turns_away)
+    last = coordinator.turned_away[0]
+    coordinator.wait(lambda: len([taken for taken in coordinator.taken if taken > last]) > 1)
+    first = next(number for number, taken in enumerate(coordinator.taken) if taken > last)
+    assert 0.0 < coordinator.reports[first + 1].rtt_seconds < coordinator.taken[first] - last
 
 
 @pytest.mark.slow
