@@ -198,8 +198,10 @@ def _lacking(scheduler: LRScheduler, made: int) -> int:
         scheduler: as it is before the first batch.
         made: calls of it in the job.
     """
-    count = getattr(scheduler, "_step_count", None)  # from 1, and without those that `last_epoch=` says
-    had = _calls(scheduler) if count is None else count - 1
+    # It counts from 1, and without those that `last_epoch=` says. One that has a `step` of its own may not count: then
+    # nobody can tell what a script has restored.
+    count = getattr(scheduler, "_step_count", None)
+    had = _calls(scheduler) if count is None else max(count - 1, 0)
     if had and made:
         log.warning(
             "%s had been called %d times before this worker's first batch, as the script has restored it, and %d times "

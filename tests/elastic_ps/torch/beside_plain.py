@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
     CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
     LinearLR,
     OneCycleLR,
     SequentialLR,
@@ -31,6 +32,8 @@ SCHEDULES: list[tuple[Callable[[Any], Any], bool]] = [
     (lambda own: OneCycleLR(own, 0.2, total_steps=EPOCHS * STEPS), True),
     (lambda own: SequentialLR(own, [LinearLR(own), CosineAnnealingLR(own, 9)], [4]), True),
     (lambda own: ChainedScheduler([LinearLR(own), StepLR(own, 2)]), False),
+    (lambda own: CosineAnnealingWarmRestarts(own, 4), True),
+    (lambda own: CosineAnnealingWarmRestarts(own, 2), False),
 ]
 """Learning rate schedulers, and whether a script calls them in each step."""
 
