@@ -100,7 +100,16 @@ class Sampler:
         epoch = job.epoch
         if job.epochs is not None and epoch >= job.epochs:
             return  # the job has come to its end while this worker rehearsed
-        while (part := _next_part(job, epoch)) is not None:
+        loop = job.open_loop = object()
+        try:
+            yield from self._steps(job, epoch, loop)
+        finally:  # it is over, or the script has let it go
+            if job.open_loop is loop:
+                job.open_loop = None
+        job.used_epoch = epoch
+
+    def _steps(self, job: ScriptJob, epoch: int, loop: object) -> Iterator[tuple[int, NDArray[np.int64], Any]]:
+        while (part := _next_part(job, epoch, loop)) is not None:
             job.draws += 1  # a script may keep the iterator from one epoch's body to the next
             assert part.place is not None
             assert job.data_position is not None
@@ -112,7 +121,6 @@ class Sampler:
             if job.end_step(part) and self._lookahead is not None:
                 coming = job.data_position.upcoming(part.place, _LOOKAHEAD)
                 self._lookahead([self._indices(job, epoch, positions) for positions in coming])
-        job.used_epoch = epoch
 
     def _rehearsal(self, job: ScriptJob) -> tuple[int, NDArray[np.int64], Any]:
         """Return a batch of the usual size, from the epoch's start."""
@@ -152,13 +160,13 @@ def _is_behind(job: ScriptJob) -> bool:
     return True
 
 
-def _next_part(job: ScriptJob, epoch: int) -> StepPart | None:
+def _next_part(job: ScriptJob, epoch: int, loop: object) -> StepPart | None:
     """Return this worker's part of the next step; None: `epoch` is over.
 
     Raises:
-        ConfigurationError: the step of another loop is under way: neither could end its own.
+        ConfigurationError: another loop has begun meanwhile, and goes on: neither could end its own steps.
     """
-    if job.place is not None:
+    if job.open_loop not in (None, loop):
         raise ConfigurationError(
             "two loops over the job's samples go on at once, as in zip(loader, loader), and each would take the "
             "other's steps: make one data set whose [index] returns what both yield"
@@ -243,7 +251,10 @@ def _epochs(count: int) -> Iterator[int]:
     epoch = job.epoch if job.rehearsed else min(job.epoch, max(count - 1, 0))
     while epoch < count:
         draws, job.loop_epoch = job.draws, epoch
-        yield epoch
+        try:
+            yield epoch
+        finally:  # a loop over the sampler behind this one is in no epoch's body
+            job.loop_epoch = None
         job.leave_step()
         # a body that skips an epoch of a sync job would get it again for ever, as all workers make each step
         if not job.rehearsed or (job.draws == draws and job.spec is not None and job.spec.is_sync):

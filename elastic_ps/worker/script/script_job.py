@@ -31,6 +31,7 @@ class ScriptJob:
         epochs: of the whole job; None: the script has not said.
         loop_epoch: that the script's loop over epochs is in; None: it has none.
         used_epoch: the last one that a loop over the sampler has come to the end of; None: none has.
+        open_loop: over the sampler, which began last of those that the script has not let go; None: there is none.
         rehearsed: the rehearsal is over.
         draws: how often the script has iterated over its sampler, or taken the next batch.
         seeders: called with a seed of each step's own.
@@ -44,6 +45,7 @@ class ScriptJob:
         self.epochs: int | None = None
         self.loop_epoch: int | None = None
         self.used_epoch: int | None = None
+        self.open_loop: object | None = None
         self.rehearsed = False
         self.draws = 0
         self.seeders: list[Callable[[int], None]] = []

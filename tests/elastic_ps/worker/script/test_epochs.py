@@ -17,7 +17,7 @@ class LateJob:
     """A job whose last epoch ends while this worker rehearses in it."""
 
     def __init__(self, epoch=4):
-        self.spec = self.epochs = self.loop_epoch = self.used_epoch = self.place = None
+        self.spec = self.epochs = self.loop_epoch = self.used_epoch = self.open_loop = self.place = None
         self.epoch, self.rehearsed, self.rank = epoch, False, 0
         self.staging = SimpleNamespace(rehearsing=False)
         self.node = SimpleNamespace(configuration=SimpleNamespace(workers=("w0",)), seed=1)
@@ -114,6 +114,8 @@ class CountingJob(LateJob):
         return StepPart(self.place, range(8))
 
     def end_step(self, part):
+        if part is not None and part.place != self.place:
+            return False  # another loop's step is under way
         self.number, self.place = self.number + 1, None
         return True
 
@@ -176,9 +178,33 @@ def test_two_loops_at_once_are_refused(monkeypatch):
     monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
     next(epochs(2))
     both = zip(Sampler(16, 8), Sampler(16, 8), strict=True)
-    next(both)
     with pytest.raises(ConfigurationError, match=r"two loops over the job's samples .* make one data set"):
-        next(both)
+        list(both)
+    assert job.number == 1, "the step that was under way"
+
+
+def test_a_look_at_a_batch_in_a_loops_body_is_no_second_loop(monkeypatch):
+    """It takes the next step, which comes again when it has been let go."""
+    job, steps = CountingJob(), []
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    for _epoch in epochs(1):
+        for step, _, _ in Sampler(16, 8):
+            steps.append(step)
+            if job.place is not None and step == 0:
+                assert next(iter(Sampler(16, 8)))[0] == 1
+    assert steps == [0, 0, 1]
+
+
+def test_loops_behind_those_over_epochs_are_in_no_epochs_body(monkeypatch):
+    job = CountingJob()
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    for _epoch in epochs(3):
+        for _step in Sampler(16, 8):
+            pass
+        if job.number == 4:
+            break  # it has learnt enough
+    assert [step for step, _, _ in Sampler(16, 8)] == [4, 5]
+    assert list(Sampler(16, 8)) == []
 
 
 def test_a_script_that_skips_an_epoch_is_told_so(monkeypatch):
