@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from elastic_ps.core.configuration import Role
 from elastic_ps.launch.decide import WantedNodes
 
+_MOST_SECONDS = 60.0
+
 
 class ReturningNodes:
     """`ReturningNodes` counts processes of other launchers that a restore has ended and that have not come back.
@@ -15,14 +17,15 @@ class ReturningNodes:
     more for good where both came.
 
     Args:
-        patience: seconds for which they are waited for after a restore; then others are started.
+        patience: seconds for which they are waited for after a restore, a minute at most; then others are started.
     """
 
     def __init__(self, patience: float):
-        self._patience = patience
+        self._patience = min(patience, _MOST_SECONDS)
         self._own: set[str] = set()
-        self._met: set[str] = set()  # nonces of others' processes that have registered,
-        self._ended: dict[str, Role] = {}  # and of those that a restore has ended
+        self._met: set[str] = set()  # nonces of others' processes that have registered, of all times: a coordinator
+        self._ended: dict[str, Role] = {}  # that has begun anew may tell of one again; and of those ended by restores,
+        self._lost: set[str] = set()  # and of these, of those that were expelled
         self._away: Counter[Role] = Counter()
         self.deadline = math.inf  # monotonic seconds after which nobody is waited for
 
@@ -42,12 +45,12 @@ class ReturningNodes:
         fresh = ended.keys() - self._ended.keys()
         self._away.update(ended[nonce] for nonce in fresh)
         self._ended |= ended
-        come = [nonce for nonce, node in others.items() if nonce not in self._ended and node not in wanted.leaving]
-        self._away -= Counter(_role(others[nonce]) for nonce in come if nonce not in self._met)
+        here = {nonce for nonce, node in others.items() if nonce not in self._ended and node not in wanted.leaving}
+        self._away -= Counter(_role(others[nonce]) for nonce in here - self._met)
         lost = self._ended.keys() & wanted.expelled  # frozen or cut off: they do not come back soon
-        self._away -= Counter(self._ended[nonce] for nonce in lost)
-        self._met = set(come)
-        self._ended = {nonce: role for nonce, role in self._ended.items() if nonce in others and nonce not in lost}
+        self._away -= Counter(self._ended[nonce] for nonce in lost - self._lost)
+        self._met |= here
+        self._lost |= lost
         if fresh or not self._away:
             self.deadline = now + self._patience if self._away else math.inf
         return sorted(others[nonce] for nonce in fresh)
