@@ -1,5 +1,6 @@
 """This module makes a job's pods or has them judged; what the API server refuses is tried again later and later."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -12,6 +13,8 @@ from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import Body, Desired
 from k8s.elastic_operator.job.reconciliation import ApiDenial, ApiVerdict
 from k8s.foundation.api_server import AlreadyExists, ApiError, Rejected
+
+log = logging.getLogger(__name__)
 
 PEOPLES = (400, 403, 422)
 """What the API server answers where somebody has to mend something."""
@@ -127,7 +130,11 @@ class PodCreator:
             token: the job's.
         """
         if self.prepared and any(job.owns(pod) for pod in self._pods()):  # else it is about to be made
-            await self._create(manifests.secret(job, token), job)
+            try:
+                await self._create(manifests.secret(job, token), job)
+            except ApiError as error:  # a webhook that is down refuses what is there, too; the job is looked after
+                name = f"{job.namespace}/{job.name}"
+                log.warning("%s: whether its secret is there cannot be told: %s", name, error, extra={"job": name})
         if self._known_address(job) and await self._api.find(manifests.service(job)) is None:
             self._address = await self._make_service(job)
 

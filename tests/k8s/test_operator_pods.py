@@ -30,9 +30,10 @@ def test_an_init_container_that_cannot_start_or_fails_is_the_pods_trouble(second
     second |= {"name": "second", "restartCount": 5}
     status = {"phase": "Pending", "containerStatuses": [WAITS], "initContainerStatuses": [DONE, second]}
     found = Pod.of({"metadata": {"name": "digits-coordinator"}, "spec": {"nodeName": "node-1"}, "status": status})
-    assert (found.trouble, found.container_restarts) == (trouble, 5 if trouble else 0)
+    counts = bool(trouble) and "running" not in second["state"]  # else it may get on well this time
+    assert (found.trouble, found.container_restarts) == (trouble, 5 if counts else 0)
     done = decide(ObservedJob(ElasticJobStatus(phase=STARTING, term=1), (found,), silent=60.0), job())
-    assert (done.status.phase == FAILED) is bool(trouble)
+    assert (done.status.phase == FAILED) is counts
     assert trouble in done.status.reason
     known = ElasticJobStatus(phase=STARTING, term=2, trained=True)
     done = decide(ObservedJob(known, (found,), silent=60.0), job())

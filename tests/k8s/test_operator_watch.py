@@ -177,8 +177,9 @@ def test_a_running_jobs_service_that_somebody_has_deleted_is_made_again(phase, a
     assert made == ([address] if phase == "Running" else [])
 
 
-def test_a_running_jobs_secret_that_somebody_has_deleted_is_made_again():
-    """Pods that were made later waited for it for ever."""
+@pytest.mark.parametrize("refusal", [None, ApiUnavailable("failed calling webhook", 500)])
+def test_a_running_jobs_secret_that_somebody_has_deleted_is_made_again(refusal):
+    """Pods that were made later waited for it for ever. Where that is refused the job is looked after all the same."""
     body, made = document(), []
     body["metadata"] |= {"finalizers": [FINALIZER]}
     body["status"] = {"phase": "Running", "term": 1, "observedGeneration": 1}
@@ -189,6 +190,8 @@ def test_a_running_jobs_secret_that_somebody_has_deleted_is_made_again():
 
         async def create(self, manifest):
             made.append(manifest["metadata"]["name"])
+            if refusal is not None:
+                raise refusal
 
     async def scene():
         keeper = Keeper(keepers(Api(), asyncio.Event())._shared, body)

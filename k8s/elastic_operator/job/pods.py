@@ -88,6 +88,7 @@ class Pod:
         ended = main.get("state", {}).get("terminated")
         lingers = role != COORDINATOR and bool(ended) and _is_running(status, containers)
         before = _before(status, main)
+        barred = bool(before) and "running" not in before.get("state", {})  # else it may get on well this time
         return Pod(
             name=meta["name"],
             role=None if role == COORDINATOR else Role(role),
@@ -104,8 +105,8 @@ class Pod:
             lingers=lingers,
             created=unix(made) if (made := meta.get("creationTimestamp")) else 0.0,
             exit_status=ended.get("exitCode") if ended else None,
-            container_restarts=main.get("restartCount", 0) + before.get("restartCount", 0),
-            barred=bool(before),
+            container_restarts=main.get("restartCount", 0) + (before.get("restartCount", 0) if barred else 0),
+            barred=barred,
             last_status=_ended(main).get("exitCode"),
             trouble=_trouble(status, main, before),
         )
