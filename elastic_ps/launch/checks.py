@@ -161,13 +161,21 @@ def restore_problem(url: str) -> str | None:
     """Check --restore: it is a checkpoint, or a folder of some; "": none. Whether one is whole is not checked."""
     if not url:
         return None
+    unreadable: StorageError | None = None  # one may be another user's
     try:
-        found = any(storage.is_complete(folder) for folder in storage.candidates(url))
+        for folder in storage.candidates(url):
+            try:
+                if storage.is_complete(folder):
+                    return None
+            except StorageError as error:
+                unreadable = unreadable or error
     except FileNotFoundError:
-        found = False
+        pass
     except StorageError as error:
-        return f"--restore {url}: no checkpoint can be read there: {error}"
-    return None if found else f"--restore {url}: no checkpoint there"
+        unreadable = error
+    if unreadable is not None:
+        return f"--restore {url}: no checkpoint can be read there: {unreadable}"
+    return f"--restore {url}: no checkpoint there"
 
 
 def identity_problem(identity: str) -> str | None:

@@ -260,9 +260,9 @@ def publish(url: str, data: bytes) -> None:
 
 def remove(url: str) -> None:
     """Remove a checkpoint, if it is there, its manifest first: half of one is none. Raises as `writing`."""
-    with asked(url), suppress(FileNotFoundError):
+    with suppress(FileNotFoundError), asked(url):
         system, path = located(url)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), asked(url):
             system.rm_file(f"{path}/{MANIFEST}")
         system.rm(path, recursive=True)
 

@@ -1,5 +1,6 @@
 """The command line of `elasticrun`."""
 
+import errno
 import os
 import socket
 import sys
@@ -14,13 +15,14 @@ from typer.testing import CliRunner
 from coordinator import options
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_LATER, ConfigurationError, NotNow
-from elastic_ps.launch import cli
+from elastic_ps.launch import checks, cli
 from elastic_ps.launch.checkpoint_lock import sole_saver
 from elastic_ps.launch.commands import JobCommands, JoinSettings, node_environment
 from elastic_ps.launch.member_agent import MemberSettings
 from elastic_ps.launch.options import JobOptions, JobSettings, MigrationMode, NodesOptions, Script
 from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.node.settings import NodeSettings
+from elastic_ps.system import storage
 from elastic_ps.transport.choice import TransportName, TransportSettings
 
 
@@ -367,3 +369,25 @@ def test_what_may_pass_is_told_from_wrong_usage(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("elastic_ps.system.storage.check_writable", full)
     status, output = invoke("--checkpoint", "c", "train.py")
     assert (status, output) == (EXIT_LATER, "elasticrun: --checkpoint c: [Errno 28] No space left on device\n")
+
+
+def test_a_checkpoint_of_others_that_cannot_be_read_keeps_nobody_from_restoring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("version-1", "version-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / storage.MANIFEST).write_text("{}")
+    look = storage.LocalFileSystem.info
+
+    def info(system: Any, path: str, **settings: Any) -> Any:
+        if "version-2" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return look(system, path, **settings)
+
+    monkeypatch.setattr(storage.LocalFileSystem, "info", info)
+    assert checks.restore_problem(str(tmp_path)) is None
+    (tmp_path / "version-1" / storage.MANIFEST).unlink()
+    told = checks.restore_problem(str(tmp_path))
+    assert told is not None
+    assert "no checkpoint can be read there" in told
+    assert "Permission denied" in told
