@@ -93,7 +93,8 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
     if not options.restore or options.term > 1:  # a later start: nodes that are there are asked first
         return State(settings, job)
     url, saved = _first(options, job)
-    job, book = replace(restored(job, url, saved, term=0), begun=url, since=time.time()), saved.book or Book()
+    since = max(time.time(), saved.written)  # another machine's clock may have dated it
+    job, book = replace(restored(job, url, saved, term=0), begun=url, since=since), saved.book or Book()
     journal.write(job, book=book)
     return State(settings, job, book=book)
 
