@@ -144,10 +144,17 @@ class History:
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.executescript(_SCHEMA)
-            if "arrival" not in [row[1] for row in self._database.execute("PRAGMA table_info(decisions)")]:
-                self._database.execute("ALTER TABLE decisions ADD COLUMN arrival REAL")  # releases of before had none
+            if not self._has_arrivals():  # releases of before had none
+                try:
+                    self._database.execute("ALTER TABLE decisions ADD COLUMN arrival REAL")
+                except sqlite3.OperationalError:
+                    if not self._has_arrivals():  # else another process was sooner
+                        raise
         except sqlite3.Error as error:
             raise BadInput(f"cannot use {path}: {error}; give another --folder") from error
+
+    def _has_arrivals(self) -> bool:
+        return "arrival" in [row[1] for row in self._database.execute("PRAGMA table_info(decisions)")]
 
     @classmethod
     def of_folder(cls, folder: Path) -> "History":
