@@ -148,7 +148,8 @@ class WorkerNode(WorkerState):
                 return [memoryview(bytearray(frame.payload_bytes))]
             if max(map(sum, frame.runs)) > len(self.inbox.model.blocks):
                 raise PeerLost(server, f"it has sent blocks {frame.runs}, of which this worker will hear in a moment")
-            if not self.is_sync and not set(members(frame.runs)) <= set(self.configuration.blocks_of.get(server, ())):
+            owner = self.configuration.primary
+            if not self.is_sync and any(owner(block) != server for block in members(frame.runs)):
                 self.receiving.pop(server, None)
                 return [memoryview(bytearray(frame.payload_bytes))]  # who owns them now answers with other values
             if (rows := frame.of(ValueMeta).rows) is not None:
