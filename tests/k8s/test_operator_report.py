@@ -111,3 +111,19 @@ def test_how_far_a_long_epoch_is_shows_in_a_slot_of_seconds():
         for step in (9_000, 9_030)
     ]
     assert done == [3.5, 3.501667]
+
+
+@pytest.mark.parametrize(
+    ("said", "epoch"),
+    [
+        ({"phase": "running"}, 5.5),
+        ({"phase": "running", "samples_per_second": 9.0}, 2.0),
+        ({"phase": "restoring"}, 2.0),
+        ({"phase": "starting", "version": 0, "epoch": 0.0}, 5.5),
+        ({"phase": "finished"}, 5.5),
+    ],
+)
+def test_epochs_are_lost_where_the_job_went_back_and_not_where_a_new_coordinator_has_heard_no_worker(said, epoch):
+    """It knows the checkpoint that the job once went on from, of its journal."""
+    seen = usual(report={"epoch": 2.0, **said}, status={"epoch": 5.5})
+    assert plan(seen, job(), NOW).status.epoch == epoch

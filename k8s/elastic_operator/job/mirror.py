@@ -33,7 +33,7 @@ def mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     draft.note(
         workers=report.roster.workers,
         servers=report.roster.servers,
-        epoch=max(report.epoch, 0.0 if report.version else before.epoch),
+        epoch=report.epoch if _has_gone_back(report) else max(before.epoch, report.epoch),
         samples_per_epoch=report.samples_per_epoch or before.samples_per_epoch,
         samples_per_second=0.0 if report.ended else round(report.samples_per_second, 1),
         metrics=_shown({**before.metrics, **report.metrics}),
@@ -44,6 +44,15 @@ def mirror(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
         trained=before.trained or report.version > 0,
         server_bytes=report.server_bytes or before.server_bytes,
     )
+
+
+def _has_gone_back(report: CoordinatorReport) -> bool:
+    """Return whether a job may be at fewer epochs than were told of: it goes back to a checkpoint, or began from one.
+
+    A coordinator that has just been started again does not know how far its workers are, nor how fast.
+    """
+    knows = report.samples_per_second > 0 if report.phase == "running" else report.phase in ("starting", "restoring")
+    return knows and report.version > 0
 
 
 def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
