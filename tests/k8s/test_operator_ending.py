@@ -189,6 +189,26 @@ def test_a_failed_job_says_why():
     assert kinds(done, WriteEvent) == [WriteEvent("Failed", "s0 died, and the job has no checkpoint", warning=True)]
 
 
+@pytest.mark.parametrize("without", [(), ("checkpoint",)])
+def test_a_job_whose_pods_are_all_lost_is_not_said_to_train(without):
+    """Waiting, it may stay so for long; failed, it stays so."""
+    known = ElasticJobStatus(phase=RUNNING, term=1, trained=True, samples_per_second=900.0, plan="SYNCING: scale")
+    for condition in ("Running", "Protected"):
+        known = known.with_condition(condition, True, "Training", NOW)
+    status = decide(ObservedJob(known), job(without=without)).status
+    assert status.phase == (FAILED if without else SUSPENDED)
+    assert status.conditions["Running"].status == "False"
+    assert (status.samples_per_second, status.plan, "Protected" in status.conditions) == (0.0, "", False)
+
+
+def test_a_job_that_begins_again_is_not_said_to_train():
+    """Nobody need have looked between the loss of its pods and their end."""
+    known = ElasticJobStatus(phase=SUSPENDED, term=1, trained=True, samples_per_second=900.0, plan="SYNCING: scale")
+    status = decide(ObservedJob(known.with_condition("Running", True, "Training", NOW)), job()).status
+    assert status.conditions["Running"].status == "False"
+    assert (status.phase, status.samples_per_second, status.plan) == (STARTING, 0.0, "")
+
+
 def test_an_ended_job_goes_after_its_time():
     over = ObservedJob(ElasticJobStatus(phase=COMPLETED, term=1, completion_time=timestamp(NOW - 100)))
     assert decide(over, job(finalizer=False, ttlSecondsAfterFinished=160)).again == pytest.approx(60)

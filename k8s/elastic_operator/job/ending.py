@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from k8s.elastic_operator.job.actions import DeleteJob, DeletePod, SaveJob, SetFinalizer, StopJob
+from k8s.elastic_operator.job.mirror import PROTECTED
 from k8s.elastic_operator.job.model import CAUSE, Counts, timestamp, unix
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.report import CoordinatorReport
@@ -26,23 +27,35 @@ def may_tell(draft: JobDecisionDraft) -> bool:
     return draft.report is None and there and draft.seen.silent < SILENCE
 
 
+def stand(draft: JobDecisionDraft, why: str) -> None:
+    """Note that the job does not train: what was said of how it does holds no more.
+
+    Args:
+        draft: of the decision about the job.
+        why: one word, of the condition Running.
+    """
+    draft.note(samples_per_second=0.0, plan="")
+    draft.set_condition("Running", False, why)
+    draft.drop_condition(PROTECTED)
+
+
 def finish(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Note that the job is over, as the coordinator says."""
     if report.phase == "failed":
         fail(draft, report.reason)
         return
-    draft.note(phase=COMPLETED, reason=report.reason, completion_time=timestamp(draft.now), plan="")
+    draft.note(phase=COMPLETED, reason=report.reason, completion_time=timestamp(draft.now))
     draft.set_condition("Completed", True, "Finished", report.reason)
-    draft.set_condition("Running", False, "Finished")
+    stand(draft, "Finished")
     draft.write_event("Completed", report.reason or "the job has finished")
     draft.look_again(0.0)
 
 
 def fail(draft: JobDecisionDraft, why: str) -> None:
     """Note that the job has failed."""
-    draft.note(phase=FAILED, reason=why, completion_time=timestamp(draft.now), plan="")
+    draft.note(phase=FAILED, reason=why, completion_time=timestamp(draft.now))
     draft.set_condition("Failed", True, "Failed", why)
-    draft.set_condition("Running", False, "Failed")
+    stand(draft, "Failed")
     draft.write_event("Failed", why, warning=True)
     draft.look_again(0.0)
 
@@ -128,9 +141,9 @@ def _suspended(draft: JobDecisionDraft) -> None:
     draft.delete(pod for pod in draft.seen.pods if pod.lingers)
     if draft.status.phase != SUSPENDED:
         draft.write_event("Suspended", draft.status.checkpoint or "before it had trained anything")
-    draft.note(phase=SUSPENDED, reason=_why_waiting(draft), workers=0, servers=0, samples_per_second=0.0, plan="")
+    draft.note(phase=SUSPENDED, reason=_why_waiting(draft), workers=0, servers=0)
     draft.set_condition("Suspended", True, "Suspended", draft.status.checkpoint)
-    draft.set_condition("Running", False, "Suspended")
+    stand(draft, "Suspended")
 
 
 def _why_waiting(draft: JobDecisionDraft) -> str:

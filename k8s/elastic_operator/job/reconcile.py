@@ -9,21 +9,25 @@ from elastic_ps.core.configuration import Role
 from elastic_ps.core.errors import EXIT_LATER
 from k8s.elastic_operator.job.acceptance import accept
 from k8s.elastic_operator.job.actions import DeletePod, Ensure, SetFinalizer, StartCoordinator
-from k8s.elastic_operator.job.ending import LOST, SILENCE, fail, finish, is_stopping, leave, may_tell, rest, suspend
-from k8s.elastic_operator.job.mirror import PROTECTED, mirror
+from k8s.elastic_operator.job.ending import (
+    LOST,
+    SILENCE,
+    fail,
+    finish,
+    is_stopping,
+    leave,
+    may_tell,
+    rest,
+    stand,
+    suspend,
+)
+from k8s.elastic_operator.job.mirror import mirror
 from k8s.elastic_operator.job.model import GOING, PORT, Counts, Desired, timestamp
 from k8s.elastic_operator.job.nodes import match, mourn
 from k8s.elastic_operator.job.pods import Pod
 from k8s.elastic_operator.job.reconciliation import ApiDenial, JobDecisionDraft, ObservedJob, OperatorDecision
 from k8s.elastic_operator.job.report import CoordinatorReport
-from k8s.elastic_operator.job.status import (
-    ENDED,
-    RUNNING,
-    STARTING,
-    SUSPENDED,
-    SUSPENDING,
-    WAITING,
-)
+from k8s.elastic_operator.job.status import ENDED, RUNNING, STARTING, SUSPENDED, SUSPENDING, WAITING
 from k8s.foundation.names import JOB_LABEL, ROLE_LABEL
 
 _GOING_SECONDS = 5.0
@@ -137,7 +141,7 @@ def _begin(draft: JobDecisionDraft, want: Counts) -> None:
         failed_starts=Counts(),
     )
     draft.set_condition("Suspended", False, "Starting")
-    draft.drop_condition(PROTECTED)
+    stand(draft, "Starting")
     draft.write_event("Starting", f"{want.words}{' from a checkpoint' if restore else ''}")
     draft.set_condition("Coordinated", False, BEGINS)
     draft.act(Ensure(), StartCoordinator(draft.status.term, want, restore, begins=True))
@@ -183,6 +187,7 @@ def _revive(draft: JobDecisionDraft) -> None:
         finish(draft, CoordinatorReport(phase="finished", reason="all workers have ended well"))
     elif draft.desired.checkpoint:
         draft.note(phase=SUSPENDED, workers=0, servers=0, reason="all its pods were lost")
+        stand(draft, "AllLost")
         draft.write_event("AllLost", "no pod is left: the job goes back to its last checkpoint", warning=True)
         draft.look_again(0.0)
     else:
