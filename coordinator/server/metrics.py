@@ -104,8 +104,8 @@ def _plans(state: State) -> Iterator[Family]:
     yield CounterMetricFamily("elastic_moved_bytes", "Bytes that old owners of blocks have sent to new ones.", moved)
     longest = GaugeMetricFamily("elastic_suspension_seconds", "How long the last scaling suspended a worker, at most.")
     steps = GaugeMetricFamily("elastic_plan_seconds", "What each step of the last scaling took.", labels=["step"])
-    scaled = [plan for plan in state.history if plan.kind is PlanKind.SCALE and plan.phase is Phase.COMMITTED]
-    for plan in scaled[-1:]:
+    committed = [plan for plan in state.history if plan.kind is PlanKind.SCALE and plan.phase is Phase.COMMITTED]
+    for plan in [plan for plan in committed if not plan.background][-1:]:
         longest.add_metric([], max(plan.suspension.values(), default=0.0) / 1000)
         for step, milliseconds in zip(_STEPS, status_view.steps_ms(plan), strict=True):
             steps.add_metric([step], milliseconds / 1000)

@@ -11,6 +11,7 @@ from coordinator.core.plans.plan import Phase
 from coordinator.server import status_view
 from coordinator.server.metrics import served
 from elastic_ps.core.errors import ConfigurationError
+from tests.coordinator.core.plans.test_protection import protecting
 from tests.coordinator.played_job import World
 
 
@@ -85,6 +86,18 @@ def test_a_job_with_replicas_says_how_much_of_it_is_protected():
     world.kill(world.node("s1"))
     world.launcher()
     assert scrape(world)["elastic_protected_bytes",] < found["elastic_model_bytes",]
+
+
+def test_followers_that_are_made_again_are_no_scaling_whose_time_is_shown():
+    world = protecting()
+    world.until(Phase.ARMED)
+    for _ in range(6):
+        world.turn()
+    assert world.state.history[-1].background
+    found = scrape(world)
+    assert found["elastic_plans_total", "COMMITTED", "scale"] == 1
+    assert ("elastic_suspension_seconds",) not in found
+    assert ("elastic_plan_seconds", "migration") not in found
 
 
 def test_a_job_that_has_not_begun():
