@@ -127,3 +127,10 @@ def test_epochs_are_lost_where_the_job_went_back_and_not_where_a_new_coordinator
     """It knows the checkpoint that the job once went on from, of its journal."""
     seen = usual(report={"epoch": 2.0, **said}, status={"epoch": 5.5})
     assert plan(seen, job(), NOW).status.epoch == epoch
+
+
+def test_the_chiefs_metrics_count_and_not_those_of_a_worker_that_has_left():
+    ranks = {-1: 0.9, 0: 0.1, 1: 0.5}
+    nodes = [pb.NodeStatus(rank=rank, metrics={"loss": loss, f"of {rank}": 1}) for rank, loss in ranks.items()]
+    found = CoordinatorReport.of(pb.Wanted(), pb.StatusReply(nodes=nodes), ()).metrics
+    assert found == {"loss": 0.1, "of -1": 1, "of 0": 1, "of 1": 1}

@@ -164,9 +164,9 @@ def _epoch(status: pb.StatusReply) -> float:
 
 
 def _metrics(status: pb.StatusReply) -> dict[str, float]:
-    """Return the metrics of all nodes; where several have one, the chief's."""
+    """Return the metrics of all nodes; where several have one, the chief's, and last of all of those who have left."""
     found: dict[str, float] = {}
-    for node in sorted(status.nodes, key=lambda node: node.rank, reverse=True):
+    for node in sorted(status.nodes, key=lambda node: (node.rank >= 0, -node.rank)):
         found.update(node.metrics)
     return found
 
