@@ -67,8 +67,11 @@ def _waiting(state: State, now: float) -> list[str]:
 
 
 def _rate(state: State) -> float:
-    """Return the samples a second of the configuration in force; 0: not all of its workers have told theirs yet."""
-    configuration = state.job.configuration
+    """Return the samples a second of the configuration in force.
+
+    0: the job has ended, or not all of the workers have told theirs yet.
+    """
+    configuration = None if state.job.ended else state.job.configuration
     vitals, names = state.vitals, configuration.ranks if configuration else ()
     rates = [vitals[name].rate if name in vitals else 0.0 for name in names]  # nobody is heard as a coordinator begins
     return sum(rates) if all(rates) else 0.0

@@ -72,18 +72,30 @@ class WorkerProgress:
         """Return what has not been sent, and the present figures."""
         with self._lock:
             seconds = statistics.median(self._recent) if self._recent else 0.0
-            elapsed = sum(step for step, _ in self._rated)
-            samples = sum(samples for _, samples in self._rated)
             return pb.ReportRequest(
                 version=version,
                 step_seconds=seconds,
-                rate=max(samples / elapsed, _KNOWN) if elapsed else 0.0,
+                rate=self._rate(),
                 metrics=self._metrics,
                 steps=list(islice(self._unsent, REPORT_STEPS)),
                 finished=self.finished,
                 exchanging=self.exchanging,
                 place=self.place,
             )
+
+    def _rate(self) -> float:
+        """Return the samples a second of the last steps; 0: not known yet.
+
+        The step under way counts as if it ended now, where that makes the rate lower: that of a worker that stands
+        falls towards 0, and a step in which the script evaluates makes it no lower than it is when that step has ended.
+        """
+        elapsed = sum(seconds for seconds, _ in self._rated)
+        samples = sum(samples for _, samples in self._rated)
+        if not elapsed or self._last is None:
+            return 0.0
+        under_way = time.monotonic() - self._last
+        with_it = (samples + samples / len(self._rated)) / (elapsed + under_way)
+        return max(min(samples / elapsed, with_it), _KNOWN)
 
     def reported(self, request: pb.ReportRequest, is_kept: bool = True) -> None:
         """Drop what a report has told: it has arrived.

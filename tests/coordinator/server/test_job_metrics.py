@@ -100,6 +100,16 @@ def test_followers_that_are_made_again_are_no_scaling_whose_time_is_shown():
     assert ("elastic_plan_seconds", "migration") not in found
 
 
+def test_a_job_that_has_ended_trains_no_samples():
+    world = World(2, 1)
+    for name in ("w0", "w1"):
+        world.post(ev.Reported(world.now, name, world.node(name).version, 0.1, 0.01, rate=50.0))
+    assert scrape(world)["elastic_samples_per_second",] == 100
+    world.ask(ev.StopAsked)
+    assert world.state.job.ended
+    assert scrape(world)["elastic_samples_per_second",] == 0
+
+
 def test_a_job_that_has_not_begun():
     found = scrape(World(2, 1, declare=False))
     assert found["elastic_phase", "starting"] == 1

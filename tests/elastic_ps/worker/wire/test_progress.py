@@ -80,24 +80,50 @@ def test_a_machine_whose_clock_is_set_back_tells_all_its_steps_and_how_long_they
     assert first.end <= second.end
 
 
+class PlayedClock:
+    """The clock of a worker's progress, in the test's hand."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr("elastic_ps.worker.wire.progress.time.monotonic", lambda: self.now)
+
+    def stepped(self, progress, version, now, samples=8):
+        self.now = now
+        progress.stepped(version, samples)
+
+
 def test_a_rate_is_of_steps_of_the_present_configuration_alone(monkeypatch):
     """Else a scheduler that tries other counts would learn the speed of those before."""
-    progress, now = WorkerProgress(), iter([0.0, 1.0, 2.0, 12.0, 12.5, 13.0, 14.0])
-    monkeypatch.setattr("elastic_ps.worker.wire.progress.time.monotonic", lambda: next(now))
-    for version in (1, 2, 3):
-        progress.stepped(version, 8)
+    progress, clock = WorkerProgress(), PlayedClock(monkeypatch)
+    for version, now in ((1, 0.0), (2, 1.0), (3, 2.0)):
+        clock.stepped(progress, version, now)
     assert progress.report(3).rate == 8.0
     progress.switched()
     assert progress.report(3).rate == 0.0, "not known"
-    progress.stepped(4, 8)
+    clock.stepped(progress, 4, 12.0)
     report = progress.report(4)
     assert (report.rate, report.step_seconds) == (0.0, 1.0), "that step began before; how long steps take is known"
-    progress.stepped(5, 8)
-    progress.stepped(6, 8)
+    clock.stepped(progress, 5, 12.5)
+    clock.stepped(progress, 6, 13.0)
     assert progress.report(6).rate == 16.0
     progress.switched()
-    progress.stepped(7, 0)
+    clock.stepped(progress, 7, 14.0, samples=0)
     assert progress.report(7).rate == 0.0
+
+
+def test_the_rate_of_a_worker_that_stands_falls(monkeypatch):
+    """Else its job would be taken for one that trains as fast as ever, for as long as it stands."""
+    progress, clock = WorkerProgress(), PlayedClock(monkeypatch)
+    for version in range(11):
+        clock.stepped(progress, version, float(version))
+    rates = []
+    for clock.now in (10.0, 10.9, 30.0, 1000.0):
+        rates.append(progress.report(10).rate)
+    assert rates[:2] == [8.0, 8.0], "a step takes as long"
+    assert rates[2] == pytest.approx(88 / 30)
+    assert rates[3] == pytest.approx(88 / 1000)
+    clock.stepped(progress, 11, 30.0)
+    assert progress.report(11).rate == pytest.approx(rates[2]), "as told before the step has ended"
 
 
 def test_a_worker_without_samples_tells_a_rate_all_the_same():
