@@ -132,12 +132,14 @@ class ClusterLoad:
         tasks: the tasks that run.
         isolation: how tasks are kept to their share, for people.
         slot_seconds: length of a slot; 0: not known.
+        is_measured: whether anybody measures what tasks use: else their cores and bytes are 0.
     """
 
     nodes: Sequence[NodeLoad]
     tasks: Sequence[TaskLoad]
     isolation: str
     slot_seconds: float = 0.0
+    is_measured: bool = True
 
 
 class JobDesk(Protocol):

@@ -181,7 +181,7 @@ class _JobCollector(Collector):
         for task in load.tasks:
             cores.add_metric([task.job, task.task, task.node], task.cores)
             memory.add_metric([task.job, task.task, task.node], task.memory_bytes)
-        yield from (capacity, used, cores, memory)
+        yield from (capacity, used, *((cores, memory) if load.is_measured else ()))
 
 
 class _Watched:

@@ -1,6 +1,6 @@
 """This module says what the nodes carry and what tasks use, for `dl2 top`. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dl2_scheduler.backends.kube.apiserver.objects import NodeInfo, PodInfo
@@ -18,6 +18,8 @@ def load(
     pods: Sequence[PodInfo],
     mine: Sequence[PodInfo],
     usage: Sequence[Mapping[str, Any]] | None,
+    unmeasured: str = "not known: no metrics server answers",
+    name: Callable[[PodInfo], str] = lambda pod: pod.job,
 ) -> ClusterLoad:
     """Return what the nodes carry now.
 
@@ -26,17 +28,22 @@ def load(
         pods: all that have not ended, whosever they are.
         mine: those to tell about one by one.
         usage: PodMetrics; None: nobody measures.
+        unmeasured: says so, for people.
+        name: returns the name of a pod's job, for people.
     """
     there: dict[str, list[PodInfo]] = {node.name: [] for node in nodes}
     for pod in pods:
         if pod.node in there:
             there[pod.node].append(pod)
     used = {found["metadata"]["name"]: _usage(found) for found in usage or ()}
-    known = "as the metrics server says" if usage is not None else "not known: no metrics server answers"
+    known = "as the metrics server says" if usage is not None else unmeasured
     return ClusterLoad(
         nodes=[_node(node, there[node.name]) for node in nodes],
-        tasks=[_task(pod, used.get(pod.name, {})) for pod in sorted(mine, key=lambda pod: (pod.job, pod.name))],
+        tasks=[
+            _task(pod, name(pod), used.get(pod.name, {})) for pod in sorted(mine, key=lambda pod: (name(pod), pod.name))
+        ],
         isolation=f"Kubernetes: requests and limits of pods; usage {known}",
+        is_measured=usage is not None,
     )
 
 
@@ -49,9 +56,9 @@ def _node(node: NodeInfo, pods: Sequence[PodInfo]) -> NodeLoad:
     )
 
 
-def _task(pod: PodInfo, used: Mapping[str, float]) -> TaskLoad:
+def _task(pod: PodInfo, job: str, used: Mapping[str, float]) -> TaskLoad:
     return TaskLoad(
-        job=pod.job,
+        job=job,
         task=pod.name.removeprefix(f"{pod.job}-"),
         node=pod.node,
         cores=used.get("cpu", 0.0),

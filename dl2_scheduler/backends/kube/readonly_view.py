@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dl2_scheduler.backends.kube import loads, views
-from dl2_scheduler.backends.kube.apiserver.objects import PodInfo
+from dl2_scheduler.backends.kube.apiserver.objects import PodInfo, job_id
 from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.cluster.desk import ClusterLoad, JobStatus
 from dl2_scheduler.cluster.errors import ClusterRefused
@@ -62,7 +62,9 @@ class Onlookers:
     def load(self) -> ClusterLoad:
         """See `JobDesk.load`; what tasks use is not measured here."""
         pods = self._view.pods()
-        return loads.load(self._view.nodes(), pods, [pod for pod in pods if pod.job and pod.node], None)
+        mine = [pod for pod in pods if pod.job and pod.node]
+        elsewhere = "not measured here: dl2 top --kube"
+        return loads.load(self._view.nodes(), pods, mine, None, elsewhere, lambda pod: job_id(*pod.key))
 
 
 def _refuse(words: str) -> NoReturn:
