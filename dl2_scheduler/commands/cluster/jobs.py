@@ -2,12 +2,12 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
+from coordinator.ctl.jsontext import to_dict
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence, end_of, start_of
 from dl2_scheduler.commands.cluster.kube_target import Where
 from dl2_scheduler.commands.common import Json, default_folder, new_table, show, show_json
@@ -113,11 +113,15 @@ def client_of(folder: Path | None) -> ClusterClient:
 
 
 def dictionary(message: Message) -> dict[str, object]:
-    """Return every field of a message, for programs."""
-    found: dict[str, object] = MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
+    """Return every field of a message, for programs, but for messages in it that are absent."""
+    found: dict[str, object] = _without_absent(to_dict(message))
     return found
+
+
+def _without_absent(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_absent(each) for name, each in value.items() if each is not None}
+    return [_without_absent(each) for each in value] if isinstance(value, list) else value
 
 
 def _phase(job: pb.JobStatus) -> str:

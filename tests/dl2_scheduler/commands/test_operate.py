@@ -109,6 +109,15 @@ def test_top(loop):
     assert [task["task"] for task in found["tasks"]] == ["w0", "w1", "s0", "s1"]
 
 
+def test_programs_get_numbers_as_numbers(loop):
+    """Protobuf's own JSON has integers of 64 bits as texts."""
+    assert [task["memory_bytes"] for task in json.loads(dl2("top", "--json")[1])["tasks"]] == [1 << 20] * 4
+    decided = json.loads(dl2("why", "a", "--json")[1])["decisions"][0]
+    assert decided["slot"] == 0
+    assert "shadow" not in decided, "absent"
+    assert json.loads(dl2("policy", "--json")[1])["updates"] == 0
+
+
 @pytest.mark.parametrize(
     ("resource", "amount", "text"),
     [
