@@ -20,7 +20,7 @@ from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_s
 from dl2_scheduler.commands.cluster.serving.driving import Driving, driven
 from dl2_scheduler.commands.cluster.what_if import in_time, summary
 from dl2_scheduler.forecasts.forecaster import Forecaster
-from dl2_scheduler.forecasts.outlook import Standing
+from dl2_scheduler.forecasts.outlook import IdleCluster
 from dl2_scheduler.forecasts.records import FORECASTS_FILE, ForecastRecords
 from dl2_scheduler.live.client import ClusterClient
 from dl2_scheduler.live.history import HISTORY_FILE, History
@@ -194,14 +194,14 @@ def test_a_dry_run_asks_a_cluster_that_stands_still_how_it_is(loop, tmp_path, mo
     file, found = tmp_path / "c.yaml", []
     file.write_text(document("c", epochs=20))
     loop.slot()
-    monkeypatch.setattr(what_if, "_standing", lambda client, of=what_if._standing: found.append(of(client)))
+    monkeypatch.setattr(what_if, "_idle", lambda client, of=what_if._idle: found.append(of(client)))
     assert dl2("submit", file, "--dry-run")[0] == 0
     assert not found
     for job in "ab":
         assert dl2("stop", job)[0] == 0
     loop.slot()
     assert dl2("submit", file, "--dry-run")[0] == 0
-    assert found == [Standing("fifo", (Node("node-0", {"slots": 4.0}),), 20.0)]
+    assert found == [IdleCluster("fifo", (Node("node-0", {"slots": 4.0}),), 20.0)]
 
 
 def test_a_dry_run_refuses_what_submit_would(loop, tmp_path):
