@@ -10,7 +10,7 @@ from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
-from dl2_scheduler.learning.rollout import Clusters, Episode, Rollout, judged_times, roll_out, taught_by
+from dl2_scheduler.learning.rollout import Clusters, Episode, Rollout, judged_times, roll_out, taught_by, tell_of_late
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.sequences import Slots
 from dl2_scheduler.learning.supervised import imitate
@@ -69,6 +69,7 @@ def bootstrap(
         tell("the teacher decides", first, settings.warm_up + settings.episodes, {})
         return roll_out(clusters_of(lessons.episodes(first, count)), policy.weights(), decides)
 
+    tell_of_late(lessons.episodes(0, 1)[0].jobs)
     if settings.warm_up:
         taught(0, settings.warm_up)
     lesson = taught(settings.warm_up, settings.episodes)

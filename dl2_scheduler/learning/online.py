@@ -22,7 +22,7 @@ from dl2_scheduler.learning.experience import Experience
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.networks import SharedPolicy
 from dl2_scheduler.learning.plain import restored, whole
-from dl2_scheduler.learning.rollout import Clusters, Guidance, judged_times, roll_out
+from dl2_scheduler.learning.rollout import Clusters, Guidance, judged_times, roll_out, tell_of_late
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
 from dl2_scheduler.learning.teacher import PolicyTeacher
 from dl2_scheduler.policies.learnt.array_files import MOST_MODELS, check_models
@@ -109,6 +109,7 @@ class Online:
             updates: in all, those before a checkpoint too; None: as many as there is time for.
             tell: see `Tell`.
         """
+        tell_of_late(self._lessons.episodes(_FIRST_EPISODE, 1)[0].jobs)
         curves = Curves(self._folder, "learning", self.updates)
         began = time.monotonic()
         while (spent := time.monotonic() - began) < seconds and (updates is None or self.updates < updates):

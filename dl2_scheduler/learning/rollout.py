@@ -240,7 +240,7 @@ def roll_out(
         slots, progress = clusters.step(weights, guide, watch)
         parts += slots
         trained.append((progress.epochs / lanes.epochs * present).sum(axis=1))
-    return Rollout(Slots.joined(parts), np.array(trained).T, _completion(lanes))
+    return Rollout(Slots.joined(parts), np.array(trained).T, mean_completion(lanes))
 
 
 def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = None, who: str = "the policy") -> Floats:
@@ -257,13 +257,35 @@ def judged_times(clusters: Clusters, weights: Weights, guide: Guide | None = Non
     lanes = clusters.lanes
     while not lanes.over.all() and lanes.slot < JUDGED_SLOTS:
         clusters.step(weights, guide, None)
+    tell_of_starved(lanes, who)
+    return mean_completion(lanes)
+
+
+def tell_of_starved(lanes: Lanes, who: str) -> None:
+    """Log how many jobs had not ended when who was judged was cut off, if any.
+
+    Args:
+        lanes: as they are then.
+        who: see `judged_times`.
+    """
     if left := int((lanes.real & np.isnan(lanes.finish)).sum()):
         words = "%s starves jobs: %d had not ended after %d slots, and count as if they ended then"
         log.warning(words, who, left, lanes.slot)
-    return _completion(lanes)
 
 
-def _completion(lanes: Lanes) -> Floats:
+def tell_of_late(jobs: Sequence[Job], slot_seconds: float = 1200.0) -> None:
+    """Log how many jobs of a sequence come when episodes that are learnt from have been cut off, if any.
+
+    Args:
+        jobs: of the sequence.
+        slot_seconds: length of a slot.
+    """
+    if late := sum(job.arrival >= LEARNT_SLOTS * slot_seconds for job in jobs):
+        words = "%d of %d jobs come after slot %d, at which episodes that are learnt from end: nobody learns from them"
+        log.warning(words, late, len(jobs), LEARNT_SLOTS)
+
+
+def mean_completion(lanes: Lanes) -> Floats:
     """Return the mean completion time of each lane in slots; jobs that have not ended, end now."""
     return means(lanes, lanes.ends() - lanes.arrival)
 

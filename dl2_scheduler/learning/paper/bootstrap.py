@@ -76,7 +76,7 @@ def bootstrap_paper(
     judged = lessons.validation(settings.validation)
     times = {}
     for name, decides in (("teacher", teacher), ("policy", PaperDl2(policy.weights()))):
-        each = [completion_time(cluster_of(episode, lessons, speeds), decides) for episode in judged]
+        each = [completion_time(cluster_of(episode, lessons, speeds), decides, f"the {name}") for episode in judged]
         times[name] = np.round(by_cluster(each, len(lessons.clusters)), 4).tolist()
     tell(JUDGING, 1, 1, {})
     return times

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from dl2_scheduler.learning.bootstrap import BootstrapSettings, bootstrap
 from dl2_scheduler.learning.critic import CriticSettings
 from dl2_scheduler.learning.lessons import Lessons
 from dl2_scheduler.learning.online import Online, OnlineSettings
-from dl2_scheduler.learning.rollout import LEARNT_SLOTS, Clusters, means, roll_out
+from dl2_scheduler.learning.rollout import LEARNT_SLOTS, Clusters, means, roll_out, tell_of_late
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.learning.teacher import of_counts, of_grants
 from dl2_scheduler.policies.learnt.actions import BOTH, SERVER, WORKER
@@ -97,6 +97,15 @@ def test_a_teacher_that_starves_jobs_is_told(tmp_path, caplog, monkeypatch):
     judged(Nobody(), RunFolder(tmp_path / "nobody"))
     words = "the teacher starves jobs: 8 had not ended after 30 slots, and count as if they ended then"
     assert words in caplog.messages
+
+
+def test_jobs_that_nobody_learns_from_as_they_come_too_late_are_told(caplog):
+    jobs = LESSONS.episodes(0, 1)[0].jobs
+    tell_of_late(jobs)
+    assert not caplog.messages
+    tell_of_late([*jobs, replace(jobs[-1], arrival=LEARNT_SLOTS * 1200.0)])
+    words = "1 of 9 jobs come after slot 400, at which episodes that are learnt from end: nobody learns from them"
+    assert caplog.messages == [words]
 
 
 @pytest.mark.slow

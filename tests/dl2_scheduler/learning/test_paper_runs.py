@@ -3,6 +3,7 @@
 import csv
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -153,8 +154,8 @@ def test_it_improves_within_seconds(tmp_path: Path) -> None:
     assert np.mean(rewards[-150:]) > 1.1 * np.mean(rewards[:50])
 
 
-@pytest.mark.slow
-def test_what_never_ends_is_cut_off(tmp_path: Path) -> None:
+def test_what_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dl2_scheduler.learning.paper.judging.JUDGED_SLOTS", 50)
     start = RunFolder(tmp_path)
     start.begin({})
     untrained(PaperNetwork(places=4, minimum=False), MODELS, 0, start)
@@ -162,8 +163,20 @@ def test_what_never_ends_is_cut_off(tmp_path: Path) -> None:
     arrays["out_bias"] = np.where(np.arange(OUTPUTS) < OUTPUTS - 1, -99.0, 99.0).astype(np.float32)
     episode = LESSONS.episodes(0, 1)[0]
     stops = PaperDl2(PaperWeights(MODELS, False, arrays))
-    waited = 1000 - np.mean([job.arrival for job in episode.jobs]) / 1200
+    waited = 50 - np.mean([job.arrival for job in episode.jobs]) / 1200
     assert completion_time(SimulatedCluster(episode.jobs, episode.nodes, SPEEDS), stops) == pytest.approx(waited)
+
+
+def test_a_job_that_has_not_come_when_others_are_cut_off_counts_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counted as if it had ended before it came, so that a policy was the better the more it starved others."""
+    monkeypatch.setattr("dl2_scheduler.learning.paper.judging.JUDGED_SLOTS", 10)
+    first, *_, last = LESSONS.episodes(0, 1)[0].jobs
+    jobs = replace(first, arrival=0.0), replace(last, arrival=30 * 1200.0)
+    none = SimpleNamespace(allocate=lambda snapshot, room: room.allocation())
+    assert completion_time(SimulatedCluster(jobs, NODES, SPEEDS), none, "nobody") == pytest.approx(10 / 2)
+    assert "nobody starves jobs: 2 had not ended after 10 slots, and count as if they ended then" in caplog.messages
 
 
 def learning_weights(folder: RunFolder) -> PaperWeights:
