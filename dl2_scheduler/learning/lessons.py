@@ -11,6 +11,7 @@ from dl2_scheduler.sim.lanes import NO_COST, ScalingCost
 from dl2_scheduler.sim.variation import Variation
 
 _VALIDATION = 1 << 30  # seeds from here on are for judging
+_TEST = _VALIDATION + (1 << 20)  # and from here on for judging what was selected by those
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,10 @@ class Lessons:
     def validation(self, count: int) -> list[Episode]:
         """Return the episodes by which the training is judged, `count` for each cluster."""
         return [self._episode(number, _VALIDATION + number) for number in range(count * len(self.clusters))]
+
+    def test(self, count: int) -> list[Episode]:
+        """Return the episodes by which a policy is judged that those of `validation` have selected."""
+        return [self._episode(number, _TEST + number) for number in range(count * len(self.clusters))]
 
     def _episode(self, number: int, seed: int) -> Episode:
         round_, size = divmod(number, len(self.clusters))

@@ -1,13 +1,14 @@
 """Online learning as the paper has it: one update a slot, in one cluster or in several (DL2, sections 4.3 and 6.5)."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from dl2_scheduler.cluster.interfaces import AllocationPolicy
 from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.learning.bootstrap import Tell
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
@@ -20,6 +21,7 @@ from dl2_scheduler.learning.paper.settings import PaperSettings
 from dl2_scheduler.learning.plain import restored, whole
 from dl2_scheduler.learning.rollout import Episode
 from dl2_scheduler.learning.run_folder import Curves, RunFolder
+from dl2_scheduler.policies.learnt.dl2 import learnt, load
 from dl2_scheduler.policies.learnt.paper.batched import row_width
 from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
 from dl2_scheduler.sim.simulator import SimulatedCluster
@@ -125,13 +127,19 @@ class PaperOnline:
         The best policy so far is written to the folder.
         """
         weights = self.learner.networks.policy.weights()
-        policy, episodes = PaperDl2(weights), self._lessons.validation(self._settings.validation)
-        times = [completion_time(cluster_of(episode, self._lessons, self._judged_on), policy) for episode in episodes]
-        judged = by_cluster(times, len(self._lessons.clusters))
+        judged = self._times(PaperDl2(weights), self._lessons.validation(self._settings.validation))
         if self.best is None or sum(judged) < sum(self.best):
             self.best = judged
             self._folder.save_policy(weights)
         return judged
+
+    def tested(self) -> list[float]:
+        """Return the mean completion times of the policy in the folder, on sequences by which none was selected."""
+        return self._times(learnt(load(self._folder.path)), self._lessons.test(self._settings.validation))
+
+    def _times(self, policy: AllocationPolicy, episodes: Sequence[Episode]) -> list[float]:
+        times = [completion_time(cluster_of(episode, self._lessons, self._judged_on), policy) for episode in episodes]
+        return by_cluster(times, len(self._lessons.clusters))
 
     def save(self) -> None:
         """Write a checkpoint, and the policy where none was judged."""

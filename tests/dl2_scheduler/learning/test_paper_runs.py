@@ -109,19 +109,23 @@ def test_the_best_policy_that_was_judged_is_kept(tmp_path: Path, monkeypatch: py
     start = RunFolder(tmp_path / "start")
     start.begin({})
     untrained(PaperNetwork(places=PLACES), MODELS, 1, start)
-    times, judged = iter([9.0, 5.0, 7.0, 6.0]), []
+    times, judged, seen = iter([9.0, 5.0, 7.0, 6.0, 8.0]), [], []
 
     def judge(cluster: SimulatedCluster, policy: PaperDl2) -> float:
         judged.append(dict(policy._weights.arrays))
+        seen.append(cluster.lanes.jobs[0])
         return next(times)
 
     monkeypatch.setattr("dl2_scheduler.learning.paper.online.completion_time", judge)
     settings = replace(QUICK, judge_every=2, validation=1)
     online(tmp_path / "run", start, settings).run(1e6, 6, lambda *_: None)
-    online(tmp_path / "run", None, settings).run(1e6, 8, lambda *_: None)
+    learning = online(tmp_path / "run", None, settings)
+    learning.run(1e6, 8, lambda *_: None)
+    assert learning.tested() == [8.0]
+    assert seen[1] == seen[3] != seen[4], "none was selected by these"
     kept = arrays(tmp_path / "run")
     same = [all(np.array_equal(kept[name], one[name]) for name in kept) for one in judged]
-    assert same == [False, True, False, False]
+    assert same == [False, True, False, False, True]
 
 
 @pytest.mark.slow

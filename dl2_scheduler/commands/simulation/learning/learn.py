@@ -69,19 +69,26 @@ def _improve(run: "Online | PaperOnline", folder: "RunFolder", seconds: float, u
     told = folder.settings()
     with new_progress() as progress:
         progress.tell(_JUDGED, 0, 2, {})
-        first, made, watch = run.judge(), run.updates, Stopwatch()
-        best_before = run.best if isinstance(run, PaperOnline) else None
+        first = run.judge()
+        if isinstance(run, PaperOnline):  # what is kept was selected by the times that judging gives
+            first = run.tested()
+        made, watch = run.updates, Stopwatch()
         run.run(seconds, updates, progress.tell)
         lacking = watch.shortage(run.updates, updates, run.updates - made)
         progress.tell(_JUDGED, 1, 2, {})
         last = run.judge()
+        now_takes = run.tested() if isinstance(run, PaperOnline) else last
         progress.tell(_JUDGED, 2, 2, {})
     best = run.best if isinstance(run, PaperOnline) else None
     table = new_table(cluster=False, before=True, now=True, difference=True)
-    for name, was, now in zip(told["clusters"], best_before or first, best or last, strict=True):
+    for name, was, now in zip(told["clusters"], first, now_takes, strict=True):
         table.add_row(name, f"{was:.2f}", f"{now:.2f}", f"{now / was - 1:+.1%}")
     show(table)
-    of_last = f"It is the best that was judged; the last one takes {_joined(last)}. " if best else ""
+    of_last = (
+        f"It is the best that was judged, on others, where it takes {_joined(best)} and the last one {_joined(last)}. "
+        if best
+        else ""
+    )
     say(
         f"{run.updates} updates. Mean completion times in slots, on sequences it did not learn from. {of_last}"
         f"Use it as --policy dl2:{folder.path}"
