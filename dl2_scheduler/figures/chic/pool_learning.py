@@ -17,7 +17,7 @@ from dl2_scheduler.sim.events.worlds import MODELS, PoolWorld
 
 _MOST_ITERATIONS = 200.0  # of a job in the paper; they count as 1 in a state
 _TRAINING, _VALIDATION, TEST = 10_000, 800_000, 900_000  # the first seeds of sequences
-_A_SEED = 1_000  # by which the training sequences of two seeds are apart
+_A_SEED = 1_000  # by which the training sequences of two seeds are apart, and the most that there are
 _PAST_TEST = 1_000_000  # is added where these would reach the sequences of validation, or later ones
 
 

@@ -43,7 +43,7 @@ def learn_chic(
         int | None,
         typer.Option(min=0, max=100_000, help="Left out: 10, from nothing 100.", show_default=False),
     ] = None,
-    sequences: Annotated[int, typer.Option(min=6, max=10_000, help="That it learns from; 30 others select.")] = 100,
+    sequences: Annotated[int, typer.Option(min=6, max=1_000, help="That it learns from; 30 others select.")] = 100,
     seed: Annotated[int, typer.Option(min=0, max=1_000_000, help="Of everything.")] = 0,
 ) -> None:
     """Learn how many tasks jobs get, asked when one arrives and when one ends, in Chic's pool.
