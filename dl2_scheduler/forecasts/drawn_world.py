@@ -108,12 +108,14 @@ class WorldDraws:
             if number % _IN_A_ROW == 0:
                 at = int(random.integers(len(self._came)))
             like = (at + number) % len(self._came)
-            gap, observed = self._came[like]
+            gap, _ = self._came[like]  # to the next one, which comes then
+            after = (like + 1) % len(self._came)
+            observed = self._came[after][1]
             time += gap
             if time > horizon:
                 return
             drawn = self._later_job(number, time, observed, random)
-            if observed.job.samples_known and self._came_fit[like]:
+            if observed.job.samples_known and self._came_fit[after]:
                 yield drawn
 
     def _later_job(self, number: int, time: float, like: KnownJob, random: np.random.Generator) -> DrawnJob:

@@ -273,6 +273,21 @@ def test_a_world_is_drawn_from_what_jobs_have_shown(history, tmp_path):
     assert WorldDraws(few, few.present).draw((1, 2)).later == (), "too few have come to tell"
 
 
+def test_a_job_comes_after_the_time_that_passed_before_it_and_not_before_the_next_one(history):
+    """After a quiet night a burst came as it had come, but without its first job, and with one more at its end."""
+    jobs = [job(number, 100.0 * ((number + 1) // 2) + number // 2) for number in range(14)]
+    states = tuple(JobState(replace(each, model="ab"[number % 2])) for number, each in enumerate(jobs))
+    grants = {state.job.id: NOTHING for state in states}
+    history.decided(1e9, "drf", Snapshot(0, SLOT, NODES, states, REPORTS), Allocation(grants))
+    observed = ObservedCluster(history)
+    observed.catch_up()
+    later = WorldDraws(observed, observed.present).draw((1, 2)).later
+    gaps = np.diff([0.0, *(each.job.arrival for each in later)]).round(6)
+    found = {model: {gap for gap, each in zip(gaps, later, strict=True) if each.job.model == model} for model in "ab"}
+    assert found["b"] == {100.0}
+    assert found["a"] <= {0.0, 1.0}, "the last one came at the end of what is known"
+
+
 def test_jobs_that_come_at_once_keep_what_was_drawn_of_each(history):
     """Kubernetes tells seconds: what somebody submits in a loop has one time of creation."""
     states = tuple(JobState(replace(job(number, 0.0), epochs=1.0 + number)) for number in range(14))
