@@ -154,7 +154,7 @@ class Dreamer:
         def watch(lane: int, snapshot: Snapshot, rows: F32, outcome: SlotOutcome) -> None:
             self._experience.record(lane, snapshot, rows, outcome)
 
-        clusters = played(scenes, worlds, self._actor.models, self._rule)
+        clusters = played(scenes, worlds, self._actor.models, self._rule, self.updates * self._settings.lanes)
         rollout = roll_out(clusters, self._actor.weights(), guide, watch, _MOST_SLOTS, _MOST_SECONDS)
         for lane in range(len(scenes)):
             self._experience.forget(lane)
@@ -220,7 +220,9 @@ def _actor(found: Mapping[str, Any], settings: DreamSettings) -> Actor:
     return actor
 
 
-def played(scenes: Sequence[DreamScene], worlds: Worlds, models: Sequence[str], rule: NodeRule) -> Clusters:
+def played(
+    scenes: Sequence[DreamScene], worlds: Worlds, models: Sequence[str], rule: NodeRule, first: int = 0
+) -> Clusters:
     """Return clusters in which scenes begin.
 
     Args:
@@ -228,9 +230,10 @@ def played(scenes: Sequence[DreamScene], worlds: Worlds, models: Sequence[str], 
         worlds: the first lanes are in these, one each, then the next ones again.
         models: types that the policy knows.
         rule: by which tasks find their node.
+        first: number of the first lane's world, which goes round.
     """
     present = worlds.present
-    speeds = [worlds.speeds[lane % len(worlds.speeds)] for lane in range(len(scenes))]
+    speeds = [worlds.speeds[(first + lane) % len(worlds.speeds)] for lane in range(len(scenes))]
     episodes = [Episode(scene.jobs, present.nodes) for scene in scenes]
     clusters = Clusters(episodes, speeds, models, rule, worlds.cost, present.slot_seconds)
     clusters.lanes.slot = PRESENT

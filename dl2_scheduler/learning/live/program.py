@@ -88,9 +88,9 @@ class Dreaming:
             found = self._dreamer.update(worlds)
         self._dreamer.jobs = self._jobs
         self._dreamer.save()
-        theirs = self._try_theirs(worlds)
+        theirs = self._try_theirs()
         if self.updates % _PROPOSES_EVERY == 0 and not theirs.get("accepted"):
-            verdict = self._judged(self._dreamer.weights, worlds)
+            verdict = self._judged(self._dreamer.weights)
             found |= {"verdict": verdict.words, "accepted": verdict.accepted, "beside": verdict.beside}
         if self._member is not None:
             self._member.tell(self._observed, self._deciding)
@@ -124,19 +124,20 @@ class Dreaming:
         assert isinstance(present, Weights)
         return present
 
-    def _judged(self, proposal: Weights, worlds: Worlds) -> Verdict:
-        """Let a proposal decide from now on, if it wins; return the verdict."""
-        verdict = judge(proposal, self._deciding, worlds, self._rule)
+    def _judged(self, proposal: Weights) -> Verdict:
+        """Let a proposal decide from now on, if it wins in worlds in which it has not learnt; return the verdict."""
+        others = self._worlds(self._slot)  # there are more updates than when those were drawn
+        verdict = judge(proposal, self._deciding, others, self._rule)
         if verdict.accepted:
             save(proposal, self._folder.path / POLICY_FILE)
         return verdict
 
-    def _try_theirs(self, worlds: Worlds) -> dict[str, Any]:
+    def _try_theirs(self) -> dict[str, Any]:
         """Try another cluster's policy, if there is one to try; one that wins is gone on from."""
         proposal = self._member.proposal(self._dreamer.weights) if self._member else None
         if proposal is None:
             return {}
-        verdict = self._judged(proposal, worlds)
+        verdict = self._judged(proposal)
         if verdict.accepted:
             self._dreamer.adopt(proposal)
             self._dreamer.save()

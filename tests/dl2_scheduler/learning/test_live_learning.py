@@ -18,6 +18,7 @@ from dl2_scheduler.learning.live.judge import Verdict, beside_rules, judge
 from dl2_scheduler.learning.live.process import Learner, check_learns
 from dl2_scheduler.learning.live.program import Dreaming, keep
 from dl2_scheduler.learning.networks import new_policy
+from dl2_scheduler.learning.rollout import Clusters
 from dl2_scheduler.learning.run_folder import RunFolder
 from dl2_scheduler.live.policies import Policies
 from dl2_scheduler.live.slot_loop import SlotLoop
@@ -104,6 +105,39 @@ def test_it_dreams_of_a_history_and_resumes_with_the_numbers_of_one_that_never_s
     again = dreamer_of(second)
     assert again.updates == whole.updates == 3
     assert same(again.weights.arrays, whole.weights.arrays)
+
+
+@pytest.mark.slow
+def test_all_worlds_are_dreamt_in_by_turns(history, tmp_path, monkeypatch):
+    live(history, tmp_path)[0].run()
+    worlds, seen = worlds_of(history, count=3), []
+    numbers = {id(speeds): number for number, speeds in enumerate(worlds.speeds)}
+
+    def clusters(episodes, speeds, *more):
+        seen.append([numbers[id(each)] for each in speeds])
+        return Clusters(episodes, speeds, *more)
+
+    monkeypatch.setattr("dl2_scheduler.learning.live.dreamer.Clusters", clusters)
+    dreamer = dreamer_of(new_run(tmp_path / "run"))
+    for _ in range(3):
+        dreamer.update(worlds)
+    assert seen == [[0, 1], [2, 0], [1, 2]]
+
+
+def test_a_proposal_is_judged_in_worlds_in_which_it_has_not_learnt(history, tmp_path, monkeypatch):
+    live(history, tmp_path)[0].run()
+    worlds = {}
+
+    def update(self, dreamt):
+        worlds["dreamt"], self.updates = dreamt, self.updates + 1
+        return {}
+
+    monkeypatch.setattr("dl2_scheduler.learning.live.program.Dreamer.update", update)
+    judged = lambda *given: worlds.setdefault("judged", given[2]) and Verdict([1.0], [1.0])  # noqa: E731
+    monkeypatch.setattr("dl2_scheduler.learning.live.program.judge", judged)
+    assert Dreaming(new_run(tmp_path / "run"), history, NodeRule.SPREAD).dream()["accepted"] is False
+    drawn = [{speeds.grid("a").tobytes() for speeds in each.speeds} for each in worlds.values()]
+    assert not set.intersection(*drawn)
 
 
 @pytest.mark.slow
