@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.speeds import Speeds
 from dl2_scheduler.gym.reward import slot_reward
 from dl2_scheduler.policies.learnt.actions import ACTIONS
 from dl2_scheduler.policies.learnt.features import F32
-from dl2_scheduler.policies.learnt.paper.batched import Filling, row_width
+from dl2_scheduler.policies.learnt.paper.batched import Filling, row_width, write_row
 from dl2_scheduler.sim.arrivals import Pattern, generate
 from dl2_scheduler.sim.catalogue import CATALOGUE
 from dl2_scheduler.sim.lanes import MEASURED, ScalingCost
@@ -136,17 +136,24 @@ class GymEpisode:
         return reward
 
     def look(self, rows: F32, mask: Int8s) -> None:
-        """Write what is seen, and what can be done; at the end nothing but zeros, and to stop.
+        """Write what is seen, and what can be done: at the end to stop; zeros are seen where it is terminated.
+
+        Where it is cut off the state is seen, whose value learners take in place of the rewards that are missing.
 
         Args:
             rows: written, (J, `row_width`).
             mask: written, (3 J + 1,).
         """
-        if self.over:
-            rows[:], mask[:] = 0.0, 0
-            mask[-1] = 1
+        if self.terminated:
+            rows[:] = 0.0
         else:
             rows[:], mask[:] = self._filling.observation, self._filling.mask
+            if self._filling.done:  # it was cut off in a slot without a decision
+                for job in range(min(len(self._jobs), len(rows))):
+                    write_row(self._filling.slot, job, len(rows), rows[job])
+        if self.over:
+            mask[:] = 0
+            mask[-1] = 1
 
     @property
     def completion(self) -> float:
@@ -159,14 +166,14 @@ class GymEpisode:
         while True:
             self.terminated = self.cluster.done
             self.truncated = not self.terminated and self.cluster.lanes.slot >= settings.most_slots
-            if self.over:
+            if self.terminated:
                 return
             snapshot = self.cluster.snapshot()
             self._jobs = [state.job for state in snapshot.jobs]
             self._filling = Filling(
                 FreeResources(snapshot, settings.rule), settings.pace.models, settings.places, settings.minimum
             )
-            if not self._filling.done:
+            if self.truncated or not self._filling.done:
                 return
             self._run()
 

@@ -122,10 +122,13 @@ def test_the_same_seed_the_same_sequences_and_another_each_reset():
 
 def test_it_is_cut_off():
     env = of(most_slots=4)
-    _, seen = play(env, np.random.default_rng(0), seed=1)
+    actions, seen = play(env, np.random.default_rng(0), seed=1)
     rows, _, terminated, truncated, info = seen[-1]
     assert (terminated, truncated, info["slot"]) == (False, True, 4)
-    assert not rows.any()
+    longer = of(most_slots=5)
+    longer.reset(seed=1)
+    assert rows.any()
+    assert (rows == [longer.step(action) for action in actions][-1][0]).all(), "the state, of which learners ask more"
     assert info["action_mask"].nonzero()[0].tolist() == [9]
     assert "completion" not in info
     with pytest.raises(error.ResetNeeded):
