@@ -11,17 +11,16 @@ one that they know: exactly one of MXNet's classes below (a subclass may change 
             return {"beta": self.beta}
 """
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import mxnet as mx
 import numpy as np
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
+from elastic_ps.mxnet.schedules import learning_rate, reach_end
 from elastic_ps.optimizers import make_rule
 from elastic_ps.optimizers.adam import bias_corrected
 
@@ -228,38 +227,11 @@ def hyper(optimizer: Any, num_update: int) -> Hyper:
     scale = optimizer.rescale_grad
     scale = float(scale.asscalar() if isinstance(scale, mx.nd.NDArray) else scale)
     return Hyper(
-        lr=_learning_rate(optimizer, optimizer.begin_num_update + num_update),
+        lr=learning_rate(optimizer, optimizer.begin_num_update + num_update),
         wd=float(optimizer.wd),
         rescale_grad=0.0 if type(optimizer) is AdamW and not np.isfinite(scale) else scale,  # leaves it out as well
         clip_gradient=None if bound in (None, np.inf) else float(bound),
     ).checked()
-
-
-@dataclass
-class _Schedule:
-    """A schedule's first state and a copy that has been evaluated up to `at`."""
-
-    source: Any
-    first: Any
-    copy: Any
-    at: int = 0
-
-
-_schedules: "WeakKeyDictionary[Any, _Schedule]" = WeakKeyDictionary()
-
-
-def _learning_rate(optimizer: Any, num_update: int) -> float:
-    scheduler = optimizer.lr_scheduler
-    if scheduler is None:
-        return float(optimizer.lr)
-    schedule = _schedules.get(optimizer)
-    if schedule is None or schedule.source is not scheduler:
-        schedule = _schedules[optimizer] = _Schedule(scheduler, copy.deepcopy(scheduler), copy.deepcopy(scheduler))
-    if num_update < schedule.at:
-        schedule.copy = copy.deepcopy(schedule.first)
-    schedule.at = num_update
-    # One copy goes along with the job: from the first state MXNet's schedulers would log every change again.
-    return float(schedule.copy(num_update))
 
 
 # ---- state files ---------------------------------------------------------------------------------------------------
@@ -281,6 +253,7 @@ def to_mxnet_states(optimizer: Any, states: dict[Key, dict[str, Any]]) -> dict[K
     for index, state in states.items():
         counts[index] = optimizer.begin_num_update + state["count"]
     optimizer.num_update = max([optimizer.num_update, *counts.values()])
+    reach_end(optimizer.lr_scheduler, optimizer.num_update)  # is in the file, too
     return {index: _pack(optimizer, index, state) for index, state in states.items()}
 
 

@@ -1,6 +1,8 @@
 """An MXNet optimizer in our terms: what is known, what is refused, what may change while training."""
 
 import logging
+import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
-from elastic_ps.mxnet.optimizers import _KNOWN, AdamW, check_dtype, hyper, translate
+from elastic_ps.mxnet.optimizers import _KNOWN, AdamW, check_dtype, hyper, to_mxnet_states, translate
 from elastic_ps.mxnet.shim import mxnet as mx
 from elastic_ps.optimizers import make_rule
 
@@ -187,6 +189,37 @@ def test_a_new_schedule_counts_at_once() -> None:
     assert hyper(optimizer, 3).lr == 0.5
     optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(step=2, factor=0.1, base_lr=4.0)
     assert hyper(optimizer, 3).lr == pytest.approx(0.4)
+
+
+ENDING = {
+    "poly": partial(mx.lr_scheduler.PolyScheduler, 10, base_lr=0.5, final_lr=0.125),
+    "cosine": partial(mx.lr_scheduler.CosineScheduler, 10, base_lr=0.5, final_lr=0.125, warmup_steps=2),
+}
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_a_schedule_that_has_ended_keeps_its_last_rate_in_a_new_chief(name: str) -> None:
+    def rates(*numbers: int) -> list[float]:
+        optimizer = mx.optimizer.SGD(lr_scheduler=ENDING[name]())
+        return [hyper(optimizer, number).lr for number in numbers]
+
+    whole = rates(*range(1, 14))
+    assert whole[9:] == [0.125] * 4
+    assert rates(11) == [0.125]  # the first that it evaluates
+    assert rates(3, 12) == [whole[2], 0.125]  # it was chief before
+    assert rates(12, 3, 12) == [0.125, whole[2], 0.125]
+
+
+@pytest.mark.parametrize("name", ENDING)
+@pytest.mark.parametrize("count", [10, 11])
+def test_a_schedule_that_has_ended_is_saved_with_its_last_rate(name: str, count: int) -> None:
+    optimizer = mx.optimizer.SGD(lr_scheduler=ENDING[name]())
+    updater = mx.optimizer.get_updater(optimizer)
+    updater.states = to_mxnet_states(optimizer, {0: {"count": count}})
+    _, loaded = pickle.loads(updater.get_states(dump_optimizer=True))
+    assert loaded.lr_scheduler(count + 1) == 0.125  # as MXNet's own kvstores ask
+    assert hyper(loaded, count + 1).lr == 0.125
+    assert hyper(optimizer, 3).lr == hyper(mx.optimizer.SGD(lr_scheduler=ENDING[name]()), 3).lr
 
 
 def test_adagrads_negative_bound_is_refused() -> None:
