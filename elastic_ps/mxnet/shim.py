@@ -4,8 +4,13 @@ MXNet names two things that have moved since: `numpy.bool`, which numpy dropped 
 `csr_matrix`, which every `mx.nd.array` looks at and SciPy warns about. Both names are put back. While it is imported
 MXNet uses more names that numpy and distutils have deprecated; those warnings, and no others, are silenced meanwhile,
 and the filters of the process are as before afterwards.
+
+A Module that is bound for inference fuses its operators, and the fused ones go on with weights that they have kept
+from their first batch, though the Module that trains shares the arrays with it. So nothing is fused, unless the
+process's environment names a `MXNET_SUBGRAPH_BACKEND`; MXNet reads that whenever a Module is bound.
 """
 
+import os
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,6 +18,8 @@ from importlib.util import find_spec
 import numpy
 
 from elastic_ps.system.extras import how_to_install
+
+os.environ.setdefault("MXNET_SUBGRAPH_BACKEND", "NONE")
 
 if "bool" not in vars(numpy):  # hasattr would warn: numpy 1.26 reserves the name
     numpy.bool = bool  # type: ignore[attr-defined, unused-ignore]

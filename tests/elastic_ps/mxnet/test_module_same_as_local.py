@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from elastic_ps.mxnet import ElasticKVStore, track_auxiliary
+from elastic_ps.mxnet.arrays import MXNetHostArray
 from tests.elastic_ps.mxnet.fake_store import FakeStore
 from tests.elastic_ps.mxnet.two_stores import BATCH, Values, batches, check_same
 
@@ -79,6 +80,28 @@ def test_a_joiner_takes_the_jobs_auxiliary_states_over():
 
 def test_tracking_changes_nothing_with_another_store():
     check_same(lambda store: fit(track_auxiliary(mx.mod.Module(symbol())), mx.kv.create("local")))
+
+
+def test_a_module_for_inference_sees_what_was_written_to_arrays_that_it_shares():
+    shapes = {"data_shapes": [("data", (BATCH, 1, 8, 8))], "label_shapes": [("softmax_label", (BATCH,))]}
+    module, scored = mx.mod.Module(symbol()), mx.mod.Module(symbol())
+    module.bind(**shapes)
+    module.init_params(mx.init.Xavier())
+    scored.bind(**shapes, for_training=False, shared_module=module)
+    batch = mx.io.DataBatch([mx.nd.random.uniform(shape=(BATCH, 1, 8, 8))], [mx.nd.zeros(BATCH)])
+
+    def scores(of: Any) -> Any:
+        of.forward(batch, is_train=False)
+        return of.get_outputs()[0].asnumpy()
+
+    before = scores(scored)
+    arrays = [MXNetHostArray(array) for (array,) in module._exec_group.param_arrays]
+    MXNetHostArray.settle(arrays, to_write=True)
+    for number, array in enumerate(arrays):
+        array.memory()[...] += np.random.default_rng(number).normal(0, 0.3, array.shape)
+    after = scores(scored)
+    assert np.abs(after - before).max() > 0.01
+    np.testing.assert_allclose(after, scores(module), atol=1e-5)
 
 
 # ---- plain scripts ---------------------------------------------------------------------------------------------------
