@@ -15,12 +15,14 @@ def track_auxiliary(module: Any) -> Any:
     """Make a module's auxiliary states (batch norm's moving statistics) part of the job's state.
 
     Module gives its kvstore the arguments alone, so that each worker's moving statistics would stay its own and leave
-    with it. Call this before `fit` or `init_optimizer`:
+    with it. Call this before `init_optimizer`, in the first batch of an elastic loop:
 
         module = elastic_ps.mxnet.track_auxiliary(mx.mod.Module(symbol))
-        module.fit(data, kvstore="dist_elastic", ...)
+        ...
+        module.init_optimizer("dist_elastic", ...)
 
-    With another kvstore it changes nothing.
+    In a static job, as `fit` makes one, all workers begin with the chief's and change their own from then on, and the
+    job's checkpoints keep the first ones. With another kvstore it changes nothing.
 
     Args:
         module: an mx.mod.Module.
