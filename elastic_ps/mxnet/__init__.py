@@ -26,6 +26,7 @@ from elastic_ps.mxnet.errors import KVStoreError, KVStoreLost
 from elastic_ps.mxnet.joining import tell_at_exit
 from elastic_ps.mxnet.kvstore import ElasticKVStore, register
 from elastic_ps.mxnet.module import track_auxiliary
+from elastic_ps.mxnet.record_files import lock_reads
 from elastic_ps.mxnet.rehearsed_optimizers import note_optimizers
 from elastic_ps.mxnet.trainer_loops import combine_loops
 from elastic_ps.node.settings import is_node
@@ -36,6 +37,7 @@ __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost",
 
 register()
 combine_loops()
+lock_reads()
 tell_at_exit()
 offer_undo(note_optimizers)
 give_hints(

@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 import mxnet as mx
@@ -13,7 +14,7 @@ from mxnet import gluon
 import elastic_ps.mxnet.data as data_module
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.sampler import Sampler
-from elastic_ps.mxnet import ElasticDataLoader
+from elastic_ps.mxnet import ElasticDataLoader, record_files
 
 pytestmark = pytest.mark.mxnet
 
@@ -238,3 +239,21 @@ def test_a_data_set_that_grows_is_refused():
 def test_an_empty_data_set_is_refused():
     with pytest.raises(ConfigurationError, match="the data set is empty"):
         ElasticDataLoader([], 4)
+
+
+def test_threads_read_the_records_of_one_file(tmp_path):
+    records = [bytes([number % 256]) * (1 + number * 37 % 5000) for number in range(300)]
+    writer = mx.recordio.MXIndexedRecordIO(str(tmp_path / "a.idx"), str(tmp_path / "a.rec"), "w")
+    for number, record in enumerate(records):
+        writer.write_idx(number, record)
+    writer.close()
+    dataset = gluon.data.RecordFileDataset(str(tmp_path / "a.rec"))
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(10):
+            assert list(threads.map(dataset.__getitem__, range(len(records)))) == records
+
+
+def test_a_process_that_was_forked_while_a_thread_read_can_read(tmp_path):
+    with record_files._reading:
+        record_files._renew()
+        assert not record_files._reading.locked()
