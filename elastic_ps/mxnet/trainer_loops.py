@@ -13,6 +13,7 @@ import mxnet as mx
 from mxnet import gluon
 
 from elastic_ps.mxnet.kvstore import ElasticKVStore
+from elastic_ps.mxnet.trainer_checks import check_trainer
 
 _Loop = Callable[..., None]
 
@@ -32,6 +33,7 @@ def _combined(kvstore: Any) -> AbstractContextManager[None]:
 def _trainer_loop(loop: _Loop) -> _Loop:
     @wraps(loop)
     def combined(trainer: Any) -> None:
+        check_trainer(trainer)
         with _combined(trainer._kvstore):
             loop(trainer)
 
