@@ -45,7 +45,7 @@ def pairs(keys: Any, values: Any) -> Iterator[tuple[Key, Any]]:
             raise ConfigurationError(f"{len(keys)} keys need a list of {len(keys)} values, not {found}: keys {keys}")
         for key, value in zip(keys, values, strict=True):
             yield from pairs(key, value)
-    elif not isinstance(keys, int | str):
+    elif not isinstance(keys, int | str) or isinstance(keys, bool):
         raise ConfigurationError(f"key {keys!r}: a key is an int or a str, not {type(keys).__name__}")
     elif isinstance(values, mx.nd.NDArray):
         yield keys, values

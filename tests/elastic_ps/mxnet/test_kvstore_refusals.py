@@ -13,6 +13,7 @@ pytestmark = pytest.mark.mxnet
 REFUSALS = {
     "key of a wrong type": (lambda kv: kv.init(2.5, ones(1)), r"key 2\.5: a key is an int or a str, not float"),
     "numpy's integer": (lambda kv: kv.init(np.int64(1), ones(1)), "a key is an int or a str, not int64"),
+    "a bool": (lambda kv: kv.init(True, ones(1)), "key True: a key is an int or a str, not bool"),
     "bytes": (lambda kv: kv.push(b"w", ones(1)), "key b'w': a key is"),
     "lists of other lengths": (lambda kv: kv.push([1, 2], [ones(1)]), "2 keys need a list of 2 values, not 1"),
     "array for keys": (lambda kv: kv.push([1], ones(1)), "1 keys need a list of 1 values, not NDArray"),
