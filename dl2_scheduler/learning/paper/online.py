@@ -14,7 +14,7 @@ from dl2_scheduler.learning.bootstrap import Tell
 from dl2_scheduler.learning.lessons import Lessons, by_cluster
 from dl2_scheduler.learning.paper.agent import Agent
 from dl2_scheduler.learning.paper.experience import Floats, PaperExperience, Replay
-from dl2_scheduler.learning.paper.judging import cluster_of, completion_time
+from dl2_scheduler.learning.paper.judging import MOST_SLOTS, cluster_of, completion_time
 from dl2_scheduler.learning.paper.networks import PaperValue, described, policy_of
 from dl2_scheduler.learning.paper.policy_gradient import Networks, PaperLearner
 from dl2_scheduler.learning.paper.settings import PaperSettings
@@ -27,7 +27,6 @@ from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
-_MOST_SLOTS = 1000  # of an episode that is learnt from: a policy may starve jobs
 
 
 class PaperOnline:
@@ -106,7 +105,7 @@ class PaperOnline:
         weights = site.networks.policy.weights()
         agent = site.agent
         begun = None if agent is None else agent.begin(weights)
-        if agent is None or begun is None or begun[0].slot >= _MOST_SLOTS:
+        if agent is None or begun is None or begun[0].slot >= MOST_SLOTS:
             site.begun = self.updates
             agent = site.begin(cluster_of(self._episode(site), self._lessons, self._speeds))
             site.episodes += 1

@@ -159,7 +159,7 @@ def test_it_improves_within_seconds(tmp_path: Path) -> None:
 
 
 def test_what_never_ends_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dl2_scheduler.learning.paper.judging.JUDGED_SLOTS", 50)
+    monkeypatch.setattr("dl2_scheduler.learning.paper.judging.MOST_SLOTS", 50)
     start = RunFolder(tmp_path)
     start.begin({})
     untrained(PaperNetwork(places=4, minimum=False), MODELS, 0, start)
@@ -175,7 +175,7 @@ def test_a_job_that_has_not_come_when_others_are_cut_off_counts_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It counted as if it had ended before it came, so that a policy was the better the more it starved others."""
-    monkeypatch.setattr("dl2_scheduler.learning.paper.judging.JUDGED_SLOTS", 10)
+    monkeypatch.setattr("dl2_scheduler.learning.paper.judging.MOST_SLOTS", 10)
     first, *_, last = LESSONS.episodes(0, 1)[0].jobs
     jobs = replace(first, arrival=0.0), replace(last, arrival=30 * 1200.0)
     none = SimpleNamespace(allocate=lambda snapshot, room: room.allocation())
