@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, NodeInfo, PodInfo, RoleInfo
-from dl2_scheduler.backends.kube.apiserver.quantities import PODS
+from dl2_scheduler.backends.kube.apiserver.quantities import PODS, most_of
 from dl2_scheduler.backends.kube.placement.free_resources import FreeNodeResources, Requests, TaskPlacement
 from dl2_scheduler.backends.kube.placement.gangs import COORDINATOR_REQUESTS, coordinator_of
 from dl2_scheduler.backends.kube.placement.node_constraints import Constraints
@@ -87,19 +87,15 @@ def _as_made(jobs: Sequence[JobInfo], pods: Sequence[PodInfo]) -> list[JobInfo]:
     most: dict[tuple[tuple[str, str], str], Requests] = {}
     for pod in pods:
         if pod.job:
-            most[pod.key, pod.role] = _most(most.get((pod.key, pod.role), {}), pod.requests)
+            most[pod.key, pod.role] = most_of(most.get((pod.key, pod.role), {}), pod.requests)
 
     def made(job: JobInfo, name: str, role: RoleInfo) -> RoleInfo:
         found = most.get((job.key, name))
-        return replace(role, requests=_most(role.requests, found)) if found else role
+        return replace(role, requests=most_of(role.requests, found)) if found else role
 
     return [
         replace(job, workers=made(job, WORKER, job.workers), servers=made(job, SERVER, job.servers)) for job in jobs
     ]
-
-
-def _most(left: Requests, right: Requests) -> Requests:
-    return {name: max(left.get(name, 0.0), right.get(name, 0.0)) for name in {*left, *right}}
 
 
 def _held(nodes: Sequence[NodeInfo], tasks: Sequence[PodInfo], names: Sequence[str]) -> NDArray[np.float64]:

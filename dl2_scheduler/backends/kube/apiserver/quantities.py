@@ -38,10 +38,10 @@ def pod_requests(spec: Mapping[str, Any]) -> dict[str, float]:
         taken = _container(container)
         if container.get("restartPolicy") == "Always":
             sidecars = _sum([sidecars, taken])
-            first = _most(first, sidecars)
+            first = most_of(first, sidecars)
         else:
-            first = _most(first, _sum([sidecars, taken]))
-    most = _most(_sum([whole, sidecars]), first)
+            first = most_of(first, _sum([sidecars, taken]))
+    most = most_of(_sum([whole, sidecars]), first)
     of_pod = spec.get("resources") or {}
     most = {**amounts(of_pod.get("limits") or {}), **most, **amounts(of_pod.get("requests") or {})}
     return {**_sum([most, amounts(spec.get("overhead") or {})]), PODS: 1.0}
@@ -56,5 +56,6 @@ def _sum(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(one.get(name, 0.0) for one in each) for name in {name for one in each for name in one}}
 
 
-def _most(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
+def most_of(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
+    """Return the larger amount of each resource."""
     return {name: max(left.get(name, 0.0), right.get(name, 0.0)) for name in {*left, *right}}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dl2_scheduler.backends.kube.apiserver.objects import ROLES, SCHEDULER, JobInfo, PodInfo, RoleInfo
-from dl2_scheduler.backends.kube.apiserver.quantities import PODS
+from dl2_scheduler.backends.kube.apiserver.quantities import PODS, most_of
 from k8s.foundation.names import COORDINATOR, ROLE_LABEL, SERVER, WORKER
 
 COORDINATOR_REQUESTS: Mapping[str, float] = {"cpu": 0.05, "memory": 128.0 * 2**20, PODS: 1.0}
@@ -109,8 +109,7 @@ class Gang:
 
 def coordinator_of(job: JobInfo, requests: Mapping[str, float]) -> RoleInfo:
     """Return what a job's coordinator is made of: it goes where servers may, and begins as they do."""
-    names = {*requests, *job.servers.initial}
-    taken = {name: max(requests.get(name, 0.0), job.servers.initial.get(name, 0.0)) for name in names}
+    taken = most_of(requests, job.servers.initial)
     labels = {**job.servers.labels, ROLE_LABEL: COORDINATOR}
     return RoleInfo(1, 1, 1, taken, job.servers.constraints, labels, job.namespace)
 
