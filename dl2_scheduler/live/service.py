@@ -13,7 +13,7 @@ import grpc
 from dl2_scheduler.cluster.desk import JobDesk, JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.errors import BadInput, NoSuchJob, SchedulerError
 from dl2_scheduler.cluster.forecast import Forecast
-from dl2_scheduler.cluster.shown_forecast import shown_forecast
+from dl2_scheduler.cluster.shown_job import shown_job
 from dl2_scheduler.cluster.snapshot import JobId
 from dl2_scheduler.live.client import address_of, socket_path
 from dl2_scheduler.live.history import History, JobDecision
@@ -75,8 +75,8 @@ class ClusterService(rpc.ClusterServicer):
     def Jobs(self, request: pb.JobsRequest, context: Context) -> pb.JobsReply:  # noqa: D102, N802
         with _refusals(context):
             found = [self._job(request.job)] if request.job else self._desk.jobs()
-            forecasts = self._notes.forecasts()
-            statuses = [_status(self._with_decision(job), forecasts.get(job.name)) for job in found]
+            forecasts, now = self._notes.forecasts(), time.time()
+            statuses = [shown_job(self._with_decision(job), forecasts.get(job.name), now) for job in found]
             return pb.JobsReply(jobs=statuses)
 
     def Why(self, request: pb.WhyRequest, context: Context) -> pb.WhyReply:  # noqa: D102, N802
@@ -171,12 +171,6 @@ def _cut(text: str) -> str:
     found = text.encode(errors="replace")
     kept = found[:_LONGEST_REFUSAL].decode(errors="ignore")
     return kept if len(found) <= _LONGEST_REFUSAL else f"{kept}..."
-
-
-def _status(job: JobStatus, forecast: Forecast | None) -> pb.JobStatus:
-    fields = {**asdict(job), "ended": job.ended or 0.0, "log": str(job.log or "")}
-    fields.pop("arrival")
-    return pb.JobStatus(**fields, forecast=shown_forecast(job, forecast, time.time()))
 
 
 def _decision(decision: JobDecision) -> pb.Decision:

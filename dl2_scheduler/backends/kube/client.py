@@ -15,7 +15,7 @@ from dl2_scheduler.backends.kube.forecast_status import forecast_of
 from dl2_scheduler.cluster.document.job_document import API_VERSION, KIND
 from dl2_scheduler.cluster.document.yamltext import read_yaml
 from dl2_scheduler.cluster.errors import BadInput, ClusterRefused, NoSuchJob, NotServed
-from dl2_scheduler.cluster.shown_forecast import shown_forecast
+from dl2_scheduler.cluster.shown_job import shown_job
 from k8s.foundation.api_server import (
     MERGE,
     NODES_PATH,
@@ -282,10 +282,7 @@ def _read(document: str) -> dict[str, Any]:
 def _status(job: JobInfo, pods: Sequence[PodInfo]) -> pb.JobStatus:
     found = views.status_of(job, job.name, pods)
     now = time.time()
-    forecast = shown_forecast(found, forecast_of(job.status.forecast, now), now)
-    fields = {**asdict(found), "ended": found.ended or 0.0, "log": ""}
-    fields.pop("arrival")
-    return pb.JobStatus(**fields, forecast=forecast)
+    return shown_job(found, forecast_of(job.status.forecast, now), now)
 
 
 def _must_go_on(job: JobInfo) -> None:

@@ -14,7 +14,7 @@ from dl2_scheduler.cluster.desk import JobStatus, LiveJobPhase
 from dl2_scheduler.cluster.forecast import ExpectedTime, Forecast
 from dl2_scheduler.cluster.free_resources import NodeRule
 from dl2_scheduler.cluster.jobs import Node
-from dl2_scheduler.cluster.shown_forecast import shown_forecast
+from dl2_scheduler.cluster.shown_job import shown_forecast
 from dl2_scheduler.commands.cluster import what_if
 from dl2_scheduler.commands.cluster.forecast_text import clock_interval, clock_sentence
 from dl2_scheduler.commands.cluster.serving.driving import Driving, driven

@@ -1,4 +1,4 @@
-"""This module says what of a forecast is shown of a job, and makes the message of it."""
+"""This module says what is shown of a job and of its forecast, and makes the messages of them."""
 
 from dataclasses import asdict
 
@@ -23,3 +23,16 @@ def shown_forecast(job: JobStatus, forecast: Forecast | None, now: float) -> pb.
     end = forecast.end if job.epochs else None
     when = {name: pb.ExpectedTime(**asdict(each)) for name, each in (("start", start), ("end", end)) if each}
     return pb.Forecast(made=forecast.made, **when) if when else None
+
+
+def shown_job(job: JobStatus, forecast: Forecast | None, now: float) -> pb.JobStatus:
+    """Return what is told of a job.
+
+    Args:
+        job: as it is now.
+        forecast: see `shown_forecast`.
+        now: unix seconds.
+    """
+    fields = {**asdict(job), "ended": job.ended or 0.0, "log": str(job.log or "")}
+    del fields["arrival"]  # it tells decisions about this job from those about others of its name
+    return pb.JobStatus(**fields, forecast=shown_forecast(job, forecast, now))
