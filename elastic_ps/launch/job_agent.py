@@ -148,10 +148,8 @@ class JobAgent:
         self._wanted = wanted
         self._failed_starts.observe(wanted)
         for node in self._returning.observe(wanted, time.monotonic()):
-            seconds = self._settings.nodes.join_timeout
-            self._say(
-                f"{node} has a launcher of its own, which starts it again: it is waited for, {seconds:g} s at most"
-            )
+            most = f"{self._returning.patience:g} s at most"
+            self._say(f"{node} has a launcher of its own, which starts it again: it is waited for, {most}")
         expelled = {local.nonce for local in self._children.locals if local.expelled}
         for news in self._children.observe(wanted):
             self._say(news)

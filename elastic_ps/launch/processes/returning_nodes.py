@@ -17,17 +17,21 @@ class ReturningNodes:
     more for good where both came.
 
     Args:
-        patience: seconds for which they are waited for after a restore, a minute at most; then others are started.
+        patience: seconds for which they are waited for after a restore; then others are started.
+
+    Attributes:
+        patience: the same, but a minute at most.
+        deadline: monotonic seconds after which nobody is waited for.
     """
 
     def __init__(self, patience: float):
-        self._patience = min(patience, _MOST_SECONDS)
+        self.patience = min(patience, _MOST_SECONDS)
         self._own: set[str] = set()
         self._met: set[str] = set()  # nonces of others' processes that have registered, of all times: a coordinator
         self._ended: dict[str, Role] = {}  # that has begun anew may tell of one again; and of those ended by restores,
         self._lost: set[str] = set()  # and of these, of those that were expelled
         self._away: Counter[Role] = Counter()
-        self.deadline = math.inf  # monotonic seconds after which nobody is waited for
+        self.deadline = math.inf
 
     def started(self, nonce: str) -> None:
         """Take note that a process is this launcher's own."""
@@ -52,7 +56,7 @@ class ReturningNodes:
         self._met |= here
         self._lost |= lost
         if fresh or not self._away:
-            self.deadline = now + self._patience if self._away else math.inf
+            self.deadline = now + self.patience if self._away else math.inf
         return sorted(others[nonce] for nonce in fresh)
 
     def away(self, now: float) -> Mapping[Role, int]:
