@@ -136,11 +136,12 @@ def usable_cache(sources: Iterable[Path], package: Path, own: Iterable[Path]) ->
 
 
 def _of_the_user() -> Iterator[Path]:
-    """Yield where this user may keep what is compiled."""
+    """Yield where this user may keep what this installation compiles; another one removes what is not its own."""
+    installation = hashlib.sha256(os.fsencode(_PACKAGE)).hexdigest()[:16]
     with suppress(ConfigurationError):
-        yield state_folder() / "elastic_ps" / "compiled"
+        yield state_folder() / "elastic_ps" / f"compiled-{installation}"
     with suppress(OSError):
-        yield Path(tempfile.gettempdir()) / f"elastic_ps-compiled-{os.geteuid()}"
+        yield Path(tempfile.gettempdir()) / f"elastic_ps-compiled-{os.geteuid()}-{installation}"
 
 
 if not _config.CACHE_DIR:

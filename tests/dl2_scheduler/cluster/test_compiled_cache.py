@@ -57,7 +57,7 @@ def test_a_cache_without_locks_is_used_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(compiled._config, "CACHE_DIR", str(tmp_path / "file"))
     with compiled._lock("fill"):
-        pass
+        assert compiled._taken("fill") is None
 
 
 def test_functions_run_as_plain_python_where_nothing_is_to_be_compiled():
