@@ -127,6 +127,22 @@ def test_a_history_of_before_arrivals_were_kept_is_read_by_time(tmp_path):
         assert [len(history.of("j0", since, 9, arrival=0.0)) for since in (7.0, 8.0)] == [1, 0]
 
 
+def test_two_processes_may_open_a_history_of_before_at_once(tmp_path, monkeypatch):
+    """Both looked for the column before either had added it."""
+    path = tmp_path / "decisions.sqlite"
+    History(path).close()
+    look, looks = History._has_arrivals, []
+
+    def has_arrivals(history):
+        looks.append(history)
+        return len(looks) > 1 and look(history)
+
+    monkeypatch.setattr(History, "_has_arrivals", has_arrivals)
+    with closing(History(path)) as history:
+        assert history.of("j0", 0.0, 9, arrival=0.0) == []
+    assert len(looks) == 2
+
+
 def test_why_after_the_clock_was_set_back(served, clock, tmp_path):
     cluster, loop = served
     cluster.desk.submit(document("a"), Path())

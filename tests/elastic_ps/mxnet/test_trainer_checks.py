@@ -62,20 +62,22 @@ def test_two_trainers_of_one_parameter_are_refused() -> None:
 
 
 def test_a_trainer_may_take_the_place_of_another() -> None:
-    net = network()
+    net, stores = network(), (FakeStore(), FakeStore())
     with elastic_job(sgd):
-        for _ in range(2):
-            trainer = make(net.collect_params(), ElasticKVStore(FakeStore()))
+        for store in stores:
+            trainer = make(net.collect_params(), ElasticKVStore(store))
             for _ in range(2):
                 train(net, trainer)
+    assert all(store.pushed for store in stores)
 
 
 def test_trainers_may_share_parameters_where_each_worker_updates_them() -> None:
-    net = network()
-    trainers = [make(net.collect_params(), ElasticKVStore(FakeStore()), update_on_kvstore=False) for _ in range(2)]
+    net, stores = network(), (FakeStore(), FakeStore())
+    trainers = [make(net.collect_params(), ElasticKVStore(store), update_on_kvstore=False) for store in stores]
     for _ in range(2):
         for trainer in trainers:
             train(net, trainer)
+    assert all(store.pushed for store in stores)
 
 
 def test_a_loss_scaler_is_refused_where_servers_update() -> None:
