@@ -66,22 +66,24 @@ def _improve(run: "Online | PaperOnline", folder: "RunFolder", seconds: float, u
     from dl2_scheduler.learning.enough import Stopwatch, at_rest
     from dl2_scheduler.learning.paper.online import PaperOnline
 
+    def takes(judged: list[float]) -> list[float]:
+        """Return the times of the policy that is kept: that of the paper was selected by those that judging gave."""
+        return run.tested() if isinstance(run, PaperOnline) else judged
+
     told = folder.settings()
     with new_progress() as progress:
         progress.tell(_JUDGED, 0, 2, {})
-        first = run.judge()
-        if isinstance(run, PaperOnline):  # what is kept was selected by the times that judging gives
-            first = run.tested()
+        first = takes(run.judge())
         made, watch = run.updates, Stopwatch()
         run.run(seconds, updates, progress.tell)
         lacking = watch.shortage(run.updates, updates, run.updates - made)
         progress.tell(_JUDGED, 1, 2, {})
         last = run.judge()
-        now_takes = run.tested() if isinstance(run, PaperOnline) else last
+        kept = takes(last)
         progress.tell(_JUDGED, 2, 2, {})
     best = run.best if isinstance(run, PaperOnline) else None
     table = new_table(cluster=False, before=True, now=True, difference=True)
-    for name, was, now in zip(told["clusters"], first, now_takes, strict=True):
+    for name, was, now in zip(told["clusters"], first, kept, strict=True):
         table.add_row(name, f"{was:.2f}", f"{now:.2f}", f"{now / was - 1:+.1%}")
     show(table)
     of_last = (
