@@ -17,6 +17,7 @@ from elastic_ps.core.errors import ConfigurationError, NotNow
 from elastic_ps.system.file_lock import try_lock
 from elastic_ps.system.passing_errors import MACHINE_LACKS
 from elastic_ps.system.process.proc_stat import birth_of
+from elastic_ps.system.state_folder import number_aside
 from elastic_ps.system.storage import local_folder
 
 _RECORD = "job.json"
@@ -156,8 +157,7 @@ class JobFolder:
 
     def _retire(self) -> None:
         """Give the folder of the ended job a name that is later than those of all before, in its record too."""
-        aside = (path.name.rpartition("~")[2] for path in self.path.parent.glob(f"{self.name}~*"))
-        number = 1 + max((int(text) for text in aside if text.isdecimal()), default=0)
+        number = 1 + max(map(number_aside, self.path.parent.glob(f"{self.name}~*")), default=0)
         kept = self.path.with_name(f"{self.name}~{number}")
         self.path.rename(kept)
         self._retired = kept

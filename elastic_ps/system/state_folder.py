@@ -25,3 +25,9 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
 def jobs_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """Return where the folders of this user's jobs are; see `state_folder`."""
     return state_folder(environment) / "elastic_ps" / "jobs"
+
+
+def number_aside(folder: Path) -> int:
+    """Return how many folders of a job had been moved aside when this one was: of NAME~3 that is 3, of others 0."""
+    _name, mark, number = folder.name.rpartition("~")
+    return int(number) if mark and number.isdecimal() else 0

@@ -75,6 +75,19 @@ def test_of_a_named_folder_the_one_that_was_begun_from_stays(begin, tmp_path):
     assert back_to(state) == begun
 
 
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_what_others_wrote_after_a_job_began_from_their_folder_is_never_taken(begin, tmp_path, ahead):
+    """The clock of who wrote it may be ahead: the job began after what it began from, whatever its own clock says."""
+    now = time.time()
+    before = save(tmp_path / "shared", 90, OTHER, written=now + ahead - 2.0)
+    begun = save(tmp_path / "shared", 100, OTHER, written=now + ahead)
+    state = begin("--restore", tmp_path / "shared")
+    assert state.job.since >= max(now, now + ahead)
+    save(tmp_path / "shared", 200, OTHER, written=state.job.since + 1.0)
+    storage.remove(begun)
+    assert back_to(state) == before
+
+
 @pytest.mark.parametrize("harm", ["damaged", "deleted"])
 def test_of_a_named_folder_the_next_one_is_what_was_written_before(tmp_path, harm):
     before, begun = save(tmp_path, 100, OTHER, written=4.0), save(tmp_path, 110, OTHER, written=5.0)

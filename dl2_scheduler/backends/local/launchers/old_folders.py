@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from coordinator.ctl.job_folders import read_job
+from elastic_ps.system.state_folder import number_aside
 
 _KEPT = 1  # beside the folder of the start before, which the next launcher moves aside
 
@@ -19,13 +20,7 @@ def forget_older(jobs: Path, name: str, identity: str) -> None:
         identity: of its submission, as its launcher was told.
     """
     aside = [job for path in jobs.glob(f"{name}~*") if (job := read_job(path)) is not None]
-    own = sorted((job for job in aside if job.identity == identity), key=lambda job: _number(job.folder))
+    own = sorted((job for job in aside if job.identity == identity), key=lambda job: number_aside(job.folder))
     for job in own[: max(0, len(own) - _KEPT)]:
         if not job.processes_alive:
             shutil.rmtree(job.folder, ignore_errors=True)
-
-
-def _number(folder: Path) -> int:
-    """Return how many had been moved aside by then."""
-    _name, _, number = folder.name.rpartition("~")
-    return int(number) if number.isdecimal() else 0
