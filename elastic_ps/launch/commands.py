@@ -38,13 +38,14 @@ class JoinSettings:
 class ProcessCommands(Protocol):
     """A `ProcessCommands` gives the command lines of a job's processes."""
 
-    def coordinator(self, folder: Path, token_file: Path, port: int) -> list[str]:
+    def coordinator(self, folder: Path, token_file: Path, port: int, term: int) -> list[str]:
         """Return the argv of the coordinator, which prints `listening on HOST:PORT` once it does.
 
         Args:
             folder: of the job.
             token_file: holds the job's secret.
             port: to listen on; 0 takes a free one.
+            term: 1 for the job's first; where a later one finds no journal, it asks the nodes that train.
         """
 
     def node(self, role: Role, join: JoinSettings, nonce: str) -> list[str]:
@@ -92,10 +93,11 @@ class JobCommands:
         nodes = NodeCommands(self.settings.script, self.settings.nodes.modules)
         object.__setattr__(self, "nodes", nodes)
 
-    def coordinator(self, folder: Path, token_file: Path, port: int) -> list[str]:
+    def coordinator(self, folder: Path, token_file: Path, port: int, term: int) -> list[str]:
         """See `ProcessCommands.coordinator`."""
         job = self.settings.job
         options = {"--job": job.name, "--folder": str(folder), "--token-file": str(token_file), "--port": str(port)}
+        options["--term"] = str(term)
         if not job.checkpoint:
             options["--checkpoint"] = str(folder / "checkpoints")
         own = [argument for option in options.items() for argument in option]

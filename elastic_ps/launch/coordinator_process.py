@@ -1,8 +1,9 @@
 """This module runs the coordinator of a launcher's job: its process, started as often as it takes.
 
-One that has ended is started again on its port and goes on from its journal: at once, then after pauses that double.
-One that does not listen in time, or is frozen and does not answer, is killed first. Training goes on meanwhile. Before
-the first one has listened nothing trains: what may pass is waited for then, but not for ever.
+One that has ended is started again on its port, at once, then after pauses that double. It goes on from its journal, or
+from what the nodes know where that is gone. One that does not listen in time, or is frozen and does not answer, is
+killed first. Training goes on meanwhile. Before the first one has listened nothing trains: what may pass is waited for
+then, but not for ever.
 """
 
 import math
@@ -103,6 +104,7 @@ class CoordinatorProcess:
         self._process: ChildProcess | None = None
         self._log: _Log | None = None
         self._port = 0
+        self._terms = 0  # that have listened: nodes may know the job
         self._ready_by = self._start_at = math.inf
         self._since = math.inf  # it listens
         self._ends = 0  # in a row
@@ -149,7 +151,7 @@ class CoordinatorProcess:
         self._ready_by, self._start_at, self._since = time.monotonic() + _READY_SECONDS, math.inf, math.inf
         self._process = ChildProcess(
             NAME,
-            self._commands.coordinator(self._folder.path, self._folder.token_file, self._port),
+            self._commands.coordinator(self._folder.path, self._folder.token_file, self._port, 1 + self._terms),
             node_environment(self.join, NAME),
             self._log,
             self._exited,
@@ -163,6 +165,7 @@ class CoordinatorProcess:
         """
         again = event.port == self._port
         self._port, self._ready_by, self._since = event.port, math.inf, time.monotonic()
+        self._terms += 1
         if self._process is None:
             return
         try:

@@ -20,7 +20,7 @@ from tests.chaos.preload import Preload
 from tests.chaos.result import bound
 from tests.e2e import jobs
 from tests.e2e.proofs import SCRIPT
-from tests.world.faults.cells import BROKEN, COORDINATOR, FULL, JUMP, LAUNCHER, LOSE, POWER, SERVER, STORAGE, WORKER
+from tests.world.faults.cells import BROKEN, COORDINATOR, FULL, JUMP, LAUNCHER, POWER, SERVER, STORAGE, WORKER
 
 TORCH_SCRIPT = jobs.SCRIPTS / "torch_regression.py"
 WORKERS = 2
@@ -307,7 +307,6 @@ def start(folder: Path, draw: JobDraw) -> Iterator[DisturbedJob]:
         "options": (*every, *wraps),
         "call_seconds": _CALL_SECONDS,
         "wrap": (*(preload.wrap if preload else ()), *([str(NODE)] if draw.of_network else ())),
-        "launcher": "tests.chaos.launcher" if LOSE in draw.kinds else jobs.LAUNCHER,
     }
     script = TORCH_SCRIPT if draw.serverless else SCRIPT
     with jobs.run(folder, script, folder, *_PACE, *MODES[draw.mode], **how) as job:

@@ -18,9 +18,6 @@ POLL_SECONDS = 0.05
 SEED = 7
 """Of the order of the data in each of these jobs."""
 
-LAUNCHER = "elastic_ps.launch.cli"
-"""The module whose `main` is `elasticrun`."""
-
 
 class Job:
     """One running job; `call_seconds`: deadline of what its coordinator is asked."""
@@ -111,7 +108,6 @@ def run(
     servers=1,
     options=(),
     wrap=(),
-    launcher=LAUNCHER,
     **watched,
 ):
     """A job under elasticrun; ended when the block ends.
@@ -125,10 +121,9 @@ def run(
         servers: at the start; 0: none, as an option says.
         options: further ones of elasticrun.
         wrap: command that elasticrun's own follows.
-        launcher: module whose `main` is run.
         watched: further arguments of `Job`.
     """
-    elasticrun = [*wrap, sys.executable, "-c", f"from {launcher} import main; main()"]
+    elasticrun = [*wrap, sys.executable, "-c", "from elastic_ps.launch.cli import main; main()"]
     asked = [
         "--workers",
         str(workers),

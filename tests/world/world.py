@@ -16,7 +16,6 @@ from elastic_ps.launch.commands import JobCommands
 from elastic_ps.launch.job_agent import JobAgent
 from elastic_ps.transport.choice import TransportName
 from tests.world import programs, seam
-from tests.world.faults.cells import LOSE
 from tests.world.faults.inject import Injector
 from tests.world.faults.job_draw import JobDraw
 from tests.world.kernel.disk import Disk
@@ -176,7 +175,7 @@ class World:
         if role == "worker":
             program = lambda: programs.run_worker(process, self.draw, self.watch, self._pace)  # noqa: E731
         else:
-            process.arguments = [*command[3:], *self._term(role)]
+            process.arguments = list(command[3:])
             run = programs.run_coordinator if role == "coordinator" else programs.run_server
             if role == "coordinator":
                 self.coordinator_changed = self.scheduler.now
@@ -189,12 +188,6 @@ class World:
     def _pace(self) -> tuple[float, float]:
         """Return what a step's computation takes, at least and at most: little, when nothing else is to come."""
         return _LAST_PACE if self.injector.is_over else self.draw.pace
-
-    def _term(self, role: str) -> tuple[str, ...]:
-        """Tell a coordinator how often it was started, where its journal may be gone, as an operator does."""
-        if role != "coordinator" or all(fault.kind != LOSE for fault in self.draw.faults):
-            return ()
-        return "--term", str(1 + sum(process.role == role for process in self.processes))
 
     def _start(self, process: Process, program: Callable[[], int]) -> None:
         process.main = Thread(name=f"main of {process}")

@@ -211,13 +211,15 @@ class FakeCoordinator(rpc.CoordinatorServicer):
 
 @dataclass
 class PuppetCommands:
-    """Command lines of a job of puppets; `ports` are those that coordinators were started with."""
+    """Command lines of a job of puppets; `ports` and `terms` are those that coordinators were started with."""
 
     stage_port: int
     ports: list[int] = field(default_factory=list)
+    terms: list[int] = field(default_factory=list)
 
-    def coordinator(self, folder: Path, token_file: Path, port: int) -> list[str]:
+    def coordinator(self, folder: Path, token_file: Path, port: int, term: int) -> list[str]:
         self.ports.append(port)
+        self.terms.append(term)
         return puppet_command(self.stage_port, "coordinator")
 
     def node(self, role: Role, join: JoinSettings, nonce: str) -> list[str]:

@@ -18,6 +18,7 @@ def test_a_dead_coordinator_is_started_again_on_its_port(start_job: StartJob) ->
     job.coordinator = job.stage.enter("coordinator")
     job.listen()
     assert job.commands.ports == [0, int(job.fake.address.rpartition(":")[2])]
+    assert job.commands.terms == [1, 2], "where the journal is gone, those who train are asked"
     worker.tell("say still here")
     assert worker.heard() == "said"
     os.kill(job.coordinator.pid, signal.SIGKILL)
@@ -117,6 +118,7 @@ def test_a_first_start_that_may_come_to_something_later_is_tried_again(start_job
     (worker,) = job.workers(1)
     registered(job, [worker], workers=1)
     assert job.commands.ports == [0, 0]
+    assert job.commands.terms == [1, 1], "nobody has joined the first one: there is nobody to ask"
     assert over(job, worker).status == 0
 
 

@@ -88,10 +88,10 @@ def test_a_job_with_the_scripts_own_options(jobs: list[tuple[JobSettings, JobCom
 def test_each_run_of_a_job_has_an_identity_of_its_own(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
     for _ in range(2):
         assert invoke("--name", "toy", "train.py")[0] == 3
-    lines = [commands.coordinator(Path("/jobs/toy"), Path("token"), 0) for _, commands in jobs]
+    lines = [commands.coordinator(Path("/jobs/toy"), Path("token"), 0, 1) for _, commands in jobs]
     first, second = (line[line.index("--identity") + 1] for line in lines)
     assert first != second
-    assert jobs[0][1].coordinator(Path("/jobs/toy"), Path("token"), 7).count(first) == 1, (
+    assert jobs[0][1].coordinator(Path("/jobs/toy"), Path("token"), 7, 2).count(first) == 1, (
         "its coordinator's restarts keep it"
     )
 
@@ -115,10 +115,11 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
     options += " --optimizer-module rules --checkpoint memory://jobs/toy --host localhost --identity toy-1"
     assert invoke("--name", "toy", *options.split(), "train.py")[0] == 3
     ((_, commands),) = jobs
-    given = commands.coordinator(Path("/jobs/toy"), Path("/jobs/toy/token"), 0)
+    given = commands.coordinator(Path("/jobs/toy"), Path("/jobs/toy/token"), 0, 2)
     assert given == [
         *(sys.executable, "-P", "-m", "coordinator", "--job", "toy", "--folder", "/jobs/toy"),
-        *("--token-file", "/jobs/toy/token", "--port", "0", "--workers", "1", "--servers", "1", "--replicas", "1"),
+        *("--token-file", "/jobs/toy/token", "--port", "0", "--term", "2"),
+        *("--workers", "1", "--servers", "1", "--replicas", "1"),
         *("--block-bytes", "128", "--migration", "pause", "--checkpoint", "memory://jobs/toy"),
         *("--checkpoint-interval", "30.0", "--restore", "c/9", "--identity", "toy-1", "--lease", "20.0"),
         *("--host", "localhost", "--join-timeout", "60.0"),
@@ -136,7 +137,7 @@ def test_the_coordinator_has_every_option_that_is_marked_for_it() -> None:
     job = replace(job, workers=3, servers=2, restore="c/9", identity="run-1", lease=20.0, replicas=1)
     nodes = NodesOptions(host="localhost", join_timeout=5.0)
     _, _, _, _, *given = JobCommands(JobSettings(Script("train.py"), job, nodes)).coordinator(
-        Path("toy"), Path("token"), 0
+        Path("toy"), Path("token"), 0, 1
     )
     taken = options.parser(None).parse_args(given)
     kept = options.settings(taken)
@@ -202,7 +203,7 @@ def test_a_job_without_servers(jobs: list[tuple[JobSettings, JobCommands]]) -> N
     assert invoke(*["--mode", "all-reduce", "--workers", "2", "train.py"]) == (3, "")
     ((settings, commands),) = jobs
     assert settings.job.servers == 0
-    line = commands.coordinator(Path("f"), Path("t"), 0)
+    line = commands.coordinator(Path("f"), Path("t"), 0, 1)
     assert line[line.index("--servers") + 1] == "0"
     assert options.parser(None).parse_args(line[4:]).servers == 0
     join = JoinSettings("h:1", Path("token"), "h", mode=settings.nodes.mode)
