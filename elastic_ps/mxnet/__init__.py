@@ -28,6 +28,7 @@ from elastic_ps.mxnet.kvstore import ElasticKVStore, register
 from elastic_ps.mxnet.module import track_auxiliary
 from elastic_ps.mxnet.record_files import lock_reads
 from elastic_ps.mxnet.rehearsed_optimizers import note_optimizers
+from elastic_ps.mxnet.trainer_checks import refuse_clipping
 from elastic_ps.mxnet.trainer_loops import combine_loops
 from elastic_ps.node.settings import is_node
 from elastic_ps.system.process.quick_end import freeze_imports
@@ -37,6 +38,7 @@ __all__ = ["ElasticDataLoader", "ElasticKVStore", "KVStoreError", "KVStoreLost",
 
 register()
 combine_loops()
+refuse_clipping()
 lock_reads()
 tell_at_exit()
 offer_undo(note_optimizers)

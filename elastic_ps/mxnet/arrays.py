@@ -27,6 +27,9 @@ _KEPT_BYTES = 1 << 16
 _FEW = 4
 """Arrays that are waited for one by one."""
 
+_VECTOR_BYTES = 1 << 14
+"""A larger vector may hold the weights of a fused RNN: for inference MXNet keeps them in a layout of oneDNN's."""
+
 _LAYOUT_DIMENSIONS = 2
 """oneDNN has no layout of its own for arrays with fewer."""
 
@@ -62,7 +65,7 @@ class MXNetHostArray(Dense):
         """See `Array.settle`."""
         if len(arrays) > _FEW:  # to wait for one array's reads is an operation of the engine's; to wait for all is none
             mx.nd.waitall()
-            return
+            arrays = [array for array in arrays if to_write and _may_be_kept(array)]
         wait = _LIB.MXNDArrayWaitToWrite if to_write else _LIB.MXNDArrayWaitToRead
         for array in arrays:
             assert isinstance(array, MXNetHostArray)
@@ -98,6 +101,11 @@ class MXNetHostArray(Dense):
             memory._array = self._array  # the view's base keeps its memory alive
             self._kept = np.frombuffer(memory, dtype=self.dtype).reshape(self.shape)
         return self._kept
+
+
+def _may_be_kept(array: Array) -> bool:
+    """Return whether an operator may keep what it has made of an array, until the engine counts a write of it."""
+    return isinstance(array, MXNetHostArray) and len(array.shape) == 1 and array.nbytes > _VECTOR_BYTES
 
 
 class Copied:

@@ -21,7 +21,7 @@ import mxnet as mx
 from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 
 from elastic_ps.core.compression import Compression
-from elastic_ps.core.data_order import CONSISTENCIES
+from elastic_ps.core.data_order import CONSISTENCIES, DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper
 from elastic_ps.mxnet import optimizers
@@ -281,6 +281,11 @@ class ElasticKVStore(mx.kv.KVStore):  # type: ignore[misc]  # MXNet has no types
     def num_workers(self) -> int:
         """The number of workers; it changes when workers come and go."""
         return self._store.num_workers
+
+    @property
+    def data(self) -> DataSpec | None:
+        """Return how the job divides the data; None: the script draws its own batches."""
+        return self._store.data
 
     def barrier(self) -> None:
         """Wait for all workers."""

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
+from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.sparse_rows import Rows
 
@@ -202,3 +203,7 @@ class KeyStore(Protocol):
     @property
     def mode(self) -> str:
         """ "sync", "async" or "ssp"."""
+
+    @property
+    def data(self) -> DataSpec | None:
+        """Return how the job divides the data; None: the script draws its own batches."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from elastic_ps.core.compression import Compression
+from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.model import Tensor
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
@@ -240,6 +241,11 @@ class WorkerKeyStore:
     def mode(self) -> str:
         """See `KeyStore.mode`."""
         return self._job.consistency
+
+    @property
+    def data(self) -> DataSpec | None:
+        """See `KeyStore.data`."""
+        return self._job.spec
 
     # ---- for the job -----------------------------------------------------------------------------------------------
 

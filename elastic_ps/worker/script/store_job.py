@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.model import Tensor
 from elastic_ps.worker.script.staging import Staging
 from elastic_ps.worker.script.step_buffer import StepBuffer
@@ -19,11 +20,13 @@ class StoreJob(Protocol):
         node: this worker.
         staging: knows the keys of the open exchange.
         buffer: collects the gradients of the open exchange.
+        spec: of the elastic sampler; None: the script draws its own batches.
     """
 
     node: WorkerNode
     staging: Staging
     buffer: StepBuffer
+    spec: DataSpec | None
 
     @property
     def consistency(self) -> str:

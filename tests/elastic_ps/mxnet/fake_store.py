@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from elastic_ps.core.compression import Compression
+from elastic_ps.core.data_order import DataSpec
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.optimizer import Hyper, OptimizerSpec
 from elastic_ps.core.sparse_rows import Rows, summed
@@ -35,6 +36,7 @@ class FakeStore:
         self.rank = 0
         self.num_workers = 1
         self.mode = "sync"
+        self.data: DataSpec | None = None
         self.rule = ""
         self.calls: list[str] = []
         self.held: dict[str, Held] = {}

@@ -83,8 +83,23 @@ def test_tracking_changes_nothing_with_another_store():
 
 
 def test_a_module_for_inference_sees_what_was_written_to_arrays_that_it_shares():
+    check_inference(symbol())
+
+
+def test_a_recurrent_module_for_inference_sees_what_was_written():
+    """MXNet keeps what oneDNN makes of a fused cell's weights until its engine counts a write of them."""
+    cell = mx.rnn.FusedRNNCell(32, num_layers=1, mode="lstm", prefix="lstm_")
+    rows = mx.sym.swapaxes(mx.sym.reshape(mx.sym.Variable("data"), shape=(-1, 8, 8)), 0, 1)
+    outputs, _ = cell.unroll(8, rows, layout="TNC", merge_outputs=True)
+    hidden = mx.sym.swapaxes(outputs, 0, 1)
+    for units in (8, 5):
+        hidden = mx.sym.FullyConnected(hidden, num_hidden=units)
+    check_inference(mx.sym.SoftmaxOutput(hidden, name="softmax"))
+
+
+def check_inference(network: Any) -> None:
     shapes = {"data_shapes": [("data", (BATCH, 1, 8, 8))], "label_shapes": [("softmax_label", (BATCH,))]}
-    module, scored = mx.mod.Module(symbol()), mx.mod.Module(symbol())
+    module, scored = mx.mod.Module(network), mx.mod.Module(network)
     module.bind(**shapes)
     module.init_params(mx.init.Xavier())
     scored.bind(**shapes, for_training=False, shared_module=module)
