@@ -62,8 +62,9 @@ def _add_counts(add: Callable[..., object]) -> None:
 
 
 def _add_checkpoints(add: Callable[..., object]) -> None:
-    """Add where checkpoints go and come from, and whose they are."""
-    add("--checkpoint", default="", metavar="URL", help="folder of the job's checkpoints, any fsspec URL")
+    """Add where checkpoints go and come from, and whose they are. Nodes, which use them, may be in other folders."""
+    folder = "folder of the job's checkpoints, any fsspec URL"
+    add("--checkpoint", type=storage.from_anywhere, default="", metavar="URL", help=folder)
     saving = "seconds between checkpoints; 0: on demand only (%(default)s)"
     add(
         "--checkpoint-interval",
@@ -72,7 +73,8 @@ def _add_checkpoints(add: Callable[..., object]) -> None:
         metavar="S",
         help=saving,
     )
-    add("--restore", default="", metavar="URL", help="start from this checkpoint, or from the newest in this folder")
+    first = "start from this checkpoint, or from the newest in this folder"
+    add("--restore", type=storage.from_anywhere, default="", metavar="URL", help=first)
     mine = "name of this training run: checkpoints have it, and only its own are loaded or dropped"
     add("--identity", type=_identity, metavar="TEXT", help=f"{mine} (that of the journal, else random)")
 

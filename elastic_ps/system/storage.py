@@ -37,6 +37,9 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _GONE = (404, 410)
 """HTTP's answers about what is not there."""
 
+_LOCAL = (None, "file", "local")
+"""Protocols of paths of this machine; None: none is named."""
+
 
 def new_identity() -> str:
     """Return an identity for a training run that nobody has named."""
@@ -124,9 +127,11 @@ def patiently(act: Callable[[], _T], seconds: float, over: Callable[[], bool] = 
 
 
 def from_anywhere(url: str) -> str:
-    """Return a URL by which a process with another working directory finds the same folder."""
-    is_path = "://" not in url and "::" not in url
-    return str(Path(url).expanduser().absolute()) if is_path else url
+    """Return a URL by which a process with another working directory finds the same folder; "": the same, none."""
+    protocol, path = fsspec.core.split_protocol(url)
+    if not path or path.startswith("/") or "::" in url or protocol not in _LOCAL:
+        return url
+    return str(Path(os.path.expanduser(path)).absolute())  # pathlib raises where it knows no such user
 
 
 def local_folder(url: str) -> Path | None:

@@ -217,6 +217,7 @@ def _names(world: Any) -> Iterator[tuple[Any, str, Any]]:
     if world.draw.serverless:
         for name in "dist", "_untyped":
             yield group, name, gloo.distributed(world)
+        yield group, "address_of", lambda host: (None, host)  # the world's machines have names alone
         yield exchange, "BUCKET_BYTES", _BUCKET_BYTES
         yield shadow_feed, "PORTION_BYTES", _PORTION_BYTES
         yield peer_probe, "socket", SimpleNamespace(create_connection=world.network.dial)

@@ -144,7 +144,8 @@ def test_the_coordinator_has_every_option_that_is_marked_for_it() -> None:
     assert (taken.workers, taken.servers, taken.seed, taken.block_bytes, taken.host) == (3, 2, 7, 128, "localhost")
     assert (kept.name, kept.lease, kept.join_timeout, kept.migration) == ("toy", 20.0, 5.0, "pause")
     assert kept.replicas == 1
-    assert (kept.checkpoint, kept.checkpoint_interval, kept.restore) == ("toy/checkpoints", 30.0, "c/9")
+    assert kept.checkpoint_interval == 30.0
+    assert (kept.checkpoint, kept.restore) == (f"{Path.cwd()}/toy/checkpoints", f"{Path.cwd()}/c/9")
 
 
 def test_a_member(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,6 +189,25 @@ def test_a_name_that_others_do_not_reach_this_machine_by(jobs: list[tuple[JobSet
     assert invoke(*server, "192.0.2.1:7000") == (2, f"elasticrun: {told}\n")
     for here in ("myhost:7000", "[::1]:7000"):
         assert invoke(*server, here) == (143, "")
+
+
+def test_every_process_of_a_job_finds_its_checkpoints(
+    jobs: list[tuple[JobSettings, JobCommands]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script that changed its folder, or a node begun in another one, wrote and looked elsewhere."""
+    here = Path.cwd()
+    monkeypatch.setenv("HOME", str(here))
+    for given, meant in (
+        (("saved", "./c/9"), (f"{here}/saved", f"{here}/c/9")),
+        (("~/saved", f"file://{here}/c/9"), (f"{here}/saved", f"file://{here}/c/9")),
+        (("file://saved", "c/9/"), (f"{here}/saved", f"{here}/c/9")),
+        (("~no-such-user/saved", "c/9"), (f"{here}/~no-such-user/saved", f"{here}/c/9")),
+        (("simplecache::memory://x", "c/9"), ("simplecache::memory://x", f"{here}/c/9")),
+    ):
+        assert invoke("--checkpoint", given[0], "--restore", given[1], "train.py") == (3, "")
+        line = jobs[-1][1].coordinator(Path("/jobs/toy"), Path("token"), 0, 1)
+        kept = options.settings(options.parser(None).parse_args(line[4:]))
+        assert (kept.checkpoint, kept.restore) == meant
 
 
 def test_arguments_of_the_script_are_bytes(jobs: list[tuple[JobSettings, JobCommands]]) -> None:
