@@ -24,7 +24,7 @@ from coordinator.core.job import DurableJob
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import State
 from coordinator.server import checkpoint_choice, metrics
-from coordinator.server.addresses import reachable
+from coordinator.server.addresses import join_options, reachable
 from coordinator.server.admission import make_server, stop_server
 from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger, Steps
@@ -160,8 +160,7 @@ async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, ledg
     rpc.add_CoordinatorServicer_to_server(CoordinatorService(runtime, ledger, steps), server)
     host = options.advertise or reachable(options.host)
     address = address_of(host, _bind(server, options.host, options.port))
-    here = f"--coordinator {address} --token-file {options.token_file}"
-    settings = replace(runtime.state.settings, join_command=f"elasticrun --role {{role}} {here}")
+    settings = replace(runtime.state.settings, join_options=join_options(host, address, options.token_file))
     runtime.state = replace(runtime.state, settings=settings)
     runtime.start(options.term)
     await server.start()

@@ -18,6 +18,7 @@ from coordinator.core.plans.plan import Phase, Plan, PlanKind
 from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest, uncontradicted
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import ConfigId, Member, NodeId, Role
+from elastic_ps.core.job_mode import JobMode
 
 BYTES_PER_SECOND = 200e6
 """The speed that is assumed of a migration before the job has seen one."""
@@ -141,12 +142,21 @@ def _accepted(context: StepContext, number: int) -> replies.ScaleReply:
     if not context.state.launchers:
         asked = wanted(job)
         needed = {Role.SERVER: asked.starting_servers, Role.WORKER: asked.starting_workers}
-        command = context.state.settings.join_command
-        lines = tuple(command.format(role=role) for role in needed for _ in range(needed[role]))
+        lines = tuple(_line(context, role) for role in needed for _ in range(needed[role]))
     plan = job.plan.id if job.plan is not None and number in job.plan.requests else 0
     if not plan and any(request.number == number for request in (*job.queued, *job.goal.wishes)):
         return replies.ScaleReply(queued=True, lines=lines, request=number)
     return replace(_effect(context, job.goal), plan=plan, lines=lines, request=number)
+
+
+def _line(context: StepContext, role: Role) -> str:
+    """Return what starts one node by hand."""
+    words = [f"elasticrun --role {role}", context.state.settings.join_options]
+    if context.job.all_reduces:
+        words.append(f"--mode {JobMode.ALL_REDUCE.value}")
+    if role is Role.WORKER:
+        words.append("SCRIPT [ARGUMENTS]")
+    return " ".join(words)
 
 
 def _effect(context: StepContext, goal: ScaleGoal) -> replies.ScaleReply:

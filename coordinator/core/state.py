@@ -40,7 +40,7 @@ class CoordinatorSettings:
         checkpoint: folder of the job's checkpoints, an fsspec URL; "": none.
         restore: checkpoint, or folder of some, that the job began from; "": none.
         checkpoint_interval: seconds between checkpoints; 0: on demand only.
-        join_command: how a person starts one node by hand, with {role}.
+        join_options: of `elasticrun --role`, with which a person starts one node by hand.
         operator: a Kubernetes operator runs the job, and alone asks for other counts, drains and its end.
         replicas: servers that follow each block besides its owner: 0 or 1.
 
@@ -58,7 +58,7 @@ class CoordinatorSettings:
     checkpoint: str = ""
     restore: str = ""
     checkpoint_interval: float = 0.0
-    join_command: str = "elasticrun --role {role}"
+    join_options: str = ""
     operator: bool = False
     replicas: int = 0
 

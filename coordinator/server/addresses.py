@@ -1,6 +1,8 @@
-"""This module finds the address that others reach a coordinator by, where it listens on all of its machine."""
+"""This module knows the address that others reach a coordinator by."""
 
 import ipaddress
+import os
+import shlex
 import socket
 
 from elastic_ps.core.errors import ConfigurationError
@@ -32,3 +34,23 @@ def reachable(host: str) -> str:
             "say with --advertise how this one is reached"
         ) from error
     return own if family == socket.AF_INET else f"[{own}]"
+
+
+def join_options(host: str, address: str, token_file: str) -> str:
+    """Return the options of `elasticrun --role` by which a node joins the job of this coordinator.
+
+    Args:
+        host: that others reach it by.
+        address: the same, with the port.
+        token_file: that holds the job's token; it may be read from another folder.
+    """
+    options = f"--coordinator {address} --token-file {shlex.quote(os.path.abspath(token_file))}"
+    return options if _is_loopback(host) else f"{options} --host THIS_MACHINES_ADDRESS"
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether an address or a name means the machine that it is used on: nodes are there then, too."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"

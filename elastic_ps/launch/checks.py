@@ -4,6 +4,7 @@ Each check returns what is wrong, for people, or None. They run before anything 
 of the user's code.
 """
 
+import errno
 import os
 import shlex
 import shutil
@@ -129,11 +130,27 @@ def only_here(host: str) -> str | None:
 
 def remote_problem(host: str, coordinator: str) -> str | None:
     """Check --host of a node that listens: its job's coordinator is on this machine, or its nodes can reach it."""
-    told = only_here(host)
+    if not _address(host).is_loopback:
+        return None
     with suppress(OSError, ValueError):  # a coordinator whose name nobody knows is told of when it is asked
-        if told and not _address(coordinator.rpartition(":")[0].strip("[]")).is_loopback:
+        at = _address(coordinator.rpartition(":")[0].strip("[]"))
+        if at.is_loopback:
+            return None
+        if told := only_here(host):
             return told
+        if not _is_own(str(at)):
+            away = f"--host {host}: no other machine reaches that, and the job's coordinator is on another"
+            return f"{away}: give this machine's address"
     return None
+
+
+def _is_own(address: str) -> bool:
+    """Return whether an address is one of this machine: what is not cannot be listened at."""
+    try:
+        listening_socket(address, 0).close()
+    except OSError as error:
+        return error.errno != errno.EADDRNOTAVAIL
+    return True
 
 
 def _address(host: str) -> IPv4Address | IPv6Address:

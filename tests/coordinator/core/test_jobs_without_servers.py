@@ -31,6 +31,13 @@ def test_its_workers_scale_and_servers_are_refused():
     assert len(world.state.job.configuration.workers) == 1
 
 
+def test_without_launcher_the_line_to_run_names_the_mode():
+    """Without it the worker was refused."""
+    world = World(2, 0, join_options="--coordinator h:1")
+    line = "elasticrun --role worker --coordinator h:1 --mode all-reduce SCRIPT [ARGUMENTS]"
+    assert world.ask(ev.ScaleAsked, 3).lines == (line,)
+
+
 def test_members_are_told_of_the_latest_group_that_has_failed():
     world = World(3, 0)
     number = world.state.job.configuration.id

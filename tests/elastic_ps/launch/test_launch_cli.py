@@ -191,6 +191,22 @@ def test_a_name_that_others_do_not_reach_this_machine_by(jobs: list[tuple[JobSet
         assert invoke(*server, here) == (143, "")
 
 
+@pytest.mark.usefixtures("debian")
+@pytest.mark.parametrize("line", ["--role server", "--role worker --mode all-reduce"])
+def test_a_node_of_another_machines_job_says_where_it_is(line: str) -> None:
+    """It told the job 127.0.0.1, where others found nobody or themselves, and was expelled."""
+    script = ["train.py"] if "worker" in line else []
+    node = [*line.split(), "--token-file", "token", "--coordinator"]
+    told = "--host 127.0.0.1: no other machine reaches that, and the job's coordinator is on another: give this"
+    for away in ("192.0.2.1:7000", "[2001:db8::1]:7000"):
+        status, output = invoke(*node, away, *script)
+        assert (status, told in output) == (2, True), output
+    for here in ("127.0.0.1:7000", "localhost:7000", "nowhere.invalid:7000"):
+        assert invoke(*node, here, *script) == (143, "")
+    worker = ("--role", "worker", "--token-file", "token", "--coordinator", "192.0.2.1:7000", "train.py")
+    assert invoke(*worker) == (143, ""), "it calls others, and nobody calls it"
+
+
 def test_every_process_of_a_job_finds_its_checkpoints(
     jobs: list[tuple[JobSettings, JobCommands]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

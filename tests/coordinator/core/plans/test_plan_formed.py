@@ -153,9 +153,10 @@ def test_a_node_that_registers_by_itself_is_a_wish():
 
 
 def test_a_plan_without_launcher_says_what_to_run():
-    world = World(1, 1, join_command="run {role}")
+    world = World(1, 1, join_options="--coordinator h:1")
     reply = world.ask(ev.ScaleAsked, 2, 3)
-    assert sorted(reply.lines) == ["run server", "run server", "run worker"]
+    line = "elasticrun --role {} --coordinator h:1"
+    assert sorted(reply.lines) == [line.format("server")] * 2 + [f"{line.format('worker')} SCRIPT [ARGUMENTS]"]
     world.settle()
     world.post(ev.Attached(world.now, 1))
     assert not world.ask(ev.ScaleAsked, 3, 3).lines
