@@ -400,12 +400,14 @@ class Trial(_message.Message):
     def __init__(self, optimizer: _Optional[str] = ..., dtypes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Save(_message.Message):
-    __slots__ = ("clock", "url")
+    __slots__ = ("clock", "url", "given_up")
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     clock: int
     url: str
-    def __init__(self, clock: _Optional[int] = ..., url: _Optional[str] = ...) -> None: ...
+    given_up: str
+    def __init__(self, clock: _Optional[int] = ..., url: _Optional[str] = ..., given_up: _Optional[str] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("reason", "restart", "failed")

@@ -180,6 +180,7 @@ class PendingCheckpoint:
     Attributes:
         root: folder of checkpoints.
         url: of this one.
+        given_up: folder of the order before, where that came to nothing: nodes take back what they wrote into it.
         clock: version that is saved. Without a common version only a number, above every earlier one: servers save at
             once.
         book: as it stood before servers were told; None: a sync job.
@@ -194,6 +195,7 @@ class PendingCheckpoint:
     to: tuple[int, ...]
     root: str
     url: str = ""
+    given_up: str = ""
     clock: int | None = None
     book: Book | None = None
     drawn: tuple[tuple[int, Batch], ...] = ()

@@ -141,7 +141,7 @@ def _of_growth(state: State, node: RegisteredNode) -> Iterator[Directive]:
     saving = state.saving
     is_saver = saving is not None and node.id in job.holders - saving.saved.keys()
     if saving is not None and is_saver and saving.clock is not None and not saving.writing:
-        yield SaveBlocks(saving.clock, saving.url)
+        yield SaveBlocks(saving.clock, saving.url, saving.given_up)
     if node.role is not Role.SERVER:
         return
     for trial in state.trials:

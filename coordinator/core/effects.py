@@ -89,10 +89,11 @@ class Extend:
 
 @dataclass(frozen=True)
 class SaveBlocks:
-    """A server must write a checkpoint's blocks."""
+    """A server must write a checkpoint's blocks, and take back what it wrote into the folder that was `given_up`."""
 
     clock: int
     url: str
+    given_up: str = ""
 
 
 @dataclass(frozen=True)

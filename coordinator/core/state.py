@@ -160,6 +160,7 @@ class State:
         grown_at: when something was last declared.
         saving: the checkpoint being written.
         saved_at: when the last one was.
+        ordered: folder that nodes were last told to save into; "": that is a checkpoint, or may yet become one.
         looking: the search for a checkpoint to go back to.
         unsaved: why the last one that was tried came to nothing; "": it did not.
         running: scripts' commands at the servers.
@@ -195,6 +196,7 @@ class State:
     grown_at: float = 0.0
     saving: PendingCheckpoint | None = None
     saved_at: float = 0.0
+    ordered: str = ""
     looking: PendingSearch | None = None
     unsaved: str = ""
     running: tuple[RunningCommand, ...] = ()

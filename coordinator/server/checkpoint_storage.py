@@ -43,13 +43,22 @@ def write(url: str, manifest: Manifest, damaged: Set[str] = frozenset()) -> int:
     try:
         storage.make_folder(url)
         text = json.dumps(manifest_to_json(manifest)).encode()
-        files = {str(entry["file"]) for entry in manifest.blocks.values()}
-        total = len(text) + sum(storage.size(f"{url}/{name}") or 0 for name in files)
+        files = sorted({str(entry["file"]) for entry in manifest.blocks.values()})
+        total = len(text) + sum(_size(url, name) for name in files)
         storage.publish(f"{url}/{MANIFEST}", text)
     except (StorageError, FileNotFoundError, TypeError, ValueError, KeyError) as error:
         raise CheckpointError(f"cannot write the manifest of {url}: {error}") from error
     _prune(url, manifest.identity, damaged)
     return total
+
+
+def _size(url: str, name: str) -> int:
+    """Return the bytes of a file that a node has written; 0: the storage does not tell."""
+    try:
+        return storage.size(f"{url}/{name}") or 0
+    except FileNotFoundError:  # it has the folder, too: each machine one of its own
+        told = f"{name.removesuffix('.bin')} says that it wrote {name}, which is not here"
+        raise CheckpointError(f"{told}: give a folder that all machines share") from None
 
 
 def _prune(url: str, identity: str, damaged: Set[str]) -> None:

@@ -123,7 +123,7 @@ _ENCODERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
     ef.Committed: ("committed", lambda d: pb.Committed(configuration=config_id_to_pb(d.number))),
     ef.Resume: ("resume", lambda d: pb.Resume(configuration=config_id_to_pb(d.number))),
     ef.Extend: ("extend", _extend),
-    ef.SaveBlocks: ("save", lambda d: pb.Save(clock=d.clock, url=d.url)),
+    ef.SaveBlocks: ("save", lambda d: pb.Save(clock=d.clock, url=d.url, given_up=d.given_up)),
     StopOrder: ("stop", lambda d: pb.Stop(reason=d.reason, restart=d.restart, failed=d.failed)),
     ef.TryOptimizer: ("trial", lambda d: pb.Trial(optimizer=d.optimizer, dtypes=d.dtypes)),
     ef.RunCommand: ("command", lambda d: pb.ServerCommand(id=d.id, head=d.head, body=d.body)),

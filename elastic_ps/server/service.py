@@ -143,7 +143,7 @@ class ServerNode:
             "cancel": self._on_cancel,
             "committed": self._on_committed,
             "extend": self._on_extend,
-            "save": lambda save: self._saver.save(save.clock, save.url),
+            "save": lambda save: self._saver.save(save.clock, save.url, save.given_up),
             "stop": self._on_stop,
             "command": self._commands.take,
             "trial": self._trials.begin,

@@ -272,6 +272,29 @@ def remove(url: str) -> None:
         system.rm(path, recursive=True)
 
 
+def take_back(url: str, name: str) -> None:
+    """Remove a file from the folder of a checkpoint that did not become one, and the folder where it was the last.
+
+    Where a manifest is all stays. What cannot be removed stays, with a warning.
+
+    Args:
+        url: of the folder; of each machine its own, or one that others, too, are clearing away.
+        name: of the file.
+    """
+    try:
+        with asked(url):
+            system, path = located(url)
+            if not _has_manifest(system, path):
+                system.rm_file(f"{path}/{name}")
+                if isinstance(system, LocalFileSystem):
+                    with suppress(OSError):  # there are others' files
+                        os.rmdir(path)
+    except FileNotFoundError:
+        pass
+    except StorageError as error:
+        log.warning("%s of %s stays: %s", name, url, error)
+
+
 def _sync_folder(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -66,6 +66,7 @@ def drop_work(context: StepContext, reason: str) -> None:
     context.live(
         answers=PlanAnswers(), declarations=(), trials=(), told=(), draws=(), barriers=(), running=(), saving=None
     )
+    context.live(ordered="")  # its manifest may be being written, and the job may save that version again
 
 
 def collapse(context: StepContext, why: str) -> None:

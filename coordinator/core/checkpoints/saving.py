@@ -101,7 +101,8 @@ def set_clock(context: StepContext) -> bool:
     book = None if job.is_sync else context.state.book
     url = f"{saving.root}/{name_of(clock, job.identity)}"
     context.durable(saves=clock)
-    context.live(saving=replace(saving, clock=clock, book=book, drawn=(), url=url, saved={}))
+    order = replace(saving, clock=clock, book=book, drawn=(), url=url, given_up=context.state.ordered, saved={})
+    context.live(saving=order, ordered=url)
     return True
 
 
@@ -247,7 +248,7 @@ def on_written(context: StepContext, event: ManifestWritten) -> None:
         if saving is not None and saving.url == event.url:
             _fail(context, saving, f"cannot write {event.url}: {event.error}")
         return
-    context.live(unsaved="")
+    context.live(unsaved="", ordered="" if context.state.ordered == event.url else context.state.ordered)
     damaged = context.job.damaged - {event.url}
     known = tuple(url for url in context.job.checkpoints if url != event.url and url not in damaged)
     context.durable(checkpoints=(*known, event.url)[-KEPT:], damaged=damaged)
@@ -266,7 +267,7 @@ def _fail(context: StepContext, saving: PendingCheckpoint, why: str, over: bool 
     for to in saving.to:
         context.refuse(to, why)
     context.effects += [DiscardCheckpoint(saving.url)] if saving.url and over else []
-    context.live(saving=None, unsaved=why)
+    context.live(saving=None, unsaved=why, ordered=context.state.ordered if over else "")
 
 
 def _adopted(context: StepContext) -> Configuration | None:

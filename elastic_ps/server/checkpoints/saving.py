@@ -34,14 +34,23 @@ class Saver:
         self._spawn = spawn
         self._ended = ended
         self._last: tuple[str, str] | None = None  # folder and contents of what was saved: asked again, answered again
+        self._given_up = ""
 
-    def save(self, clock: int, url: str) -> None:
+    def save(self, clock: int, url: str, given_up: str = "") -> None:
         """Save every block at version `clock` into folder `url`; SAVED or LATE is answered when that is done.
 
         In a job that is async or ssp `clock` names the checkpoint: every block is saved at once, and none is LATE.
+
+        Args:
+            clock: the version.
+            url: of the folder.
+            given_up: folder of an order that came to nothing. Where each machine has its own, nobody else clears it.
         """
         state = self._state
         with state.changed:
+            if given_up and given_up != self._given_up:
+                self._given_up = given_up
+                self._spawn("take-back", lambda: storage.take_back(given_up, f"{state.node}.bin"))
             if self._last is not None and self._last[0] == url:
                 state.control.acknowledge(pb.SAVED, state.standing.config_id, clock, detail=self._last[1])
                 return

@@ -120,7 +120,8 @@ class GroupNode(GroupState):
         """See `Handler`."""
         kind, prepare = directive.WhichOneof("kind"), directive.prepare
         if kind == "save":
-            self.saver.save(directive.save.clock, directive.save.url)
+            save = directive.save
+            self.saver.save(save.clock, save.url, save.given_up)
             return
         if kind == "prepare":
             number = codec.configuration_from_pb(prepare.configuration).id

@@ -287,6 +287,14 @@ def test_what_cannot_be_synced_is_not_published_and_older_ones_stay(tmp_path, mo
     assert found(folder=str(tmp_path)) == older[-1], "a whole one is never discarded"
 
 
+def test_of_a_file_that_is_on_another_machine_the_node_is_named(tmp_path):
+    """The manifest was said to be in no folder, which sent people to the coordinator's disk."""
+    with pytest.raises(CheckpointError) as told:
+        checkpoint_storage.write(str(tmp_path / "version-1"), manifest(1))
+    words = "s0 says that it wrote s0.bin, which is not here: give a folder that all machines share"
+    assert str(told.value) == words
+
+
 def test_a_manifest_and_its_folders_are_synced_before_older_ones_go(tmp_path, monkeypatch):
     for version in (1, 2, 3):
         save(tmp_path / "a" / "b", version)

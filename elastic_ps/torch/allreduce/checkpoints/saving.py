@@ -54,16 +54,27 @@ class GroupSaver:
         self._state = state
         self._blocks: ReplicaBlocks | None = None
         self._order: _Order | None = None
+        self._given_up = ""
         self._stored = 0  # the coordinator has the ledger's entries below this version
 
     def begin(self, blocks: ReplicaBlocks) -> None:
         """Save these from now on: the script has rehearsed."""
         self._blocks = blocks
 
-    def save(self, clock: int, url: str) -> None:
-        """Save this worker's blocks at version `clock` into folder `url`; SAVED or LATE is answered."""
+    def save(self, clock: int, url: str, given_up: str = "") -> None:
+        """Save this worker's blocks at version `clock` into folder `url`; SAVED or LATE is answered.
+
+        Args:
+            clock: the version.
+            url: of the folder.
+            given_up: folder of an order that came to nothing. Where each machine has its own, nobody else clears it.
+        """
         state = self._state
         with state.changed:
+            if given_up and given_up != self._given_up:
+                self._given_up = given_up
+                name = f"{state.session.node}.bin"
+                threading.Thread(target=storage.take_back, args=(given_up, name), name="take-back", daemon=True).start()
             order, number = self._order, state.standing.config_id
             if order is not None and (order.url, order.number) == (url, number):
                 order.told = False

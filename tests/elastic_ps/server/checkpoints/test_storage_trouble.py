@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from elastic_ps.control import codec
 from elastic_ps.core.configuration import ConfigId
 from elastic_ps.server.checkpoints import restoring, saving
 from elastic_ps.server.phases import BlockStatus
+from elastic_ps.system import storage
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.server.server_harness import Job, Jobs
 from tests.elastic_ps.server.server_reference import SGD, TENSORS
@@ -134,6 +136,52 @@ def test_an_order_that_was_given_up_while_the_job_stood_still_can_be_given_again
     job.check_step(1)
     assert "blocks" in json.loads(job.controls["s0"].await_answer(pb.SAVED).detail)
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.bin")] == [f"{folder}/s0.bin"]
+
+
+def test_what_a_node_wrote_for_an_order_that_failed_it_takes_back(
+    jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that has the folder for itself nobody else does: orders left copies until the disk was full."""
+    over = threading.Semaphore(0)
+    usual = storage.take_back
+
+    def take_back(url: str, name: str) -> None:
+        usual(url, name)
+        over.release()
+
+    monkeypatch.setattr(storage, "take_back", take_back)
+    job = jobs.begin(Job(TENSORS, SGD))
+    job.check_step(0)
+    alone, shared, whole_one, last = (tmp_path / name for name in ("alone", "shared", "whole", "last"))
+    shared.mkdir()
+    (shared / "s1.bin").touch()
+    save(job, 1, alone)
+    for clock, (before, folder) in enumerate(pairwise((alone, shared, whole_one, last)), start=2):
+        if folder is last:
+            (whole_one / "manifest.json").touch()
+        job.check_step(clock - 1)
+        for _ in range(2):  # as it is sent again until it is answered
+            job.direct("s0", save=pb.Save(clock=clock, url=f"file://{folder}", given_up=f"file://{before}"))
+        until(lambda to=folder: (to / "s0.bin").exists() and f'"file://{to}"' in job.controls["s0"].answers[-1].detail)
+        assert over.acquire(timeout=TIMEOUT)
+    assert not over.acquire(blocking=False), "once"
+    assert not alone.exists()
+    assert [path.name for path in shared.iterdir()] == ["s1.bin"]
+    assert sorted(path.name for path in whole_one.iterdir()) == ["manifest.json", "s0.bin"]
+
+
+def test_what_cannot_be_taken_back_stays_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rm_file(_system: Any, path: str) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(LocalFileSystem, "rm_file", rm_file)
+    (tmp_path / "s0.bin").touch()
+    storage.take_back(str(tmp_path), "s0.bin")
+    assert f"s0.bin of {tmp_path} stays" in caplog.text
+    monkeypatch.undo()
+    storage.take_back(str(tmp_path / "gone"), "s0.bin")
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.allreduce.checkpoints.replica_blocks import CopiedBlock
 from elastic_ps.torch.allreduce.checkpoints.saving import GroupSaver
 from protos import elastic_pb2 as pb
+from tests.elastic_ps.waiting import until
 
 NUMBER = ConfigId(1, 1)
 WAIT = 60.0
@@ -116,6 +117,18 @@ def test_the_last_order_counts(worker, tmp_path):
     assert state.session.written.wait(WAIT)
     assert [version for _, _, version, _ in state.session.answers] == [6]
     assert not (tmp_path / "a").exists()
+
+
+def test_what_it_wrote_for_an_order_that_failed_it_takes_back(worker, tmp_path):
+    """Though this order comes too late here: on a machine that has the folder for itself nobody else does."""
+    state, saver = worker
+    saver.save(5, str(tmp_path / "a"))
+    reach(worker, 5)
+    assert state.session.written.wait(WAIT)
+    assert (tmp_path / "a" / "w1.bin").exists()
+    saver.save(4, str(tmp_path / "b"), str(tmp_path / "a"))
+    until(lambda: not (tmp_path / "a").exists())
+    assert state.session.answers[-1][0] == pb.LATE
 
 
 def test_what_cannot_be_copied_is_told_and_the_step_goes_on(worker, tmp_path):
