@@ -84,6 +84,7 @@ def jobs(
                 "name": job.name,
                 "state": state,
                 "coordinator": job.coordinator,
+                "host": job.host,
                 "folder": str(job.folder),
                 "started": job.started,
                 "ended": job.ended,
@@ -342,5 +343,6 @@ def _look(job: LocalJob) -> tuple[str, pb.StatusReply | None]:
             reply = client.status()
     except (ClientError, ConfigurationError):
         # A launcher starts a dead coordinator again; without one nobody does.
-        return ("away" if job.processes_alive else "lost"), None
+        gone = "elsewhere" if job.elsewhere else "lost"
+        return ("away" if job.processes_alive else gone), None
     return reply.phase, reply

@@ -5,6 +5,7 @@ The folder's layout stands in docs/concepts/architecture.md, "A job's folder".
 
 import json
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from coordinator.core.job import names_who_stopped
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.core.exit_status import signal_of
-from elastic_ps.system.process.proc_stat import birth_of
+from elastic_ps.system.process.proc_stat import birth_of, is_of_this_boot
 
 _PIDS = 1 << 31
 _TIMES = 1e11  # unix seconds; the year 5138
@@ -39,6 +40,7 @@ class LocalJob:
         status: exit status of its launcher; None until the job is over, which is a little before its end.
         reason: why it is over; empty until then.
         identity: of the training run, in its checkpoints too; "" where it is not known.
+        host: the name of its launcher's machine; "" where it is not known.
     """
 
     name: str
@@ -53,6 +55,7 @@ class LocalJob:
     status: int | None = None
     reason: str = ""
     identity: str = ""
+    host: str = ""
 
     @property
     def token_file(self) -> Path:
@@ -68,6 +71,15 @@ class LocalJob:
     def processes_alive(self) -> bool:
         """Return whether its launcher or its coordinator still runs on this machine."""
         return self.launcher_alive or _alive(self.coordinator_pid, self.coordinator_birth)
+
+    @property
+    def elsewhere(self) -> str:
+        """Return the name of the machine that its processes are on, where that is another one; "": it is not.
+
+        Users may have one state folder on many machines. What ran on this one before its last start has its name.
+        """
+        is_other = self.birth and not is_of_this_boot(self.birth) and self.host != socket.gethostname()
+        return self.host if is_other else ""
 
     @property
     def checkpoints(self) -> Path:
@@ -118,8 +130,10 @@ def find_job(folder: Path, name: str | None) -> LocalJob:
     listed = ", ".join(job.name for job in running) or "none"
     if name is None:
         if not running:
-            lost = ", ".join(job.name for job in jobs if job.ended is None)
-            but = f", but some are lost ({lost}: `elasticctl status NAME` says more)" if lost else ""
+            lost = [job for job in jobs if job.ended is None]
+            where = " or on other machines" if any(job.elsewhere for job in lost) else ""
+            names = ", ".join(job.name for job in lost)
+            but = f", but some are lost{where} ({names}: `elasticctl status NAME` says more)" if lost else ""
             raise JobNotFound(
                 f"no job runs under {folder}{but}; start one: elasticrun --workers 2 --servers 1 train.py"
             )
@@ -161,6 +175,7 @@ def read_job(folder: Path) -> LocalJob | None:
             status=None if value.get("status") is None else int(value["status"]),
             reason=str(value.get("reason") or ""),
             identity=str(value.get("identity") or ""),
+            host=str(value.get("host") or ""),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

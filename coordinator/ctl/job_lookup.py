@@ -137,6 +137,8 @@ def _known(job: LocalJob) -> str:
     if job.processes_alive:
         runs = f"the coordinator of job {job.name} (process {job.coordinator_pid}) runs and does not answer"
         return f"{runs}, and its launcher is gone: nobody starts it again; {logs}"
+    if job.elsewhere:
+        return f"job {job.name} runs on {job.elsewhere}, or ran there: ask there"
     again = f"elasticrun --name {job.name}"
     if any(job.checkpoints.glob("version-*")):
         again += f" --restore {shlex.quote(str(job.checkpoints))}"

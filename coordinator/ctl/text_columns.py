@@ -24,6 +24,7 @@ _STATE_STYLE = {
     "restoring": "yellow",
     "rebuilding": "yellow",
     "away": "yellow",
+    "elsewhere": "yellow",
     "failed": "red",
     "CANCELLED": "red",
     "DROPPED": "red",

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,7 @@ class JobFolder:
             "name": name,
             "identity": identity,
             "folder": str(self.path),
+            "host": socket.gethostname(),
             "pid": os.getpid(),
             "birth": birth_of(os.getpid()),
             "coordinator": "",

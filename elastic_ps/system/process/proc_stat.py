@@ -30,6 +30,14 @@ def birth_of(pid: int) -> str | None:
     return None if fields[_STATE] in _ENDED else f"{boot_id()}:{fields[_START]}"
 
 
+def is_of_this_boot(birth: str) -> bool:
+    """Return whether a process that `birth_of` told of began on this machine, and since its last start."""
+    try:
+        return birth.partition(":")[0] == boot_id()
+    except OSError:  # it is not Linux, where nothing has a birth
+        return False
+
+
 @cache
 def boot_id() -> str:
     """Return what no other machine has, nor this one after its next start. Raises OSError: it is not Linux."""

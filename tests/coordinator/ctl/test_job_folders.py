@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from elastic_ps.system.process.proc_stat import birth_of
+from elastic_ps.system.process.proc_stat import birth_of, boot_id
 from elastic_ps.system.state_folder import jobs_folder
 
 Ctl = Callable[..., Any]
@@ -40,6 +41,8 @@ def test_jobs_lists_each_state(ctl: Ctl, add_job: AddJob) -> None:
     others = {"birth": "boot:7", "coordinator_birth": "boot:8"}  # whose numbers this process has now
     add_job("lost-two", started=3.5, coordinator="127.0.0.1:1", **others)
     add_job("away-two", started=3.6, coordinator="127.0.0.1:1")  # of a release that wrote no births
+    add_job("theirs", started=3.7, coordinator="127.0.0.1:1", host="otherhost", **others)
+    add_job("rebooted", started=3.8, coordinator="127.0.0.1:1", host=socket.gethostname(), **others)
     add_job("old", started=4.0, ended=5.0, status=0, **gone)
     add_job("halted", started=5.0, ended=6.0, status=0, reason="stopped by the operator", **gone)
     add_job("broken", started=6.0, ended=7.0, status=1, **gone)
@@ -52,12 +55,14 @@ def test_jobs_lists_each_state(ctl: Ctl, add_job: AddJob) -> None:
         ["away-one", "away"],
         ["lost-two", "lost"],
         ["away-two", "away"],
+        ["theirs", "elsewhere"],
+        ["rebooted", "lost"],
     ]
     assert lines[2].split()[2:8] == ["2", "->", "3", "2", "4", "5,267"]
     listed = json.loads(ctl("jobs", "--all", "--json").stdout)["jobs"]
     ended = [("old", "finished"), ("halted", "stopped"), ("broken", "failed"), ("crashed", "failed")]
     ended += [("given-up", "stopped")]
-    assert [(job["name"], job["state"]) for job in listed[5:]] == ended
+    assert [(job["name"], job["state"]) for job in listed[7:]] == ended
     assert listed[0]["status"]["version"] == 120
     assert listed[1]["status"] is None
 
@@ -185,8 +190,14 @@ GONE = {"pid": 5, "birth": "boot:7", "coordinator_pid": 6, "coordinator_birth": 
             {**GONE, "status": 1, "reason": "s0 died"},
             "job digits is over: failed with status 1, s0 died; see {folder}/logs ",
         ),
+        ({**GONE, "host": "otherhost"}, r"job digits runs on otherhost, or ran there: ask there \("),
+        ({**GONE, "host": socket.gethostname()}, "job digits is lost: "),
+        (
+            {**GONE, "birth": f"{boot_id()}:7", "host": "otherhost"},
+            "job digits is lost: ",  # in a container of this machine
+        ),
     ],
-    ids=["away", "unwatched", "lost", "over"],
+    ids=["away", "unwatched", "lost", "over", "elsewhere", "rebooted", "contained"],
 )
 def test_of_a_coordinator_that_does_not_answer_is_said_what_is_known(
     ctl: Ctl, add_job: AddJob, command: list[str], fields: dict[str, Any], words: str
@@ -217,6 +228,12 @@ def test_a_lost_job_is_named_where_none_runs(ctl: Ctl, add_job: AddJob) -> None:
     result = ctl("status")
     assert result.exit_code == 3
     assert "but some are lost (digits: `elasticctl status NAME` says more)" in result.stderr
+
+
+def test_a_job_of_another_machine_is_named_where_none_runs_here(ctl: Ctl, add_job: AddJob) -> None:
+    add_job("digits", coordinator="127.0.0.1:1", host="otherhost", **GONE)
+    told = "but some are lost or on other machines (digits: `elasticctl status NAME` says more)"
+    assert told in ctl("status").stderr
 
 
 def test_a_coordinator_that_is_named_by_its_address_and_does_not_answer(ctl: Ctl, digits: Path) -> None:

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 import stat
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def test_no_later_process_can_be_taken_for_those_of_the_record(tmp_path: Path) -
     record = json.loads((folder.path / "job.json").read_text())
     births = birth_of(os.getpid()), birth_of(other)
     assert (record["birth"], record["coordinator_birth"]) == births
+    assert record["host"] == socket.gethostname()
     assert None not in births
     assert births[0] != births[1]
     folder.release()
