@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from elastic_ps.control.token_proof import Purpose, proof
 from elastic_ps.core.configuration import ConfigId, Configuration, Member, NodeId
+from elastic_ps.transport.tcp import address_of
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +202,7 @@ class Rendezvous:
     """A `Rendezvous` is where workers meet to make groups: each has a store, and the chief's is that of a group.
 
     Args:
-        host: address that peers reach this worker at.
+        host: address or name that peers reach this worker at.
         token: the job's; keys of the stores follow from it.
 
     Attributes:
@@ -209,7 +210,7 @@ class Rendezvous:
     """
 
     def __init__(self, host: str, token: bytes):
-        self._host = host
+        self._address = address_of(host)[1]  # gloo, given a name, may take its IPv6 address, which peers may not reach
         self._token = token
         self._own = _store(host, 0, is_master=True)
         self.port = int(self._own.port)
@@ -265,7 +266,7 @@ class Rendezvous:
         )
         options = _untyped.ProcessGroupGloo._Options()
         options._timeout = datetime.timedelta(seconds=BUILD_SECONDS)
-        options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._host)]
+        options._devices = [_untyped.ProcessGroupGloo.create_device(hostname=self._address)]
         thread = threading.current_thread()
         with self._lock:
             self._waiting.add(thread)

@@ -1,5 +1,6 @@
 """Members meet for a group at one of them: who was too early meets the others at a later try."""
 
+import socket
 import threading
 import time
 
@@ -38,3 +39,23 @@ def test_who_was_too_early_for_a_first_try_meets_the_others_at_the_second(monkey
     until(lambda: len(built) == 2)
     for each in built.values():
         each.close()
+
+
+def test_gloo_is_given_the_address_that_all_else_takes(monkeypatch):
+    """Of a host with both kinds it took the IPv6 one, which the others, who take the IPv4 one, might not reach."""
+    both = [(socket.AF_INET6, ("::1", 0, 0, 0)), (socket.AF_INET, ("127.0.0.1", 0))]
+    found = [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", address) for family, address in both]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **_options: found)
+    given = []
+
+    def create_device(hostname):
+        given.append(hostname)
+        raise RuntimeError("far enough")
+
+    monkeypatch.setattr(torch.distributed.ProcessGroupGloo, "create_device", staticmethod(create_device))
+    rendezvous = Rendezvous("localhost", b"t" * 16)
+    members = tuple(Member(f"w{rank}", Role.WORKER, "localhost", rendezvous.port) for rank in range(2))
+    with pytest.raises(RuntimeError, match="far enough"):
+        rendezvous.build(Configuration(ConfigId(1, 1), members, ()), "w0", threading.Condition())
+    assert given == [HOST]
+    rendezvous.close()
