@@ -15,7 +15,7 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """
     given = environment.get("XDG_STATE_HOME") or "~/.local/state"
     try:
-        return Path(given).expanduser()
+        return Path(given).expanduser().absolute()  # scripts may change their folder
     except RuntimeError as error:
         raise ConfigurationError(
             f"no home directory is known for {given}: have XDG_STATE_HOME name a folder that you may write to, in full"

@@ -16,6 +16,12 @@ def test_it_is_where_the_environment_says_and_else_in_the_home(monkeypatch: pyte
     assert state_folder({}) == state_folder({"XDG_STATE_HOME": ""}) == Path("/home/x/.local/state")
 
 
+def test_it_is_found_from_whatever_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that changed its folder wrote its part of checkpoints elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    assert state_folder({"XDG_STATE_HOME": "state"}) == tmp_path / "state"
+
+
 def test_who_has_no_home_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a container's user of some number; it was "this should not happen"."""
 
