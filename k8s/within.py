@@ -55,7 +55,7 @@ class JobPod:
             self.name,
             self._namespace,
             container=MAIN,
-            command=[python, "-c", _ELASTICCTL, verb, *rest, *here],
+            command=[python, "-P", "-c", _ELASTICCTL, verb, *rest, *here],
             stdout=True,
             stderr=True,
             stdin=False,

@@ -41,7 +41,7 @@ def test_a_worker_runs_the_script_by_its_own_interpreter():
     pod = manifests.node_pod(WHOLE, StartNode(Role.WORKER, 3), DEFAULTS, "10.96.0.9")
     command = container_of(pod)["command"]
     assert pod["metadata"]["name"] == "digits-worker-3"
-    assert command[:3] == ["/opt/python", "-m", "elastic_ps.launch"]
+    assert command[:4] == ["/opt/python", "-P", "-m", "elastic_ps.launch"], "a protos beside the script hides none"
     assert command[-4:] == ["-m", "train", "--epochs", "3"]
     assert command[command.index("--nonce-prefix") + 1] == "digits-worker-3"
     assert command[command.index("--coordinator") + 1] == "10.96.0.9:7000"
@@ -129,7 +129,7 @@ def test_a_node_is_told_its_machine(role):
 def test_a_coordinator_is_told_its_term_and_starts_again_in_its_pod():
     pod = manifests.coordinator_pod(WHOLE, StartCoordinator(4, Counts(2, 1)), DEFAULTS)
     command = container_of(pod)["command"]
-    assert command[:3] == ["/opt/python", "-m", "coordinator"]
+    assert command[:4] == ["/opt/python", "-P", "-m", "coordinator"], "a coordinator.py beside the script hides none"
     assert command[command.index("--term") + 1] == "4"
     assert command[command.index("--checkpoint") + 1] == "/ckpt/digits-uid-1234"
     assert command[command.index("--checkpoint-interval") + 1] == "30"

@@ -14,7 +14,7 @@ from elastic_ps.node.settings import MACHINE
 from elastic_ps.transport.choice import FOLDER as MEETING_FOLDER
 from k8s.elastic_operator.job.actions import StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import PORT, Body, Desired
-from k8s.elastic_operator.job.templates import Manifest, interpreter, template_of
+from k8s.elastic_operator.job.templates import Manifest, own_program, template_of
 from k8s.foundation.names import COORDINATOR, GROUP, JOB_LABEL, KIND, MAIN, ROLE_LABEL, VERSION
 
 TOKEN_FOLDER = "/var/run/dl2"
@@ -251,7 +251,7 @@ def node_pod(job: Desired, start: StartNode, defaults: Defaults, coordinator: st
     }
     if job.all_reduces:  # a job's own image may be older than the option
         options["--mode"] = JobMode.ALL_REDUCE.value
-    entry = [interpreter(job), "-m", "elastic_ps.launch", *(word for option in options.items() for word in option)]
+    entry = [*own_program(job, "elastic_ps.launch"), *(word for option in options.items() for word in option)]
     script = [*container.pop("command", ())[1:], *container.pop("args", ())] if role is Role.WORKER else []
     environment = [
         {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -326,7 +326,7 @@ def coordinator_pod(job: Desired, start: StartCoordinator, defaults: Defaults) -
     options = _coordinator_options(job, start)
     words = [word for option in options.items() for word in option]
     container |= {
-        "command": [interpreter(job), "-m", "coordinator", *words, "--operator", *["--begin-again"] * start.begins],
+        "command": [*own_program(job, "coordinator"), *words, "--operator", *["--begin-again"] * start.begins],
         "ports": [{"name": "grpc", "containerPort": PORT}, {"name": "metrics", "containerPort": _METRICS_PORT}],
         "env": [
             {"name": "HOME", "value": "/tmp"},

@@ -77,7 +77,15 @@ def _without_slots(container: Manifest) -> None:
         container["resources"]["requests"].pop(SLOTS, None)
 
 
-def interpreter(job: Desired) -> str:
-    """Return the interpreter that the workers' command names."""
+def own_program(job: Desired, module: str) -> list[str]:
+    """Return the argv that runs a module of ours by the interpreter that the workers' command names.
+
+    A `coordinator.py` or a `protos` beside the script, in the image's folder or the template's, would be imported in
+    the place of ours, which are installed: so that folder is left out.
+
+    Args:
+        job: of whose document.
+        module: as `python -m` takes it.
+    """
     _, _, container = template_of(job, Role.WORKER)
-    return str(container["command"][0])
+    return [str(container["command"][0]), "-P", "-m", module]

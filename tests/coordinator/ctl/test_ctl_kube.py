@@ -223,9 +223,10 @@ def test_what_only_the_coordinator_knows_is_asked_in_its_pod(served, monkeypatch
     monkeypatch.setattr(within, "stream", stream)
     assert served(job())(*words, "--namespace", "ours", status=status) == "as it says\n"
     ((name, namespace, command),) = asked
-    assert (name, namespace, command[0]) == ("digits-coordinator", "ours", "/opt/python")
+    assert (name, namespace) == ("digits-coordinator", "ours")
+    assert command[:3] == ["/opt/python", "-P", "-c"]
     here = ["--coordinator", "127.0.0.1:7000", "--token-file", "/var/run/dl2/token"]
-    assert command[3:] == [*inside, *here]
+    assert command[4:] == [*inside, *here]
 
 
 @pytest.mark.parametrize(
