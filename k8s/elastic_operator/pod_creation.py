@@ -221,6 +221,8 @@ class PodCreator:
 
     def _storage(self, job: Desired) -> str:
         """Return why the job could not be saved, where that is known: pods of other images may have other programs."""
+        if storage.from_anywhere(job.checkpoint) != job.checkpoint:
+            return "checkpoint.url is relative, and pods have a working directory each: give a path from /, or a URL"
         if not job.checkpoint or templates.image(job, Role.SERVER, self._defaults.image) != self._defaults.image:
             return ""
         try:

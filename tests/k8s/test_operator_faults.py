@@ -185,15 +185,20 @@ def test_a_template_that_no_pod_can_be_made_of_is_the_jobs_condition():
     assert not api.made
 
 
-def test_a_storage_that_the_image_has_no_program_for_is_refused_before_anything_is_made():
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [("s3://no-such", "s3fs"), *((url, "give a path from /") for url in ("saved", "~/saved", "file://saved"))],
+)
+def test_a_storage_that_pods_cannot_write_to_is_refused_before_anything_is_made(url, why):
+    """In a folder of its own working directory each wrote what no other found."""
     api = PlayedApi()
 
     async def scene():
-        async with kept(api, document(checkpoint={"url": "s3://no-such"})):
+        async with kept(api, document(checkpoint={"url": url})):
             await until(lambda: api.condition("digits", "Accepted")[1:2] == ("InvalidCheckpoint",))
 
     run(scene)
-    assert "s3fs" in api.condition("digits", "Accepted")[2]
+    assert why in api.condition("digits", "Accepted")[2]
     assert not api.made
 
 
