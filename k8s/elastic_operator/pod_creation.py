@@ -12,7 +12,7 @@ from k8s.elastic_operator.job import manifests, templates
 from k8s.elastic_operator.job.actions import Start, StartCoordinator, StartNode
 from k8s.elastic_operator.job.model import Body, Desired
 from k8s.elastic_operator.job.reconciliation import ApiDenial, ApiVerdict
-from k8s.foundation.api_server import AlreadyExists, ApiError, Rejected
+from k8s.foundation.api_server import AlreadyExists, ApiError, ApiUnavailable, Conflict, Rejected
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ PEOPLES = (400, 403, 422)
 _FORBIDDEN = 403
 _BROKEN = 500
 """And more: something behind it does not work, as a webhook that is asked about each pod. It may pass, or not."""
-_LONGEST_PAUSE = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _LONGEST_MESSAGE = 1000
 _CANNOT_JUDGE = "does not support dry run"
 """What the API server answers where a webhook of somebody's cannot tell without the real thing."""
@@ -54,7 +54,7 @@ class PodCreator:
         self._address, self.prepared = "", 0
         self._denial: tuple[ApiDenial, float] | None = None
         self._verdict: tuple[ApiVerdict, float] | None = None
-        self._pause = 1.0
+        self._pause = _FIRST_PAUSE
 
     # ---- the real thing ---------------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class PodCreator:
 
     def forget(self) -> None:
         """Forget what was refused: the job is to have no pods now, or not those."""
-        self._denial, self._pause = None, 1.0
+        self._denial, self._pause = None, _FIRST_PAUSE
 
     async def start(self, starts: tuple[Start, ...], job: Desired, token: str = "") -> str:
         """Make pods, in order. The first that the API server refuses is the last to be tried.
@@ -79,7 +79,7 @@ class PodCreator:
             token: the job's; with it all that its pods need is made before; "": that is there.
 
         Returns:
-            The API server's sentence where it is news; "": all are made, or it says what it said before.
+            The API server's sentence where it is news; "": all are made, or it says what it said before, or is busy.
         """
         before, made = self._denial[0].message if self._denial is not None else "", 0
         try:
@@ -92,13 +92,14 @@ class PodCreator:
                 self._made(pod)
                 made += 1
         except ApiError as error:
-            broken = error.status >= _BROKEN
-            if not (broken or error.status in PEOPLES) or not starts:
+            # what may pass is remembered, too: without it a job that was just begun is one that has lost all its pods
+            passes = isinstance(error, Conflict | ApiUnavailable)
+            if not (passes or error.status in PEOPLES) or not starts:
                 raise
-            message = str(error)
-            self._denial = ApiDenial(message, starts[made:], unsure=broken), self._clock() + self._pause
+            message, unsure = str(error), isinstance(error, ApiUnavailable)
+            self._denial = ApiDenial(message, starts[made:], unsure=unsure), self._clock() + self._pause
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-            return message if message != before else ""
+            return message if message != before and _is_news(error) else ""
         if starts:
             self.forget()
         return ""
@@ -180,9 +181,9 @@ class PodCreator:
         reason, message = await self._judge(job)
         known = self._verdict[0] if self._verdict is not None else None
         if not reason or known is None or known.generation != job.generation:
-            self._pause = 1.0
+            self._pause = _FIRST_PAUSE
         self._verdict = ApiVerdict(job.generation, reason, message[:_LONGEST_MESSAGE]), self._clock() + self._pause
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE) if reason else 1.0
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE) if reason else _FIRST_PAUSE
 
     async def _judge(self, job: Desired) -> tuple[str, str]:
         if why := self._storage(job):
@@ -230,6 +231,11 @@ class PodCreator:
         except (ValueError, ImportError) as error:
             return f"checkpoint.url: the image {self._defaults.image} cannot write there: {error}"
         return ""
+
+
+def _is_news(error: ApiError) -> bool:
+    """Return whether people are told of a refusal by an event: somebody may have to mend what does not work."""
+    return error.status in PEOPLES or error.status >= _BROKEN
 
 
 def _own(found: Body, kind: str, job: Desired) -> None:

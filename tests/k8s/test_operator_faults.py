@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from k8s.elastic_operator import handlers, job_loop
+from k8s.elastic_operator import handlers, pod_creation
 from k8s.elastic_operator.api_writes import NotLeader
 from k8s.elastic_operator.job_loop import Keeper
+from k8s.foundation.api_server import ApiUnavailable
 from tests.k8s.played_api import PlayedApi, document, keepers, refusal
 
 UNKNOWN = 'strict decoding error: unknown field "spec.containers[0].imagePullPolcy"'
@@ -246,17 +247,28 @@ def test_an_event_that_the_api_server_will_not_have_keeps_no_pod_from_being_made
     assert api.statuses["digits"]["term"] == 1
 
 
-def test_a_coordinator_that_was_never_made_is_none_that_is_lost(monkeypatch):
-    monkeypatch.setattr(job_loop, "_CONFLICT_SECONDS", 0.01)
-    busy = [refusal(409, "on resourcequotas: please apply your changes to the latest version")] * 3
+BUSY = [
+    refusal(409, "on resourcequotas: please apply your changes to the latest version"),
+    refusal(429, "too many requests, please try again later"),
+    ApiUnavailable("the API server does not answer: timed out"),
+]
+
+
+@pytest.mark.parametrize("error", BUSY)
+@pytest.mark.parametrize("status", [{}, {"phase": "Suspended", "trained": True, "term": 1}])
+def test_a_job_whose_pods_a_busy_api_server_did_not_make_is_none_that_has_lost_them(monkeypatch, error, status):
+    monkeypatch.setattr(pod_creation, "_FIRST_PAUSE", 0.01)
+    busy = [error] * 3
     api = PlayedApi(lambda pod, dry_run: busy.pop() if busy and not dry_run else None)
-    api.bodies["digits"] = document()
+    api.bodies["digits"] = document() | {"status": status}
 
     async def scene():
-        async with kept(api, document()):
-            await until(lambda: api.made)
+        async with kept(api, api.bodies["digits"]):
+            await until(lambda: len(api.made) == 4)
 
     run(scene)
     assert api.made[0] == "digits-coordinator"
     assert [event[1] for event in api.events] == ["Starting"]
     assert api.condition("digits", "Coordinated")[:2] == ("False", "Starting")
+    assert api.statuses["digits"]["term"] == status.get("term", 0) + 1
+    assert api.statuses["digits"]["created"] == {"workers": 2, "servers": 1}
