@@ -62,6 +62,8 @@ class SpeedReport:
         servers: how many it had.
         workers: how many it had.
         samples_per_second: the samples a second of all workers together.
+        stands: it has got no further since the snapshot before: its speed, which falls all the while, tells nothing of
+            its type. The first step that ends tells again, where one takes longer than a slot.
     """
 
     job: JobId
@@ -69,6 +71,7 @@ class SpeedReport:
     servers: int
     workers: int
     samples_per_second: float
+    stands: bool = False
 
 
 @dataclass(frozen=True)

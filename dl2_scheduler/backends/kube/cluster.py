@@ -89,7 +89,7 @@ class KubernetesCluster:
         """See `Cluster.snapshot`."""
         self._began_slot = self._clock.now()
         jobs = self._view.jobs()
-        self._epochs = {job.uid: job.status.epoch for job in jobs}
+        epochs_before, self._epochs = self._epochs, {job.uid: job.status.epoch for job in jobs}
         self._before = views.scaled([self._latest(job) for job in jobs])
         told = [job.allotment.slot for job in self._before if job.allotment]  # where the folder has been lost
         self._slot = max([self._memory.slot, *(slot + 1 for slot in told if slot < _MOST_SLOTS)])
@@ -102,6 +102,7 @@ class KubernetesCluster:
             self._before,
             self._memory.began,
             self._memory.slots_run,
+            epochs_before,
         )
         self._nodes = [node.name for node in seen.nodes]
         return seen
@@ -202,7 +203,7 @@ class KubernetesCluster:
         most = {uid: max(known.get(uid, 0.0), views.epochs_done(now[uid])) for uid in runs if uid in now}
         self._memory.ran(runs, most)
         self._notes = notes
-        speeds = tuple(views.speeds(views.scaled(list(now.values()))))
+        speeds = tuple(views.speeds(views.scaled(list(now.values())), self._epochs))
         placed = self._samples.at_end_of_slot(placed_jobs(list(now.values()), there, self._epochs), self._nodes)
         began = self._memory.began
         return SlotOutcome(self._slot, outcomes, speeds, self._began_slot - began, at - began, placed)

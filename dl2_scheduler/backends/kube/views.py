@@ -49,6 +49,7 @@ def snapshot_of(
     jobs: Sequence[JobInfo],
     began: float,
     slots_run: Mapping[str, int],
+    epochs_before: Mapping[str, float],
 ) -> Snapshot:
     """Return the cluster as a policy sees it at the start of a slot.
 
@@ -60,6 +61,7 @@ def snapshot_of(
         jobs: of `scaled`.
         began: unix seconds: when the cluster began.
         slots_run: of each job, by its uid.
+        epochs_before: see `speeds`.
     """
     seen = capacity(nodes, pods, jobs)
     states = tuple(
@@ -74,7 +76,7 @@ def snapshot_of(
         )
         for job, demands in zip(jobs, seen.demands, strict=True)
     )
-    return Snapshot(slot, slot_seconds, seen.nodes, states, tuple(speeds(jobs)))
+    return Snapshot(slot, slot_seconds, seen.nodes, states, tuple(speeds(jobs, epochs_before)))
 
 
 def _job(job: JobInfo, demands: Demands, began: float) -> Job:
@@ -109,14 +111,25 @@ def _epochs(job: JobInfo) -> float:
     return min(job.epochs or 0.0, MOST_EPOCHS)
 
 
-def speeds(jobs: Sequence[JobInfo]) -> list[SpeedReport]:
-    """Return the speeds that running jobs report."""
+def speeds(jobs: Sequence[JobInfo], epochs_before: Mapping[str, float]) -> list[SpeedReport]:
+    """Return the speeds that running jobs report.
+
+    Args:
+        jobs: of `scaled`.
+        epochs_before: that each job had done at the last snapshot, by its uid.
+    """
     return [
-        SpeedReport(job.id, job.model, job.status.servers, job.status.workers, job.status.samples_per_second)
+        _speed(job, job.status.epoch == epochs_before.get(job.uid))
         for job in jobs
         if job.status.samples_per_second > 0 and job.status.workers and not job.status.over
         if job.status.servers or not job.has_servers
     ]
+
+
+def _speed(job: JobInfo, as_before: bool) -> SpeedReport:
+    told = job.status
+    stands = told.samples_per_epoch > 0 and as_before  # static data have no epochs
+    return SpeedReport(job.id, job.model, told.servers, told.workers, told.samples_per_second, stands)
 
 
 def change_of(

@@ -75,6 +75,7 @@ class LocalCluster:
         self._began_slot = clock.now()
         self._slot = records.slot
         self._before: list[JobRecord] = []
+        self._epochs: Mapping[int, float] = {}  # at the last snapshot, of all jobs, by number
         self._put_off: set[int] = set()  # records whose launcher has ended in this slot, for a reason that may pass
         self._reports: dict[int, JobReport] = {}
         self._over: dict[int, LauncherEnding] = {}
@@ -104,7 +105,9 @@ class LocalCluster:
         nodes = place(self._nodes, holding.held_demands(active), self._rule).left()
         states = tuple(views.state_of(record, self._records.began) for record in self._before)
         self._slot = self._records.slot
-        return Snapshot(self._slot, self._slot_seconds, nodes, states, self._speeds())
+        reports = self._speeds(self._epochs)
+        self._epochs = {record.number: record.epochs_done for record in active}
+        return Snapshot(self._slot, self._slot_seconds, nodes, states, reports)
 
     def settle(self, allocation: Allocation) -> Allocation:
         """Return what can be done of a decision: jobs whose new tasks find no place keep what they have, or wait."""
@@ -272,12 +275,17 @@ class LocalCluster:
         there = views.placed_jobs(self._records.active(), self._reports)
         placed = self._samples.at_end_of_slot(there, [node.name for node in self._nodes])
         ended = self._clock.now() - began
-        return SlotOutcome(self._slot, outcomes, self._speeds(), self._began_slot - began, ended, placed)
+        return SlotOutcome(self._slot, outcomes, self._speeds(self._epochs), self._began_slot - began, ended, placed)
 
-    def _speeds(self) -> tuple[SpeedReport, ...]:
-        """Return what jobs that just answered have told; held ones too, which tell about their types."""
+    def _speeds(self, before: Mapping[int, float]) -> tuple[SpeedReport, ...]:
+        """Return what jobs that just answered have told; held ones too, which tell about their types.
+
+        Args:
+            before: the epochs that each job had done at the last snapshot, by its number.
+        """
         told = (record for record in self._records.active() if record.number in self._reports)
-        return tuple(speed for record in told if (speed := views.speed_of(record)) is not None)
+        found = (views.speed_of(record, before.get(record.number)) for record in told)
+        return tuple(speed for speed in found if speed is not None)
 
     def _as_ended(self, record: JobRecord) -> JobRecord:
         """Let a job that is over have ended, though its launcher has not.

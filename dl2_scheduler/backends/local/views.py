@@ -40,11 +40,18 @@ def state_of(record: JobRecord, began: float) -> JobState:
     return JobState(job, record.epochs_done, record.slots_run, record.workers, record.servers, starting)
 
 
-def speed_of(record: JobRecord) -> SpeedReport | None:
-    """Return the speed that the job measured; None: it did not."""
+def speed_of(record: JobRecord, epochs_before: float | None = None) -> SpeedReport | None:
+    """Return the speed that the job measured; None: it did not.
+
+    Args:
+        record: the record of the job.
+        epochs_before: that it had done at the snapshot before; None: not known.
+    """
     if not (record.samples_per_second > 0 and record.has_all_roles):
         return None
-    return SpeedReport(record.name, record.document.model, record.servers, record.workers, record.samples_per_second)
+    stands = record.samples_per_epoch > 0 and record.epochs_done == epochs_before  # static data have no epochs
+    counts = record.servers, record.workers
+    return SpeedReport(record.name, record.document.model, *counts, record.samples_per_second, stands)
 
 
 def placed_jobs(records: Sequence[JobRecord], heard: Collection[int]) -> list[PlacedJob]:

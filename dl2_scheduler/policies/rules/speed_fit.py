@@ -88,9 +88,11 @@ class FittedSpeeds:
     def observe(self, reports: Iterable[SpeedReport]) -> None:
         """See `SpeedEstimates.observe`; the latest reports of one configuration are averaged.
 
-        Speeds that cannot be, as histories of earlier releases have them, are left out: no fit to them succeeds.
+        Those of jobs that stand are left out, and speeds that cannot be, as histories of earlier releases have them: no
+        fit to them succeeds.
         """
-        told = [report for report in reports if LEAST_SPEED <= report.samples_per_second <= MOST_SPEED]
+        moving = (report for report in reports if not report.stands)
+        told = [report for report in moving if LEAST_SPEED <= report.samples_per_second <= MOST_SPEED]
         for report in told:
             known = self._reports.setdefault(report.model, {})
             latest = self._latest.pop(report.model) if report.model in self._latest else LatestReports()

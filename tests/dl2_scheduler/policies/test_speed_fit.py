@@ -1,5 +1,7 @@
 """Speeds fitted online: near what was reported, and sensible where nothing was."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,6 +49,16 @@ def test_any_reports_give_finite_speeds(reports: dict[tuple[int, int], float]) -
     fitted = speeds.grid(WIDE)
     assert np.isfinite(fitted).all()
     assert (fitted >= 0).all()
+
+
+def test_a_job_that_stands_says_nothing() -> None:
+    speeds, others = FittedSpeeds(), FittedSpeeds()
+    for each in (speeds, others):
+        each.observe([report(1, 1, 50.0)])
+    for told in (7.0, 2.0, *[0.5] * 12):
+        speeds.observe([replace(report(1, 1, told), stands=True), replace(report(1, 1, told, "bumpy"), stands=True)])
+    assert speeds.models == ("even",)
+    assert np.array_equal(speeds.grid(WIDE), others.grid(WIDE))
 
 
 @pytest.mark.parametrize("lie", [float("nan"), float("inf"), 1e308, 1e-308, -1.0, 0.0])

@@ -19,9 +19,10 @@ from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, stamp, t
 COORDINATOR = 0.05  # cores that are kept for one
 
 
-def seen(nodes, pods=(), jobs=()):
+def seen(nodes, pods=(), jobs=(), epochs_before=None):
     found = scaled([job_of(each) for each in jobs])
-    return snapshot_of(3, 30.0, [node_of(each) for each in nodes], [pod_of(each) for each in pods], found, NOW, {})
+    there = [node_of(each) for each in nodes], [pod_of(each) for each in pods]
+    return snapshot_of(3, 30.0, *there, found, NOW, {}, epochs_before or {})
 
 
 def cores(snapshot):
@@ -104,6 +105,19 @@ def test_a_jobs_bounds_demands_and_progress():
     assert [(told.workers, told.servers, told.samples_per_second) for told in found.reports] == [(2, 1, 9)]
     assert not state.starting
     state.job.check()
+
+
+@pytest.mark.parametrize(
+    ("samples", "before", "stands"),
+    [(70, None, False), (70, 2.5, True), (70, 2.25, False), (70, 3.0, False), (0, 2.5, False)],
+)
+def test_a_job_that_got_no_further_since_the_snapshot_before_stands(samples, before, stands):
+    """One with static data never tells how far it is."""
+    status = {"phase": "Running", "workers": 2, "servers": 1, "epoch": 2.5, "samplesPerSecond": 9}
+    made = {**job("one"), "status": status | {"samplesPerEpoch": samples}}
+    epochs = {} if before is None else {made["metadata"]["uid"]: before}
+    (report,) = seen([node("a")], (), [made], epochs).reports
+    assert report.stands is stands
 
 
 def test_a_job_whose_gang_may_wait_for_longer_than_any_is_seen_all_the_same():

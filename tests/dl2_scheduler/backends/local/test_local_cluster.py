@@ -7,6 +7,8 @@ import pytest
 
 from dl2_scheduler.backends.local.runtime import Declined
 from dl2_scheduler.cluster.desk import LiveJobPhase
+from dl2_scheduler.cluster.snapshot import Allocation, Grant
+from dl2_scheduler.policies.rules.speed_fit import FittedSpeeds
 from tests.dl2_scheduler.local_cases import HERE, only, phases, slot
 from tests.dl2_scheduler.played_cluster import document
 
@@ -73,6 +75,26 @@ def test_what_jobs_measured_is_in_the_next_snapshot(serve):
     assert (report.job, report.model, report.workers, report.servers) == ("digits", "digits", 2, 3)
     assert report.samples_per_second == 2.0
     assert now.slot == 1
+
+
+def test_a_job_that_stands_makes_its_type_no_slower_and_one_of_long_steps_tells_of_it(serve, runtime, monkeypatch):
+    """A worker that stands tells an ever lower speed: for policies, forecasts and dreams its whole type was as slow."""
+    cluster, fitted, report = serve(), FittedSpeeds(), runtime.report
+    cluster.desk.submit(document(epochs=4000), HERE)
+    runtime.epochs = 4000.0
+    stood = [(1.0, speed) for speed in (7.0, 2.0, 1.0, *[0.5] * 9)]
+    says, grids, stands = {}, [], []
+    monkeypatch.setattr(runtime, "report", lambda *of: replace(report(*of), **says))
+    for epochs, speed in [(1.0, 100.0)] * 2 + stood + [(2.0, 50.0), (2.0, 50.0), (3.0, 50.0), (3.0, 50.0)]:
+        says |= {"epochs": epochs, "samples_per_second": speed}
+        snapshot = cluster.snapshot()
+        fitted.observe(snapshot.reports)
+        grids.append(fitted.grid(snapshot.jobs[0].job)[2, 2])
+        stands += [told.stands for told in snapshot.reports]
+        cluster.apply(Allocation({"digits": Grant(2, 2)}))
+        cluster.finish_slot()
+    assert stands == [False] + [True] * len(stood) + [False, True] * 2
+    assert grids[1 : 2 + len(stood)] == pytest.approx([100.0] * (1 + len(stood)), rel=0.01)
 
 
 def test_a_job_that_only_starts_says_so(serve, runtime, monkeypatch):
