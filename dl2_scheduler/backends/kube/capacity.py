@@ -20,6 +20,42 @@ _ALWAYS = ("cpu", "memory", PODS)
 _ENOUGH = 1e6  # of a resource that only says where a task may go: no node runs out of it
 
 
+class TasksAsMade:
+    """`TasksAsMade` know what the tasks of jobs take as their pods were made last.
+
+    Whoever admits pods may add to them: the defaults of a LimitRange, a mesh's container, a RuntimeClass's overhead.
+    That is remembered of a job whose pods are gone: by its template it would fit again, not fit by its pods, and so be
+    granted and lose the same for ever, while its neighbours are scaled to and fro.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], Requests] = {}  # by a job's uid, and the role
+
+    def see(self, jobs: Sequence[JobInfo], pods: Sequence[PodInfo]) -> list[JobInfo]:
+        """Return jobs whose tasks take what their pods do, or did, where that is more than their templates say.
+
+        Args:
+            jobs: that the policy decides about; others are forgotten.
+            pods: all that have not ended.
+        """
+        owners, there = {job.key: job for job in jobs}, dict[tuple[str, str], Requests]()
+        for pod in pods:
+            owner = owners.get(pod.key)
+            if owner is not None and pod.created >= owner.created:  # not of an earlier job of its name
+                at = owner.uid, pod.role
+                there[at] = most_of(there.get(at, {}), pod.requests)
+        uids = {job.uid for job in jobs}
+        self._last = {at: requests for at, requests in (self._last | there).items() if at[0] in uids}
+        return [
+            replace(job, workers=self._made(job, WORKER, job.workers), servers=self._made(job, SERVER, job.servers))
+            for job in jobs
+        ]
+
+    def _made(self, job: JobInfo, name: str, role: RoleInfo) -> RoleInfo:
+        found = self._last.get((job.uid, name))
+        return replace(role, requests=most_of(role.requests, found)) if found else role
+
+
 @dataclass(frozen=True)
 class Demands:
     """`Demands` say what the tasks of a job take.
@@ -56,9 +92,8 @@ def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[
     Args:
         nodes: all.
         pods: all that have not ended.
-        jobs: that the policy decides about, by creation.
+        jobs: that the policy decides about, by creation, as `TasksAsMade` have them.
     """
-    jobs = _as_made(jobs, pods)
     names = {*_ALWAYS, *(name for job in jobs for role in (job.workers, job.servers) for name in role.requests)}
     ours = {job.key for job in jobs}
     tasks = [pod for pod in pods if pod.node and pod.key in ours and pod.role != COORDINATOR]
@@ -77,25 +112,6 @@ def capacity(nodes: Sequence[NodeInfo], pods: Sequence[PodInfo], jobs: Sequence[
         for index, number in enumerate(shown)
     )
     return Capacity(made, tuple(Demands(sets.of_task(job.workers), sets.of_task(job.servers)) for job in jobs))
-
-
-def _as_made(jobs: Sequence[JobInfo], pods: Sequence[PodInfo]) -> list[JobInfo]:
-    """Return jobs whose tasks take what their pods do, where that is more than their templates say.
-
-    Whoever admits pods may add to them: the defaults of a LimitRange, a mesh's container, a RuntimeClass's overhead.
-    """
-    most: dict[tuple[tuple[str, str], str], Requests] = {}
-    for pod in pods:
-        if pod.job:
-            most[pod.key, pod.role] = most_of(most.get((pod.key, pod.role), {}), pod.requests)
-
-    def made(job: JobInfo, name: str, role: RoleInfo) -> RoleInfo:
-        found = most.get((job.key, name))
-        return replace(role, requests=most_of(role.requests, found)) if found else role
-
-    return [
-        replace(job, workers=made(job, WORKER, job.workers), servers=made(job, SERVER, job.servers)) for job in jobs
-    ]
 
 
 def _held(nodes: Sequence[NodeInfo], tasks: Sequence[PodInfo], names: Sequence[str]) -> NDArray[np.float64]:

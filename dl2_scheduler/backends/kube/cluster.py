@@ -10,6 +10,7 @@ from dl2_scheduler.backends.kube import views
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of
 from dl2_scheduler.backends.kube.apiserver.objects import JobInfo, PodInfo
 from dl2_scheduler.backends.kube.apiserver.paced_writes import NotLeading, PacedWriter
+from dl2_scheduler.backends.kube.capacity import TasksAsMade
 from dl2_scheduler.backends.kube.placed_jobs import placed_jobs
 from dl2_scheduler.backends.kube.placement.view import View
 from dl2_scheduler.backends.kube.readonly_view import Onlookers
@@ -70,6 +71,7 @@ class KubernetesCluster:
         self._epochs: dict[str, float] = {}  # at the slot's start, of all jobs, by uid
         self._nodes: list[str] = []  # of the snapshot
         self._samples = SlotSamples()
+        self._tasks = TasksAsMade()
         self._granted: dict[str, Grant] = {}
         self._written: dict[str, JobInfo] = {}  # by uid, as written in this slot: the watch may be behind
         self._failed: dict[str, str] = {}
@@ -94,12 +96,13 @@ class KubernetesCluster:
         told = [job.allotment.slot for job in self._before if job.allotment]  # where the folder has been lost
         self._slot = max([self._memory.slot, *(slot + 1 for slot in told if slot < _MOST_SLOTS)])
         self._granted, self._failed = {}, {}
+        pods = self._view.pods()
         seen = views.snapshot_of(
             self._slot,
             self._slot_seconds,
             self._view.nodes(),
-            self._view.pods(),
-            self._before,
+            pods,
+            self._tasks.see(self._before, pods),
             self._memory.began,
             self._memory.slots_run,
             epochs_before,

@@ -58,7 +58,7 @@ def snapshot_of(
         slot_seconds: its length.
         nodes: all.
         pods: all that have not ended.
-        jobs: of `scaled`.
+        jobs: of `scaled`, as `TasksAsMade` have them.
         began: unix seconds: when the cluster began.
         slots_run: of each job, by its uid.
         epochs_before: see `speeds`.

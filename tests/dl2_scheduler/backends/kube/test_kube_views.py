@@ -3,6 +3,7 @@
 import pytest
 
 from dl2_scheduler.backends.kube.apiserver.object_reading import job_of, node_of, pod_of
+from dl2_scheduler.backends.kube.capacity import TasksAsMade
 from dl2_scheduler.backends.kube.views import (
     change_of,
     outcome_of,
@@ -19,10 +20,10 @@ from tests.dl2_scheduler.kube_objects import NOW, gang, job, node, pod, stamp, t
 COORDINATOR = 0.05  # cores that are kept for one
 
 
-def seen(nodes, pods=(), jobs=(), epochs_before=None):
-    found = scaled([job_of(each) for each in jobs])
-    there = [node_of(each) for each in nodes], [pod_of(each) for each in pods]
-    return snapshot_of(3, 30.0, *there, found, NOW, {}, epochs_before or {})
+def seen(nodes, pods=(), jobs=(), epochs_before=None, tasks=None):
+    there = [pod_of(each) for each in pods]
+    found = (tasks or TasksAsMade()).see(scaled([job_of(each) for each in jobs]), there)
+    return snapshot_of(3, 30.0, [node_of(each) for each in nodes], there, found, NOW, {}, epochs_before or {})
 
 
 def cores(snapshot):
@@ -57,6 +58,20 @@ def test_a_task_takes_what_its_pods_do_where_that_is_more_than_its_template_says
     assert one.worker["example.com/nic"] == 1
     assert "example.com/nic" not in two.worker
     assert one.server == two.server
+
+
+def test_what_was_added_to_a_jobs_pods_counts_when_they_are_gone_and_is_forgotten_with_the_job():
+    """It fitted by its template, did not by its pods, and was granted and lost the same for ever."""
+    tasks, nodes, one = TasksAsMade(), [node("a"), node("b")], job("one")
+    pods = gang("one", nodes={"one-worker-0": "b"})
+    pods[2]["spec"]["containers"].append({"name": "proxy", "resources": {"requests": {"cpu": "500m"}}})
+    again = {**one, "metadata": {**one["metadata"], "uid": "another", "creationTimestamp": stamp(NOW + 60)}}
+    slots = [((), [one]), (pods, [one]), (pods, [one]), ((), [one]), (pods, [again]), ((), []), ((), [one])]
+    asked = []
+    for there, jobs in slots:
+        found = seen(nodes, there, jobs, tasks=tasks)
+        asked += [state.job.worker["cpu"] for state in found.jobs]
+    assert asked == [1, 1.5, 1.5, 1.5, 1, 1]
 
 
 @pytest.mark.slow
