@@ -234,8 +234,14 @@ class Policies:
                 return
             self._comes_in = reason
             if self._maker is None:
-                self._maker = threading.Thread(target=self._make_stand_in, name="stand-in", daemon=True)
-                self._maker.start()
+                maker = threading.Thread(target=self._make_stand_in, name="stand-in", daemon=True)
+                try:
+                    maker.start()
+                except RuntimeError as error:  # as many threads as there may be: the next comparison tries again
+                    self._comes_in = ""
+                    log.error("policy: %s cannot stand in: %s", STAND_IN, error)  # noqa: TRY400  # for operators
+                    return
+                self._maker = maker
 
     def _make_stand_in(self) -> None:
         made: AllocationPolicy | None = None

@@ -73,6 +73,23 @@ def test_a_planner_that_cannot_be_made_does_not_stand_in(slow, caplog):
     assert "the history is damaged" in caplog.text
 
 
+def test_a_planner_that_no_thread_could_be_started_for_is_made_at_the_next_comparison(slow, monkeypatch, caplog):
+    """As long as the cluster ran no planner stood in any more: it seemed to be in the making."""
+    maker, policies = slow
+    maker.may.set()
+
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as scarce:
+        scarce.setattr(threading.Thread, "start", start)
+        policies.stand_in("fifo", "it is ahead")
+    assert (made(policies), policies.choice.stands_in) == ("fifo", "")
+    assert "planner cannot stand in: can't start new thread" in caplog.text
+    policies.stand_in("fifo", "it is further ahead")
+    assert (made(policies), policies.choice.stands_in) == ("planner", "it is further ahead")
+
+
 def test_the_planner_stands_in_for_a_network_that_is_behind_it(history, tmp_path, caplog):
     run = new_run(tmp_path / "run")
     name = f"dl2:{run.path}"
