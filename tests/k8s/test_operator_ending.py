@@ -16,6 +16,7 @@ from k8s.elastic_operator.job.actions import (
 )
 from k8s.elastic_operator.job.model import CAUSE, Counts, timestamp
 from k8s.elastic_operator.job.reconciliation import CheckpointSaving, ObservedJob
+from k8s.elastic_operator.job.report import ReportedProtection
 from k8s.elastic_operator.job.status import (
     COMPLETED,
     FAILED,
@@ -199,6 +200,21 @@ def test_a_job_whose_pods_are_all_lost_is_not_said_to_train(without):
     assert status.phase == (FAILED if without else SUSPENDED)
     assert status.conditions["Running"].status == "False"
     assert (status.samples_per_second, status.plan, "Protected" in status.conditions) == (0.0, "", False)
+
+
+@pytest.mark.parametrize("phase", [COMPLETED, FAILED])
+@pytest.mark.parametrize("told", [ReportedProtection("", "100% (8 of 8 blocks)"), None])
+def test_a_job_that_is_over_is_not_said_to_be_protected(phase, told):
+    """Its coordinator may tell so until it ends, and an earlier operator have left it so."""
+    known = ElasticJobStatus(phase=phase, term=1, completion_time=timestamp(NOW))
+    for condition in ("Running", "Protected"):
+        known = known.with_condition(condition, True, "Followed", NOW)
+    over = decide(usual(report={"protection": told}, status=vars(known)), job())
+    silent = decide(ObservedJob(known), job())
+    for each in (over, silent):
+        assert "Protected" not in each.status.conditions
+        assert each.status.conditions["Running"].status == "False"
+        assert not kinds(each, WriteEvent)
 
 
 def test_a_job_that_begins_again_is_not_said_to_train():

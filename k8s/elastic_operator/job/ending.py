@@ -62,7 +62,7 @@ def fail(draft: JobDecisionDraft, why: str) -> None:
 
 def rest(draft: JobDecisionDraft) -> None:
     """Let the pods of a job that is over end; those that have ended stay for their logs. In time the object goes."""
-    draft.note(plan="", samples_per_second=0.0)
+    stand(draft, "Finished" if draft.status.phase == COMPLETED else "Failed")
     over = draft.now - unix(draft.status.completion_time)
     nodes = [pod for pod in draft.nodes() if pod.alive]
     patient = over < LAST_SECONDS and draft.report is not None and draft.report.ended

@@ -6,7 +6,7 @@ from math import isfinite
 from k8s.elastic_operator.job.model import Desired
 from k8s.elastic_operator.job.reconciliation import JobDecisionDraft
 from k8s.elastic_operator.job.report import CoordinatorReport
-from k8s.elastic_operator.job.status import MOST_PLANS
+from k8s.elastic_operator.job.status import ENDED, MOST_PLANS
 
 _MOST_METRICS, _LONGEST_NAME = 100, 100
 
@@ -78,7 +78,7 @@ def _say_saved(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
 def _say_protected(draft: JobDecisionDraft, report: CoordinatorReport) -> None:
     """Say whether the job outlives the death of a server, and write an event when that changes."""
     found = report.protection
-    if found is None:
+    if found is None or draft.status.phase in ENDED:  # a coordinator that is to end tells of it still
         draft.drop_condition(PROTECTED)
         return
     protected, before = not found.cause, draft.status.conditions.get(PROTECTED)
