@@ -27,6 +27,7 @@ from dl2_scheduler.policies.learnt.paper.policy import PaperDl2
 from dl2_scheduler.sim.simulator import SimulatedCluster
 
 _FIRST_EPISODE = 100_000  # a bootstrap of the same seed has seen those before
+_JUDGE = 2  # in checkpoints since late jobs count nothing: before, a policy that starves others could not be beaten
 
 
 class PaperOnline:
@@ -71,10 +72,18 @@ class PaperOnline:
             if start is None:
                 self.learner.load_state(found)
                 self.updates = whole(found["updates"])
-                self.best = None if found["best"] is None else [float(jct) for jct in found["best"]]
+                self.best = self._best(found)
                 for site, state in zip(self._sites, found["sites"], strict=True):
                     site.load_state(state)
                     self._go_on(site, state["cluster"])
+
+    def _best(self, found: Mapping[str, Any]) -> list[float] | None:
+        """Return how good the policy in the folder is; one that an earlier judge chose is judged again."""
+        if found["best"] is None:
+            return None
+        if found.get("judge") != _JUDGE:
+            return self._times(learnt(load(self._folder.path)), self._lessons.validation(self._settings.validation))
+        return [float(jct) for jct in found["best"]]
 
     def run(self, seconds: float, updates: int | None, tell: Tell) -> None:
         """Learn until the time is over, or until so many updates have been made in all.
@@ -144,7 +153,7 @@ class PaperOnline:
         """Write a checkpoint, and the policy where none was judged."""
         policy = self.learner.networks.policy
         sites = [site.state() for site in self._sites]
-        own = {"updates": self.updates, "sites": sites, "best": self.best}
+        own = {"updates": self.updates, "sites": sites, "best": self.best, "judge": _JUDGE}
         self._folder.save_checkpoint({**described(policy), **self.learner.state(), **own})
         if self.best is None:
             self._folder.save_policy(policy.weights())

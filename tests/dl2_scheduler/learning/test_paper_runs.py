@@ -129,6 +129,33 @@ def test_the_best_policy_that_was_judged_is_kept(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
+def test_a_policy_that_an_earlier_judge_chose_is_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that came late counted less than nothing where it starved others: nothing was ever better."""
+    start, folder = RunFolder(tmp_path / "start"), RunFolder(tmp_path / "run")
+    start.begin({})
+    untrained(PaperNetwork(places=PLACES), MODELS, 1, start)
+    times, judged = iter([5.0, 9.0, 6.0, 5.5]), []
+
+    def judge(cluster: SimulatedCluster, policy: PaperDl2) -> float:
+        judged.append(dict(policy._weights.arrays))
+        return next(times)
+
+    monkeypatch.setattr("dl2_scheduler.learning.paper.online.completion_time", judge)
+    settings = replace(QUICK, judge_every=2, validation=1)
+    online(folder.path, start, settings).run(1e6, 4, lambda *_: None)
+    of_before = {**folder.checkpoint(), "best": [-3.0]}
+    del of_before["judge"]
+    folder.save_checkpoint(of_before)
+    learning = online(folder.path, None, settings)
+    assert learning.best == [6.0]
+    assert all(np.array_equal(judged[0][name], judged[2][name]) for name in judged[0]), "the policy in the folder"
+    learning.run(1e6, 6, lambda *_: None)
+    assert learning.best == [5.5]
+    kept = arrays(folder.path)
+    assert all(np.array_equal(kept[name], judged[3][name]) for name in kept)
+
+
+@pytest.mark.slow
 def test_agents_learn_from_weights_as_old_as_their_last_turn(
     taught: tuple[RunFolder, dict[str, list[float]]], tmp_path: Path
 ) -> None:
