@@ -53,7 +53,7 @@ class KubernetesCluster:
         slot_seconds: float,
         clock: Clock,
     ):
-        self.desk = Onlookers(view)
+        self.desk = Onlookers(view, memory.began)
         self._view = view
         self.policy: Callable[[], str] = str
         self.why_placed: Callable[[tuple[str, str]], str] = lambda _: ""

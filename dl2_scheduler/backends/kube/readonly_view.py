@@ -4,6 +4,7 @@ What they want done they ask of the API server.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,10 +23,11 @@ class Onlookers:
 
     Args:
         view: of the cluster.
+        began: unix seconds: when the cluster began.
     """
 
-    def __init__(self, view: View):
-        self._view = view
+    def __init__(self, view: View, began: float):
+        self._view, self._began = view, began
 
     def submit(self, document: str, folder: Path) -> str:
         """Refuse; see `JobDesk.submit`."""
@@ -57,7 +59,10 @@ class Onlookers:
         for pod in self._view.pods():
             pods.setdefault(pod.key, []).append(pod)
         jobs = sorted(self._view.jobs(), key=lambda job: (job.created, job.key))
-        return [views.status_of(job, job.id, pods.get(job.key, ())) for job in jobs]
+        return [
+            replace(views.status_of(job, job.id, pods.get(job.key, ())), arrival=views.arrival_of(job, self._began))
+            for job in jobs
+        ]
 
     def load(self) -> ClusterLoad:
         """See `JobDesk.load`; what tasks use is not measured here."""

@@ -79,10 +79,15 @@ def snapshot_of(
     return Snapshot(slot, slot_seconds, seen.nodes, states, tuple(speeds(jobs, epochs_before)))
 
 
+def arrival_of(job: JobInfo, began: float) -> float:
+    """Return the seconds from the cluster's beginning to the job's creation."""
+    return max(0.0, job.created - began)
+
+
 def _job(job: JobInfo, demands: Demands, began: float) -> Job:
     found = Job(
         id=job.id,
-        arrival=max(0.0, job.created - began),
+        arrival=arrival_of(job, began),
         model=job.model,
         epochs=_epochs(job),
         samples_per_epoch=job.status.samples_per_epoch or UNKNOWN_SAMPLES,
