@@ -42,6 +42,15 @@ def test_an_init_container_that_cannot_start_or_fails_is_the_pods_trouble(second
     assert not Pod.of({"metadata": {"name": "digits-coordinator"}, "status": runs}).trouble
 
 
+def test_an_init_container_that_fails_is_the_pods_trouble_also_behind_a_sidecar_that_failed_once():
+    sidecar = {"name": "proxy", "restartCount": 1, "state": {"running": {}}, "lastState": FAILED_ONCE}
+    second = {"name": "second", "restartCount": 5, "state": BACK_OFF, "lastState": FAILED_ONCE}
+    status = {"phase": "Pending", "containerStatuses": [WAITS], "initContainerStatuses": [sidecar, second]}
+    found = Pod.of({"metadata": {"name": "digits-coordinator"}, "spec": {"nodeName": "node-1"}, "status": status})
+    assert (found.trouble, found.barred) == ("init container second: no such host", True)
+    assert found.container_restarts == 5
+
+
 @pytest.mark.parametrize(
     ("ended", "trouble"),
     [

@@ -162,11 +162,14 @@ def _trouble(status: Body, main: Body, before: Body) -> str:
 
 
 def _before(status: Body, main: Body) -> Body:
-    """Return the init container that a pod's own one waits for, where that cannot start or has failed; else nothing."""
+    """Return the init container that a pod's own one waits for, where that cannot start or has failed; else nothing.
+
+    One that runs comes last: it may get on well this time, as a sidecar does that has failed once.
+    """
     if main.get("state", {}).get("waiting", {}).get("reason") != "PodInitializing":
         return {}
     failed = (each for each in status.get("initContainerStatuses", ()) if _waits(each) or _ended(each).get("exitCode"))
-    return next(failed, {})
+    return min(failed, key=lambda each: "running" in each.get("state", {}), default={})
 
 
 def _words(container: Body) -> str:
