@@ -32,7 +32,7 @@ class Notes:
     """`Notes` say what goes on beside the loop, for people.
 
     Attributes:
-        comparison: what the guard found last; "": nothing.
+        comparison: what the guard found last, or that there is none; "": nothing.
         learning: how it goes; "": it does not learn.
         updates: the number of updates of learning.
         sharing: how it goes to share with other clusters what is learnt; "": nothing is shared.

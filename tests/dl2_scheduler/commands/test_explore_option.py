@@ -77,7 +77,9 @@ def words(shown):
 def test_without_it_nothing_is_said(folder, serve, history):
     cluster = serve()
     with driven(cluster, cluster.desk, history, folder, Driving("drf", guard=None)):
-        assert "exploring" not in dl2("policy")[1]
+        shown = dl2("policy")[1]
+    assert "exploring" not in shown
+    assert "guard     off (--guard-slots 0)\n" in shown
     assert not (folder / EXPLORATION_FILE).exists()
 
 

@@ -180,6 +180,8 @@ def _observers(
         guard = Guard(policies, driving.guard, folder, driving.rule)
         notes.comparison = lambda: guard.summary
         yield guard
+    else:
+        notes.comparison = lambda: "off (--guard-slots 0)"
     if driving.learn:
         learner = Learner(policies, folder, driving.rule, driving.learn_cores, driving.share_with)
         notes.learning, notes.updates = lambda: learner.summary, lambda: learner.updates
