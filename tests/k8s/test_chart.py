@@ -2,10 +2,14 @@
 
 import json
 import re
+from dataclasses import fields
 
 import pytest
 import yaml
+from typer.main import get_command
 
+from dl2_scheduler.cli import app
+from dl2_scheduler.commands.cluster.serving.serve_options import Caution, Learning
 from dl2_scheduler.policies.placement.node_rules import NODE_RULES
 from dl2_scheduler.policies.placement.registry import PLACEMENT_NAMES
 from k8s.elastic_operator.job.manifests import COORDINATOR_RESOURCES
@@ -117,6 +121,10 @@ def place(schema, path):
         ("scheduler.moveTasks", {"type": "integer", "minimum": 0}),
         ("scheduler.learn", {"type": "boolean"}),
         ("scheduler.explore", {"type": "string"}),
+        ("scheduler.learnCores", {"type": "integer", "minimum": 0, "maximum": 1}),
+        ("scheduler.mostChanges", {"type": "integer", "minimum": 2}),
+        ("scheduler.guardSlots", {"type": "integer", "minimum": 0}),
+        ("scheduler.guardMargin", {"type": ["number", "string"], "minimum": 0}),
         ("scheduler.refit", {"type": "boolean"}),
         ("metrics.annotations", {"type": ["object", "null"]}),
         ("namespaces", {"type": "array"}),
@@ -124,6 +132,31 @@ def place(schema, path):
 )
 def test_values_of_another_type_are_refused(path, told):
     assert told.items() <= place(json.loads((CHART / "values.schema.json").read_text()), path).items()
+
+
+ELSEWHERE = {
+    "--slots": "of a cluster of this machine",
+    "--isolation": "of a cluster of this machine",
+    "--context": "of a kubeconfig: a pod has its service account",
+}
+"""Options of `dl2 serve` that the chart does not give, and why."""
+
+
+def test_each_option_of_the_scheduler_is_in_the_chart():
+    """Pages say that a policy is guarded, learns and is limited on Kubernetes as on a machine."""
+    options = {each.opts[0] for each in get_command(app).commands["serve"].params}
+    given = set(re.findall(r"--[a-z]+(?:-[a-z]+)*", TEMPLATES["scheduler.yaml"]))
+    assert options - given == ELSEWHERE.keys()
+    assert given <= options
+
+
+def test_the_scheduler_of_a_chart_that_was_told_nothing_is_as_one_without_options():
+    """Each default stands in two places."""
+    values, own = yaml.safe_load((CHART / "values.yaml").read_text())["scheduler"], (Caution(), Learning())
+    for part in own:
+        for option in fields(part):
+            value = values[re.sub("_(.)", lambda found: found[1].upper(), option.name)]
+            assert (value or None) == (getattr(part, option.name) or None), option.name
 
 
 def test_the_chart_takes_each_name_of_a_placement_and_no_other():
