@@ -61,10 +61,13 @@ test-kube-smoke: setup  ## one job from apply to Completed, one scaling, one ser
 	$(BIN)/python -m pytest -m kube tests/kube/test_kube_smoke.py -s
 
 HELM ?= $(firstword $(shell command -v helm) $(wildcard $(HOME)/.cache/kube-testbed/bin/helm))
-manifests:  ## plain YAML for kubectl, into build/manifests.yaml
+IMAGE ?=
+manifests:  ## plain YAML for kubectl, into build/manifests.yaml: IMAGE=HOST/dl2/runtime:0.1.0
+	@test -n "$(IMAGE)" || { echo "manifests: needs IMAGE=HOST/dl2/runtime:0.1.0, one that you have built and pushed, as nobody publishes one" >&2; exit 1; }
 	@test -n "$(HELM)" || { echo "manifests: needs helm 3 in PATH, or HELM=/path/to/helm" >&2; exit 1; }
 	@mkdir -p build
-	$(HELM) template dl2 k8s/chart --namespace dl2-system --no-hooks --kube-version 1.34 > build/manifests.yaml
+	$(HELM) template dl2 k8s/chart --namespace dl2-system --no-hooks --kube-version 1.34 \
+		--set operator.image="$(IMAGE)" --set scheduler.image="$(IMAGE)" > build/manifests.yaml
 	@echo "kubectl create namespace dl2-system; kubectl apply --namespace dl2-system -f build/manifests.yaml"
 	@echo "before you delete them again, while the operator runs: kubectl delete ej --all --all-namespaces"
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from dataclasses import fields
 
 import pytest
@@ -48,6 +49,13 @@ def test_every_value_of_the_chart_has_its_place_in_the_schema_and_no_other_is_al
 def test_the_chart_renders_no_secret():
     """Rendered again, as GitOps does, it would be another one, and running jobs be cut off."""
     assert not [name for name, text in TEMPLATES.items() if "kind: Secret\n" in text or "randAlphaNum" in text]
+
+
+def test_manifests_without_an_image_of_their_users_own_are_refused():
+    """They had one that nobody publishes."""
+    made = subprocess.run(["make", "manifests", "IMAGE="], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert made.returncode
+    assert made.stderr.startswith("manifests: needs IMAGE=HOST/dl2/runtime:0.1.0")
 
 
 def test_the_definition_is_kept():
