@@ -162,7 +162,7 @@ def test_what_may_not_change_later_is_refused_with_the_way_to_do_it(make_job):
     job.document["spec"]["servers"].pop("replicas")
     job.apply()
     for changed, sentence in [
-        ({"workers": {"replicas": 2}}, "held by the scheduler; dl2 hold JOB first"),
+        ({"workers": {"replicas": 2}}, "held by the scheduler; dl2 hold JOB --kube first"),
         ({"modelType": "b"}, "modelType cannot change"),
         (
             {"coordinator": {"volume": {"size": "2Gi"}}},
@@ -175,5 +175,5 @@ def test_what_may_not_change_later_is_refused_with_the_way_to_do_it(make_job):
         )
         assert sentence in refused.stderr
     refused = job.kubectl("scale", f"elasticjob/{job.name}", "--replicas=2", check=False)
-    assert "held by the scheduler; dl2 hold JOB first" in refused.stderr
+    assert "held by the scheduler; dl2 hold JOB --kube first" in refused.stderr
     job.patch(scaling="Manual", workers={"replicas": 1}, servers={"replicas": 1})
