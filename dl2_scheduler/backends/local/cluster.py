@@ -272,8 +272,10 @@ class LocalCluster:
             if outcome.workers and (outcome.servers or before.document.spec.all_reduces):
                 self._records.change(before.number, slots_run=before.slots_run + 1)
             outcomes.append(outcome)
-        there = views.placed_jobs(self._records.active(), self._reports)
-        placed = self._samples.at_end_of_slot(there, [node.name for node in self._nodes])
+        there = self._records.active()
+        moved = {each.number for each in there if not views.stands(each, self._epochs.get(each.number))}
+        told = views.placed_jobs(there, moved & self._reports.keys())
+        placed = self._samples.at_end_of_slot(told, [node.name for node in self._nodes])
         ended = self._clock.now() - began
         return SlotOutcome(self._slot, outcomes, self._speeds(self._epochs), self._began_slot - began, ended, placed)
 

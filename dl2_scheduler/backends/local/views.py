@@ -49,9 +49,13 @@ def speed_of(record: JobRecord, epochs_before: float | None = None) -> SpeedRepo
     """
     if not (record.samples_per_second > 0 and record.has_all_roles):
         return None
-    stands = record.samples_per_epoch > 0 and record.epochs_done == epochs_before  # static data have no epochs
-    counts = record.servers, record.workers
-    return SpeedReport(record.name, record.document.model, *counts, record.samples_per_second, stands)
+    told = record.servers, record.workers, record.samples_per_second
+    return SpeedReport(record.name, record.document.model, *told, stands(record, epochs_before))
+
+
+def stands(record: JobRecord, epochs_before: float | None) -> bool:
+    """Return whether a job has got no further than it was; one with static data never tells how far it is."""
+    return record.samples_per_epoch > 0 and record.epochs_done == epochs_before
 
 
 def placed_jobs(records: Sequence[JobRecord], heard: Collection[int]) -> list[PlacedJob]:
@@ -59,7 +63,7 @@ def placed_jobs(records: Sequence[JobRecord], heard: Collection[int]) -> list[Pl
 
     Args:
         records: of all jobs that have not ended.
-        heard: numbers of those that have just told how they are.
+        heard: numbers of those that have just told how they are, and got further in the slot.
     """
     found = []
     for record in records:

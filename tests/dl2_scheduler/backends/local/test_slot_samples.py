@@ -43,6 +43,19 @@ def test_a_job_that_comes_or_does_not_answer_spoils_the_slot(serve, runtime):
     assert [job.model for job in both.placed.jobs] == ["digits", "digits"]
 
 
+def test_a_job_that_stands_spoils_the_slot(serve, runtime, monkeypatch):
+    """Its speed falls all the while, wherever its tasks are and beside whatever."""
+    cluster, report = serve(placing=placing("load-balance")), runtime.report
+    cluster.desk.submit(document(epochs=400), HERE)
+    for _ in range(2):
+        slot(cluster, digits=(2, 1))
+    monkeypatch.setattr(runtime, "report", lambda *of: replace(report(*of), epochs=3.0))
+    found = [slot(cluster, digits=(2, 1))[1].placed for _ in range(2)]
+    monkeypatch.undo()
+    assert found[1] is None
+    assert slot(cluster, digits=(2, 1))[1].placed is not None
+
+
 def test_a_cluster_that_only_counts_tasks_says_nothing(serve):
     cluster = serve()
     cluster.desk.submit(document(epochs=400), HERE)
