@@ -36,6 +36,7 @@ from elastic_ps.launch.processes.returning_nodes import ReturningNodes
 from elastic_ps.launch.processes.stillness import STILL_SECONDS
 from elastic_ps.launch.restart_budget import RestartBudget
 from elastic_ps.system.printable import one_line
+from elastic_ps.system.process.signals import SignalCount
 from protos import elastic_pb2 as pb
 
 _DELIVERY_SECONDS = _FLUSH_SECONDS = 5.0
@@ -78,12 +79,14 @@ class JobAgent:
         self._untold: dict[str, tuple[LocalProcess, str] | None] = {}  # ended: had they registered? Else deaths
         self._last_death = "", ""  # the node's name, and what people are told
         self._outcome: LauncherOutcome | None = None
-        self._signals = 0
+        self._signal_count = SignalCount()
+        self._signals = 0  # of those that count
         self._starts = 0
 
     def signalled(self, number: int) -> None:
-        """End the job because of a signal: the first in order, the second at once. Safe in a signal handler."""
-        self._events.put(LauncherSignalled(number))
+        """End the job because of a signal: the first in order, a later one at once. Safe in a signal handler."""
+        if self._signal_count.heard():  # a session that is lost sends two SIGHUPs, systemd may SIGTERM and SIGHUP
+            self._events.put(LauncherSignalled(number))
 
     def _exited(self, nonce: str, status: int) -> None:
         self._events.put(ProcessExited(nonce, status))

@@ -22,6 +22,7 @@ from elastic_ps.launch.processes.child_process import ChildProcess
 from elastic_ps.launch.processes.stillness import STILL_SECONDS, Stillness
 from elastic_ps.node.leaving import GRACE
 from elastic_ps.system.passing_errors import MACHINE_LACKS
+from elastic_ps.system.process.signals import SignalCount
 
 _UNDRAINED = 128 + signal.SIGTERM
 _LAST_SECONDS = 5.0
@@ -66,12 +67,14 @@ class MemberAgent:
         self._command = command
         self._processes = 0
         self._asked = False  # to go
+        self._signals = SignalCount()
         self._events: queue.SimpleQueue[_Exited | int] = queue.SimpleQueue()
         self._link = CoordinatorLink(settings.join.coordinator, read_token(settings.join.token_file))
 
     def signalled(self, number: int) -> None:
-        """Drain the node because of a signal. Safe in a signal handler."""
-        self._events.put(number)
+        """Drain the node because of a signal; one that comes twice at once is one. Safe in a signal handler."""
+        if self._signals.heard():
+            self._events.put(number)
 
     def run(self) -> int:
         """Run the node; return its exit status, 143 if it could not drain in time.

@@ -12,7 +12,8 @@ _SIGNALS = (*_OF_THE_TERMINAL, signal.SIGTERM)
 
 SAME_SECONDS = 1.0
 """Within so long a signal that comes again is the first one: who ends all processes together (systemd, a batch system,
-a machine that shuts down) signals a node, and its launcher, which passes its own on."""
+a machine that shuts down) signals a node, and its launcher, which passes its own on. A session that is lost sends
+SIGHUP twice, its shell's and the kernel's."""
 
 
 class SignalCount:

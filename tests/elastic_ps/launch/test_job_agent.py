@@ -6,7 +6,9 @@ import signal
 
 import pytest
 
+from elastic_ps.launch import job_agent
 from elastic_ps.launch.outcome import LauncherOutcome
+from elastic_ps.system.process.signals import SAME_SECONDS, SignalCount
 from protos import elastic_pb2 as pb
 from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, gone, over, running, wait_gone
 
@@ -146,12 +148,22 @@ def test_who_does_not_stop_gets_sigterm_then_sigkill(start_job: StartJob) -> Non
     assert "does not end: killed" in job.transcript.getvalue()
 
 
-def test_a_second_signal_kills(start_job: StartJob) -> None:
+def test_two_signals_at_once_are_one_and_a_later_one_kills(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that is lost sends SIGHUP twice: the job was killed."""
+    now = [0.0]
+    monkeypatch.setattr(job_agent, "SignalCount", lambda: SignalCount(clock=lambda: now[0]))
     job, (worker,) = running(start_job)
     worker.tell("child")
     child = int(worker.heard())
-    job.agent.signalled(signal.SIGINT)
+    for _ in range(2):
+        job.agent.signalled(signal.SIGHUP)
     job.fake.stops.get(timeout=PATIENCE)
+    job.fake.want(nodes={worker.name: "w0"}, leaving=["w0"])
+    job.transcript.wait_for("w0 is leaving")
+    assert "killing the job" not in job.transcript.getvalue()
+    now[0] += SAME_SECONDS
     job.agent.signalled(signal.SIGINT)
     assert job.exit_of(worker) == 128 + signal.SIGKILL
     wait_gone(child)

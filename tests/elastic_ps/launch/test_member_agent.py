@@ -3,7 +3,9 @@
 import errno
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,15 @@ from elastic_ps.launch.commands import JoinSettings
 from elastic_ps.launch.member_agent import MemberAgent, MemberSettings
 from elastic_ps.launch.processes.child_process import ChildProcess
 from elastic_ps.node.leaving import GRACE
-from tests.elastic_ps.launch.launch_stage import FakeCoordinator, ScarceProcesses
+from elastic_ps.system.process.signals import SAME_SECONDS, SignalCount
+from tests.elastic_ps.launch.launch_stage import (
+    PATIENCE,
+    FakeCoordinator,
+    Puppet,
+    ScarceProcesses,
+    Stage,
+    puppet_command,
+)
 
 
 def why_not_joined(address: str, token_file: Path) -> str:
@@ -100,3 +110,47 @@ def test_a_node_is_told_its_grace(tmp_path: Path, fake: FakeCoordinator, monkeyp
     monkeypatch.setattr(member_agent, "ChildProcess", started)
     assert member(tmp_path, fake).run() == 7
     assert [environment[GRACE] for environment in given] == ["30"]
+
+
+class Followed:
+    """A launcher of one node, a puppet, in a thread of its own; its clock for signals stands still."""
+
+    def __init__(self, agent: MemberAgent, worker: Puppet, status: "Future[int]"):
+        self.agent, self.worker, self.status = agent, worker, status
+        self.now = 0.0
+
+
+@pytest.fixture
+def followed(
+    tmp_path: Path, stage: Stage, fake: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Followed]:
+    monkeypatch.setattr(member_agent, "SignalCount", lambda: SignalCount(clock=lambda: made.now))
+    token = tmp_path / "token"
+    token.write_text("00" * 16)
+    settings = MemberSettings(Role.WORKER, JoinSettings(fake.address, token, "127.0.0.1"), grace=PATIENCE)
+    agent = MemberAgent(settings, lambda nonce: puppet_command(stage.port, nonce))
+    with ThreadPoolExecutor(1) as threads:
+        status = threads.submit(agent.run)
+        made = Followed(agent, stage.enter("worker"), status)
+        yield made
+        with suppress(OSError):  # it has ended
+            made.worker.tell("exit 9")
+
+
+def test_two_signals_at_once_are_one(followed: Followed) -> None:
+    """A session that is lost sends SIGHUP twice: the node was ended before it could hand over what it has."""
+    followed.agent.signalled(signal.SIGHUP)
+    followed.now = 0.9 * SAME_SECONDS
+    followed.agent.signalled(signal.SIGHUP)
+    assert followed.worker.heard() == "term"
+    followed.worker.tell("exit 0")
+    assert followed.status.result(PATIENCE) == 0
+
+
+def test_a_second_signal_ends_a_node_that_drains(followed: Followed) -> None:
+    for _ in range(2):
+        followed.agent.signalled(signal.SIGTERM)
+        assert followed.worker.heard() == "term"
+        followed.now += SAME_SECONDS
+    followed.worker.tell("exit 1")
+    assert followed.status.result(PATIENCE) == 143

@@ -142,18 +142,6 @@ def test_the_end_of_a_node_is_told_to_a_coordinator_that_comes_back(
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_a_member_that_drains(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
-    driver = drive(member=fake.address)
-    worker = stage.enter("worker")
-    for _ in range(2):
-        driver.send_signal(signal.SIGTERM)
-        assert worker.heard() == "term"
-    worker.tell("exit 1")
-    output, _ = driver.communicate(timeout=PATIENCE)
-    assert driver.returncode == 143, output
-
-
-@pytest.mark.slow
 def test_a_member_that_does_not_drain_within_the_grace_is_ended(
     drive: Drive, stage: Stage, fake: FakeCoordinator
 ) -> None:
