@@ -39,6 +39,7 @@ from elastic_ps.system.jsonlog import JsonLines
 from elastic_ps.system.passing_errors import MAY_PASS
 from elastic_ps.system.printable import LogLines, log_to_stderr
 from elastic_ps.system.process.file_descriptors import raise_limit
+from elastic_ps.system.process.signals import ENDS_COORDINATOR
 from protos import elastic_pb2_grpc as rpc
 
 log = logging.getLogger("coordinator")
@@ -49,7 +50,7 @@ _STORAGE_SECONDS = 10.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until SIGTERM or SIGINT. Returns the exit status: 0, `EXIT_LATER` where it can go on later, 2; 1: a bug."""
+    """Run until a signal. Returns the exit status: 0, `EXIT_LATER` where it can go on later, 2; 1: a bug."""
     options = program_options.parser(__doc__).parse_args(arguments)
     _log(as_json=options.operator)
     try:
@@ -169,7 +170,7 @@ async def _run(options: argparse.Namespace, token: bytes, runtime: Runtime, ledg
     sys.stdout.flush()
     loading = asyncio.create_task(_load_ledger(runtime, ledger), name="load-ledger")
     try:
-        await _until_ended(runtime)
+        await _until_ended(runtime, options.launched)
     finally:
         ledger.give_up()
         await loading
@@ -202,15 +203,21 @@ def _publish(path: Path, address: str) -> None:
     os.replace(part, path)
 
 
-async def _until_ended(runtime: Runtime) -> None:
+async def _until_ended(runtime: Runtime, launched: bool) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+        loop.add_signal_handler(number, _leave_to_launcher if launched else ended.set)
+    if launched:
+        loop.add_signal_handler(ENDS_COORDINATOR, ended.set)
     runtime.failed.add_done_callback(lambda _failed: ended.set())
     await ended.wait()
     if runtime.failed.done():
         runtime.failed.result()
+
+
+def _leave_to_launcher() -> None:
+    log.warning("a signal to end: left to elasticrun, which ends its coordinator when the nodes have ended")
 
 
 if __name__ == "__main__":

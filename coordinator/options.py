@@ -89,6 +89,11 @@ def _add_life(add: Callable[..., object]) -> None:
         help="nobody of an earlier term is left: what a journal has of one gives way to --restore; its ledger goes on",
     )
     add(
+        "--launched",
+        action="store_true",
+        help="elasticrun has started it, and ends it by SIGUSR1: SIGTERM and SIGINT, which all may have got, do not",
+    )
+    add(
         "--operator",
         action="store_true",
         help="a Kubernetes operator runs the job: counts, drains, its end are its own; the log is JSON lines",

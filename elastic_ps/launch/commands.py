@@ -101,7 +101,7 @@ class JobCommands:
         if not job.checkpoint:
             options["--checkpoint"] = str(folder / "checkpoints")
         own = [argument for option in options.items() for argument in option]
-        return [*own_program("coordinator"), *own, *self.settings.for_coordinator()]
+        return [*own_program("coordinator"), "--launched", *own, *self.settings.for_coordinator()]
 
     def node(self, role: Role, join: JoinSettings, nonce: str) -> list[str]:
         """See `ProcessCommands.node`."""

@@ -21,6 +21,7 @@ from elastic_ps.launch.job_folder import JobFolder
 from elastic_ps.launch.options import JobSettings
 from elastic_ps.launch.processes.child_process import ChildProcess
 from elastic_ps.launch.processes.output import MergedStream, NodeLog
+from elastic_ps.system.process.signals import ENDS_COORDINATOR
 
 NAME = "coordinator"
 _SAYS = b"coordinator: "
@@ -230,9 +231,9 @@ class CoordinatorProcess:
         self._start_at = math.inf
 
     def terminate(self) -> None:
-        """Send SIGTERM to its process."""
+        """Let its process end in order."""
         if self._process is not None:
-            self._process.terminate()
+            self._process.terminate(ENDS_COORDINATOR)
 
     def kill(self) -> None:
         """Send SIGKILL to its process."""

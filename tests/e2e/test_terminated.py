@@ -27,6 +27,21 @@ def test_in_the_place_of_the_last_of_its_role_comes_another(tmp_path, last):
 
 
 @pytest.mark.slow
+def test_a_signal_to_all_processes_at_once_ends_a_job_in_order(tmp_path):
+    """systemd stops a service so: the coordinator ended first, and the nodes asked for it until they were killed."""
+    with jobs.run(tmp_path, SCRIPT, tmp_path, workers=2, servers=1) as job:
+        status = job.running(2, 1)
+        pids = [jobs.described(job)["coordinator_pid"], *(node.pid for node in status.nodes), job.process.pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        assert job.wait(25) == 143, job.tail()
+        said = job.log.read_text()
+    assert "job job stopped (by SIGTERM) after" in said
+    for node in ("w0", "w1", "s0"):
+        assert f"[elasticrun] {node} has ended with status 0\n" in said, said
+
+
+@pytest.mark.slow
 def test_without_a_coordinator_nodes_end_before_their_grace(tmp_path):
     with ExitStack() as stack:
         job = Apart(tmp_path / "job", stack, workers=1)

@@ -54,8 +54,8 @@ class Child:
     def is_stopped(self) -> bool:
         return self._process.state == FROZEN
 
-    def terminate(self) -> None:
-        self._world.signal(self._process, signal.SIGTERM)
+    def terminate(self, number: int = signal.SIGTERM) -> None:
+        self._world.signal(self._process, number)
 
     def kill(self) -> None:
         self._world.kill(self._process)

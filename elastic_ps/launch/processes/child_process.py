@@ -86,11 +86,11 @@ class ChildProcess:
         """The process id of the child, which leads its process group."""
         return self._child.pid
 
-    def terminate(self) -> None:
-        """Send SIGTERM to the process itself: a node takes it as a wish to be drained."""
+    def terminate(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal to the process itself: a node takes SIGTERM as a wish to be drained."""
         with self._reaped, suppress(PermissionError):
             if not self._gone:
-                os.kill(self.pid, signal.SIGTERM)
+                os.kill(self.pid, number)
 
     @property
     def is_stopped(self) -> bool:

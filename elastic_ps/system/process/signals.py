@@ -15,6 +15,10 @@ SAME_SECONDS = 1.0
 a machine that shuts down) signals a node, and its launcher, which passes its own on. A session that is lost sends
 SIGHUP twice, its shell's and the kernel's."""
 
+ENDS_COORDINATOR = signal.SIGUSR1
+"""By this a launcher ends its coordinator, last of all. SIGTERM may have come to all processes at once: nodes need the
+coordinator to end in order, and only the launcher knows when they have."""
+
 
 class SignalCount:
     """A `SignalCount` tells a signal that comes again from one that has been sent twice at once.

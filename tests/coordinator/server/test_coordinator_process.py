@@ -19,6 +19,7 @@ from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.ledger_files import Ledger
 from elastic_ps.core.errors import EXIT_LATER
+from elastic_ps.system.process.signals import ENDS_COORDINATOR
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 from tests.coordinator.token_channel import showing
@@ -49,6 +50,27 @@ def test_the_process_says_where_it_listens_and_ends_on_sigterm(tmp_path, host, s
             reply = rpc.CoordinatorStub(showing(channel, TOKEN)).Status(pb.StatusRequest(), timeout=10)
         assert (reply.job, reply.phase) == ("j", "starting")
         os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(20) == 0
+        process.communicate()
+
+
+@pytest.mark.slow
+def test_one_that_a_launcher_has_started_ends_by_that_ones_signal(tmp_path):
+    """systemd sends SIGTERM to all processes of a service: the nodes had nobody to leave by."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "coordinator", *command(tmp_path, "--launched")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        address = process.stdout.readline().decode().removeprefix("listening on ").strip()
+        with grpc.insecure_channel(address) as channel:
+            stub = rpc.CoordinatorStub(showing(channel, TOKEN))
+            stub.Status(pb.StatusRequest(), timeout=10)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                os.kill(process.pid, number)
+                assert any(b"left to elasticrun" in line for line in process.stderr)
+            assert stub.Status(pb.StatusRequest(), timeout=10).job == "j"
+        os.kill(process.pid, ENDS_COORDINATOR)
         assert process.wait(20) == 0
         process.communicate()
 

@@ -280,8 +280,8 @@ class Job:
         return request.status
 
     def end(self) -> LauncherOutcome:
-        """The coordinator obeys SIGTERM; how the launcher has ended."""
-        assert self.coordinator.heard() == "term"
+        """The coordinator obeys its launcher; how that has ended."""
+        assert self.coordinator.heard() == "end"
         self.coordinator.tell("exit 0")
         return self.outcome()
 

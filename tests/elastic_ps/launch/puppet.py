@@ -1,7 +1,8 @@
 """Stand-in for any process of a job: `python puppet.py PORT NAME` does what the test tells it on a loopback socket.
 
 Lines it takes: `say TEXT`, `exit STATUS`, `child` (starts one that never ends and says its
-pid). What it answers: its name and pid first, then one line for each command, `term` for each SIGTERM.
+pid). What it answers: its name and pid first, then one line for each command, `term` for each SIGTERM, `end` for each
+signal by which a launcher ends its coordinator.
 """
 
 import os
@@ -17,10 +18,8 @@ def main() -> None:
     def answer(text: str) -> None:
         connection.sendall(f"{text}\n".encode())
 
-    def on_term(_number: int, _frame: object) -> None:
-        answer("term")
-
-    signal.signal(signal.SIGTERM, on_term)
+    for number, word in ((signal.SIGTERM, "term"), (signal.SIGUSR1, "end")):
+        signal.signal(number, lambda _number, _frame, word=word: answer(word))
     environment = ",".join(f"{name}={os.environ.get(name, '')}" for name in sys.argv[3:])
     answer(f"{sys.argv[2]} {os.getpid()} {environment}")
     for line in connection.makefile():

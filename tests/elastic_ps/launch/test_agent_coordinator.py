@@ -60,7 +60,7 @@ def test_a_first_record_that_cannot_be_written_ends_the_job_for_now(start_job: S
     job = start_job()
     (job.folder.path / "job.json.tmp").mkdir()  # for want of a disk that fails
     job.coordinator.tell(f"say listening on {job.fake.address}")
-    assert {job.coordinator.heard(), job.coordinator.heard()} == {"said", "term"}
+    assert {job.coordinator.heard(), job.coordinator.heard()} == {"said", "end"}
     job.coordinator.tell("exit 0")
     outcome = job.outcome()
     assert outcome.status == EXIT_LATER

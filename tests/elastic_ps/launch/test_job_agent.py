@@ -104,7 +104,7 @@ def test_how_a_job_ends_is_written_before_its_coordinator_that_could_tell_goes(s
     job, (worker,) = running(start_job)
     job.fake.want(ended=True, failed=True, reason="no data")
     worker.tell("exit 0")
-    assert job.coordinator.heard() == "term"
+    assert job.coordinator.heard() == "end"
     record = json.loads((job.folder.path / "job.json").read_text())
     assert (record["status"], record["reason"], record.get("ended")) == (1, "no data", None)
     job.coordinator.tell("exit 0")

@@ -117,7 +117,7 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
     ((_, commands),) = jobs
     given = commands.coordinator(Path("/jobs/toy"), Path("/jobs/toy/token"), 0, 2)
     assert given == [
-        *(sys.executable, "-P", "-m", "coordinator", "--job", "toy", "--folder", "/jobs/toy"),
+        *(sys.executable, "-P", "-m", "coordinator", "--launched", "--job", "toy", "--folder", "/jobs/toy"),
         *("--token-file", "/jobs/toy/token", "--port", "0", "--term", "2"),
         *("--workers", "1", "--servers", "1", "--replicas", "1"),
         *("--block-bytes", "128", "--migration", "pause", "--checkpoint", "memory://jobs/toy"),

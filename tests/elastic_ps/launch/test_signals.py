@@ -63,7 +63,7 @@ def test_ctrl_c_ends_the_job_in_order(drive: Drive, stage: Stage, fake: FakeCoor
     assert not fake.stops.get(timeout=PATIENCE).now
     worker.tell("exit 0")
     assert coordinator.heard() == "said"
-    assert coordinator.heard() == "term"
+    assert coordinator.heard() == "end"
     coordinator.tell("exit 0")
     output, _ = driver.communicate(timeout=PATIENCE)
     assert driver.returncode == 130
