@@ -100,6 +100,7 @@ class JobAgent:
                 self._take(self._next())
                 self._decide()
                 self._enforce()
+            self._await_others()
             failed = self._outcome.word == "failed"  # what it wanted is not what it had then
             counts = self._wanted.counts if self._wanted is not None and not failed else {}
             line = self._outcome.summary(self._folder.name, time.time() - started, self._last_status(), counts)
@@ -324,6 +325,27 @@ class JobAgent:
             self._say(f"{name} has been stopped for {STILL_SECONDS:.0f} s without joining the job: killed")
         if news := self._coordinator.enforce():
             self._say(news)
+
+    def _await_others(self) -> None:
+        """Let nodes of other launchers end before the coordinator: they have to hear of the end, and to tell what they
+        have for the ledger. They may be dead by now, or on machines that are gone: `--grace` bounds it."""
+        deadline, told = time.monotonic() + self._settings.nodes.grace, False
+        while self._signals < 2 and self._coordinator.runs and (others := self._others()):
+            if not told:
+                self._say(f"waits for {others} of other launchers to end, {self._settings.nodes.grace:g} s at most")
+                told = True
+            try:
+                event = self._events.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                self._say(f"waits no longer for {others}")
+                return
+            if isinstance(event, LauncherSignalled):
+                return
+            self._take(event)
+
+    def _others(self) -> str:
+        """Return the nodes of other launchers that have not ended, for people."""
+        return ", ".join(sorted(self._returning.others(self._wanted).values())) if self._wanted is not None else ""
 
     # ---- processes ---------------------------------------------------------------------------------------------
 

@@ -37,6 +37,10 @@ class ReturningNodes:
         """Take note that a process is this launcher's own."""
         self._own.add(nonce)
 
+    def others(self, wanted: WantedNodes) -> Mapping[str, str]:
+        """Return the registered processes of other launchers: the node's name by nonce."""
+        return {nonce: node for nonce, node in wanted.nodes.items() if nonce not in self._own}
+
     def observe(self, wanted: WantedNodes, now: float) -> list[str]:
         """Take the coordinator's latest word; return the names of those that are waited for since it.
 
@@ -44,7 +48,7 @@ class ReturningNodes:
             wanted: by the coordinator.
             now: monotonic seconds.
         """
-        others = {nonce: node for nonce, node in wanted.nodes.items() if nonce not in self._own}
+        others = self.others(wanted)
         ended = {nonce: _role(node) for nonce, node in others.items() if nonce in wanted.restarting}
         fresh = ended.keys() - self._ended.keys()
         self._away.update(ended[nonce] for nonce in fresh)

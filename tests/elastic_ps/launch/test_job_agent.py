@@ -10,7 +10,7 @@ from elastic_ps.launch import job_agent
 from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.system.process.signals import SAME_SECONDS, SignalCount
 from protos import elastic_pb2 as pb
-from tests.elastic_ps.launch.launch_stage import PATIENCE, StartJob, gone, over, running, wait_gone
+from tests.elastic_ps.launch.launch_stage import PATIENCE, Job, StartJob, gone, over, running, wait_gone
 
 
 def test_starts_what_is_wanted_and_ends_with_the_job(start_job: StartJob) -> None:
@@ -110,6 +110,39 @@ def test_how_a_job_ends_is_written_before_its_coordinator_that_could_tell_goes(s
     job.coordinator.tell("exit 0")
     assert job.outcome().status == 1
     assert json.loads((job.folder.path / "job.json").read_text())["ended"] >= record["started"]
+
+
+def elsewhere(start_job: StartJob) -> Job:
+    """A job that has finished, its own worker too; a server of another launcher has not ended."""
+    job, (worker,) = running(start_job)
+    job.fake.want(ended=True, reason="all done", nodes={worker.name: "w0", "server-x.1": "s4"})
+    job.transcript.wait_for("the job is over: all done")
+    worker.tell("exit 0")
+    job.transcript.wait_for("waits for s4 of other launchers to end")
+    return job
+
+
+def test_nodes_of_other_launchers_end_before_the_coordinator(start_job: StartJob) -> None:
+    """Nobody took the ledger's last entries of a server that had them to tell."""
+    job = elsewhere(start_job)
+    job.coordinator.tell("say still here")
+    assert job.coordinator.heard() == "said"
+    job.fake.want(ended=True, reason="all done")
+    assert job.end() == LauncherOutcome(0, "finished", "all done")
+    assert "no longer" not in job.transcript.getvalue()
+
+
+def test_a_signal_ends_the_wait_for_nodes_of_other_launchers(start_job: StartJob) -> None:
+    job = elsewhere(start_job)
+    job.agent.signalled(signal.SIGINT)
+    assert job.end() == LauncherOutcome(0, "finished", "all done")
+
+
+def test_nodes_of_other_launchers_are_waited_for_no_longer_than_the_grace(start_job: StartJob) -> None:
+    job, (worker,) = running(start_job, grace=0.0)
+    job.fake.want(ended=True, failed=True, reason="no data", nodes={worker.name: "w0", "server-x.1": "s4"})
+    assert job.outcome() == LauncherOutcome(1, "failed", "no data")
+    assert "[elasticrun] waits no longer for s4\n" in job.transcript.getvalue()
 
 
 def test_a_job_that_is_over_does_not_wait_for_processes_that_still_start(start_job: StartJob) -> None:
