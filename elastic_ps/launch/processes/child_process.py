@@ -6,18 +6,21 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
+from elastic_ps.launch.processes.output import pass_on
 from elastic_ps.system.process.proc_stat import stat_fields
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LONGEST_PIECE = 64 << 10
 _DRAIN_SECONDS = 5.0
 """How long to wait for the end of the output after a process and its whole group have ended; a daemon that it has
-left behind in another group may keep the pipe open."""
+left behind in another group may keep the pipe open, and who reads the launcher's own output may stand still."""
 
 
 class Sink(Protocol):
@@ -41,7 +44,8 @@ class ChildProcess:
         name: for thread names.
         command: argv.
         environment: of the child, complete.
-        sink: takes standard output and standard error, line by line; None: the child shares the launcher's own.
+        sink: takes standard output and standard error, line by line; None: they are passed on to the launcher's own,
+            for as long as somebody reads that.
         exited: called once, from a thread of this object, with the exit status, after the last line of output has
             been taken. A child that was killed by signal n has status 128 + n, as in a shell.
 
@@ -61,24 +65,30 @@ class ChildProcess:
         self._sink = sink
         self._reaped = threading.Lock()
         self._gone = False
-        pipe = None if sink is None else subprocess.PIPE
+        apart = sink is None and not _is_one_stream()
         self._child = subprocess.Popen(  # ended and waited for by _reap
             [sys.executable, "-I", "-S", str(_GUARD), str(os.getpid()), *command],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=None if sink is None else subprocess.STDOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if apart else subprocess.STDOUT,
             process_group=0,  # a terminal's Ctrl-C is for the launcher, which ends its children in order
         )
-        self._reader = threading.Thread(target=self._read, name=f"output-{name}", daemon=True)
+        pipes = [pipe for pipe in (self._child.stdout, self._child.stderr) if pipe is not None]
+        self._readers = [
+            threading.Thread(target=self._read, args=(pipe, number), name=f"output-{number}-{name}", daemon=True)
+            for number, pipe in enumerate(pipes, start=1)
+        ]
         try:
-            self._reader.start()
+            for reader in self._readers:
+                reader.start()
             threading.Thread(target=self._reap, name=f"reap-{name}", daemon=True).start()
         except RuntimeError as error:  # the system gives no thread, as it may give no process
             os.killpg(self.pid, signal.SIGKILL)
             self._child.wait()
-            if self._child.stdout is not None and not self._reader.is_alive():
-                self._child.stdout.close()
+            for pipe, reader in zip(pipes, self._readers, strict=True):
+                if not reader.is_alive():
+                    pipe.close()
             raise OSError(errno.EAGAIN, str(error)) from error
 
     @property
@@ -108,10 +118,11 @@ class ChildProcess:
             if not self._gone:
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def _read(self) -> None:
-        if self._sink is None or self._child.stdout is None:
+    def _read(self, pipe: BufferedReader, descriptor: int) -> None:
+        if self._sink is None:
+            pass_on(pipe, descriptor)
             return
-        with self._child.stdout as pipe, closing(self._sink) as sink:
+        with pipe, closing(self._sink) as sink:
             while piece := pipe.readline(_LONGEST_PIECE):
                 sink.line(piece)
 
@@ -123,5 +134,15 @@ class ChildProcess:
                 os.killpg(self.pid, signal.SIGKILL)
             status = self._child.wait()
             self._gone = True
-        self._reader.join(_DRAIN_SECONDS)
+        until = time.monotonic() + _DRAIN_SECONDS
+        for reader in self._readers:
+            reader.join(max(0.0, until - time.monotonic()))
         self._exited(status if status >= 0 else 128 - status)
+
+
+def _is_one_stream() -> bool:
+    """Return whether standard output and standard error lead to one place, so that their order counts."""
+    try:
+        return os.path.sameopenfile(1, 2)
+    except OSError:  # one of them is closed
+        return False

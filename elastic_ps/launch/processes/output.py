@@ -6,6 +6,8 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
@@ -113,15 +115,28 @@ def _writer(stream: TextIO) -> Callable[[str], None]:
     except (OSError, AttributeError):
         return lambda text: (stream.write(text), stream.flush())[1]
 
-    def write(text: str) -> None:
-        left = memoryview(text.encode(errors="replace"))
-        while left:
-            try:
-                left = left[os.write(descriptor, left) :]
-            except BlockingIOError:  # another process that has it too has made it so
-                select.select((), (descriptor,), ())
+    return lambda text: _write_all(descriptor, text.encode(errors="replace"))
 
-    return write
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(descriptor, left) :]
+        except BlockingIOError:  # another process that has it too has made it so
+            select.select((), (descriptor,), ())
+
+
+def pass_on(pipe: BufferedReader, descriptor: int) -> None:
+    """Write what comes through a pipe to a descriptor, as it comes, until the pipe's end.
+
+    Who reads that may have gone (`| tee` that Ctrl-C has ended, a terminal that is closed): whoever writes into the
+    pipe need not know.
+    """
+    with pipe:
+        while piece := pipe.read1(_PIECE):
+            with suppress(OSError):
+                _write_all(descriptor, piece)
 
 
 class NodeLog:

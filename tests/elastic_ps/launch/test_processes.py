@@ -19,7 +19,7 @@ from elastic_ps.launch.processes.output import ROOM, MergedStream, NodeLog
 from tests.elastic_ps.launch.launch_stage import PATIENCE
 
 
-def run(command: list[str], log: NodeLog) -> int:
+def run(command: list[str], log: NodeLog | None) -> int:
     statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
     ChildProcess("child", command, os.environ, log, statuses.put)
     return statuses.get(timeout=PATIENCE)
@@ -126,6 +126,27 @@ def test_what_a_process_has_said_last_is_cut_before_it_is_looked_at(log: NodeLog
     assert time.process_time() - began < 2
     assert log.last.strip() == "padded"
     log.close()
+
+
+def test_without_a_log_output_and_errors_are_passed_on_as_they_are(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    code = "import sys; sys.stdout.buffer.write(b'10%\\r20%\\xff'); sys.stderr.write('an error')"
+    assert run(python(code), None) == 0
+    assert capfdbinary.readouterr() == (b"10%\r20%\xff", b"an error")
+
+
+def test_what_is_passed_on_is_seen_at_once_and_nobody_has_to_read_it() -> None:
+    (reading, writing), (seen, shown) = os.pipe(), os.pipe()
+    thread = threading.Thread(target=output.pass_on, args=(os.fdopen(reading, "rb"), shown))
+    thread.start()
+    with os.fdopen(writing, "wb", buffering=0) as child:
+        child.write(b"a progress bar: 10%\r")
+        assert os.read(seen, 100) == b"a progress bar: 10%\r"
+        os.close(seen)
+        for _ in range(100):  # more than a pipe holds
+            child.write(b"x" * 10_000)
+    thread.join(PATIENCE)
+    os.close(shown)
+    assert not thread.is_alive()
 
 
 def test_a_command_that_does_not_exist(log: NodeLog, stream: Shown) -> None:

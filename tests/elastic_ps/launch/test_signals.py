@@ -103,13 +103,15 @@ def test_a_member_drains_on_sigterm_and_has_the_status_of_its_node(
 
 @pytest.mark.slow
 def test_a_member_drains_when_nobody_reads_what_it_says(drive: Drive, stage: Stage, fake: FakeCoordinator) -> None:
-    """Ctrl-C ends `| tee` first: the node was killed in place of being drained."""
+    """Ctrl-C ends `| tee` first: the node was killed, or died at its next line, in place of being drained."""
     driver = drive(member=fake.address)
     worker = stage.enter("worker")
     assert driver.stdout is not None
     driver.stdout.close()
     driver.send_signal(signal.SIGINT)
     assert worker.heard() == "term"
+    worker.tell("say the last step")
+    assert worker.heard() == "said"
     worker.tell("exit 0")
     assert driver.wait(PATIENCE) == 0
     assert fake.exits.get(timeout=PATIENCE).nonce == worker.name
