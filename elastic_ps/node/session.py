@@ -21,6 +21,7 @@ from elastic_ps.node.node_memory import NodeMemory
 from elastic_ps.node.peer_watch import PeerView, PeerWatch, patience
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
+from elastic_ps.node.vain_wait import AWAY_SECONDS, VainWait
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ class Handler(Protocol):
 
     def position(self) -> tuple[Standing, int]:
         """Return the configurations that the node knows and its version, for a coordinator that has restarted."""
+
+    def trained(self) -> int:
+        """Return a number that changes with each step of the job that this node has a part in."""
 
     def report(self) -> pb.ReportRequest:
         """Return what to report now, without `caller` and `waits`."""
@@ -367,11 +371,17 @@ class Session:
         ]
 
     def _watch(self, handler: Handler) -> None:
-        """Look after the peers; report at once who cannot be reached, or can again."""
+        """Look after the peers; report at once who cannot be reached, or can again. A node that waits in vain ends."""
         pause = patience(self._lease_seconds) / _LOOKS
+        vain_wait = VainWait()
         while not self._closed.wait(pause):
             before = self._peer_watch.unreachable
-            if not self._peer_watch.look(time.monotonic(), handler.seen()):
+            now = time.monotonic()
+            awake = self._peer_watch.look(now, handler.seen())
+            if vain_wait.look(now, None if self.in_touch_seconds else handler.trained(), awake):
+                away = f"the coordinator at {self.settings.coordinator} has been away for {AWAY_SECONDS / 3600:.0f} h"
+                raise JobEnded(f"{away}, and nothing was trained here meanwhile: this node waits no longer", 1)
+            if not awake:
                 log.warning("this process was stopped for a while: it asks the coordinator what it has missed")
                 self._listen_anew()
                 self.report_soon()

@@ -224,6 +224,11 @@ class ServerNode:
         with self.state.changed:
             return self.state.standing, self.state.version
 
+    def trained(self) -> int:
+        """See `Handler`: its own blocks, or those that it follows, get updates."""
+        with self.state.changed:
+            return int(self.state.store.versions.sum())
+
     def report(self) -> pb.ReportRequest:
         """See `Handler`."""
         state = self.state

@@ -11,6 +11,7 @@ from elastic_ps.core.configuration import NO_CONFIGURATION, ConfigId, Configurat
 from elastic_ps.core.errors import JobEnded
 from elastic_ps.core.model import Model
 from elastic_ps.node.session import Session
+from elastic_ps.node.vain_wait import AWAY_SECONDS
 from elastic_ps.torch.allreduce.agreement import BEGINS
 from elastic_ps.torch.allreduce.group import Rendezvous, WorkerGroup, why_failed
 from elastic_ps.torch.allreduce.ledger import WorkersLedger
@@ -22,11 +23,6 @@ PATIENCE_SECONDS = 30.0
 PATIENCE_LEASES = 3.0
 """So long, whichever is more, a worker whose group has failed waits to hear of a death or a switch, as groups fail by
 them. Leases: twice what the coordinator takes to expel who is silent.
-"""
-
-AWAY_SECONDS = 24 * 3600.0
-"""So long a worker that cannot train on waits for a coordinator that is away: a night and more, in which somebody may
-bring it back; who ended sooner might be the last that has what was trained.
 """
 
 

@@ -128,3 +128,8 @@ class MemberState:
     def version(self) -> int:
         """The version of the parameters that this worker holds."""
         raise NotImplementedError
+
+    def trained(self) -> int:
+        """See `Handler`."""
+        with self.changed:
+            return self.version

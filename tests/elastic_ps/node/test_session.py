@@ -15,6 +15,7 @@ from elastic_ps.node.peer_watch import PeerView
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.node.standing import Standing
+from elastic_ps.node.vain_wait import VainWait
 from protos import elastic_pb2 as pb
 from protos import elastic_pb2_grpc as rpc
 
@@ -89,6 +90,9 @@ class Node:
 
     def position(self) -> tuple[Standing, int]:
         return Standing("w0"), 0
+
+    def trained(self) -> int:
+        return 7
 
     def report(self) -> pb.ReportRequest:
         return pb.ReportRequest()
@@ -172,6 +176,18 @@ def test_an_answer_that_is_refused_is_named_with_the_reason(coordinator: Coordin
     node.session.acknowledge(pb.SAVED, detail="of many blocks")
     assert node.ended.wait(TIMEOUT)
     assert "the coordinator does not take SAVED of w0: detail: too long" in node.reason
+
+
+def test_a_node_that_does_not_train_ends_when_its_coordinator_has_been_away_for_long(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """On another machine than that of its coordinator, which was gone, it stayed without end."""
+    monkeypatch.setattr("elastic_ps.node.session.VainWait", lambda: VainWait(1.0))
+    monkeypatch.setattr("elastic_ps.node.node_calls.CALL_TIMEOUT", 1.0)
+    node: Node = request.getfixturevalue("node")
+    coordinator.turns_away = 1000
+    assert node.ended.wait(TIMEOUT)
+    assert "has been away for 24 h, and nothing was trained here meanwhile" in node.reason
 
 
 @pytest.mark.parametrize("ask", [Session.leave, Session.checkpoint], ids=["leave", "checkpoint"])
