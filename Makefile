@@ -32,7 +32,7 @@ demo: setup  ## scale jobs while they train: an emulated device, then real digit
 demo-torch: $(STAMP_NUMPY2)  ## the same with PyTorch, in the environment without MXNet; build/demo-torch/timeline.png
 	$(VENV_NUMPY2)/bin/python -m examples.demo --torch
 
-demo-cluster: setup  ## eight jobs on a cluster of this machine, by DRF and by a learnt policy: five minutes
+demo-cluster: setup  ## eight jobs on a cluster of this machine, by DRF and by a learnt policy: four or five minutes
 	$(BIN)/python -m examples.demo_cluster
 
 # Two more than cores: with one more they were busy for 62% of the time, as the slow tests wait for processes.
@@ -47,14 +47,14 @@ test-fast: setup  ## the pure tests that take little each, and a part of each sw
 # fewer examples (TESTS_FAST). Where those tests lie is named, since each of the workers would import all others.
 OF_MXNET = tests/docs/test_pages.py tests/dl2_scheduler/figures/test_live_figures.py tests/dl2_scheduler/policies \
 	tests/e2e $(addprefix tests/elastic_ps/, core mxnet optimizers server/updates system/process worker/script)
-test: setup $(STAMP_NUMPY2)  ## all tests but those on Kubernetes: with numpy 2 and no MXNet, then with MXNet
+test: setup $(STAMP_NUMPY2)  ## all tests but those on Kubernetes and GPUs: with numpy 2 and no MXNet, then with MXNet
 	$(VENV_NUMPY2)/bin/python -m pytest $(PARALLEL) -m "not (kube or gpu)"
 	TESTS_FAST=1 $(BIN)/python -m pytest $(PARALLEL) -m "(mxnet or numeric) and not (kube or gpu)" $(OF_MXNET)
 
 test-gpu: $(STAMP_NUMPY2)  ## what PyTorch's jobs do on a GPU; where there is none these tests fail
 	$(VENV_NUMPY2)/bin/python -m pytest -m gpu tests/elastic_ps/torch tests/e2e
 
-test-kube: setup  ## every test on real pods: the cluster of KUBECONFIG, else the one of ../shared/tools/kube
+test-kube: setup  ## every test on real pods, on our own test cluster (../shared/tools/kube)
 	$(BIN)/python -m pytest -m kube tests/kube -s
 
 test-kube-smoke: setup  ## one job from apply to Completed, one scaling, one server killed, uninstall; under 6 minutes
@@ -122,7 +122,11 @@ docs-site: $(SITE)/.installed  ## the docs as a site, into build/site; a link th
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(SITE)/bin/mkdocs build --strict
 	@echo "written: build/site/index.html"
 
-bench: bench-aggregation bench-allreduce bench-assignment bench-baselines bench-chic bench-cluster bench-compression bench-coordinator_restart bench-dataplane bench-exploration bench-forecasts bench-generality bench-group_checkpoint bench-joins bench-kills bench-learning bench-live_learning bench-live_sharing bench-live_vs_simulated bench-liveness bench-migration bench-mixed_jobs bench-paper_learning bench-placement bench-placement_graph bench-placement_graph_learning bench-placement_harmony bench-placement_harmony_paper bench-placement_live bench-placement_measured bench-placement_reward bench-replicas bench-scaling_cost bench-scheduler bench-torch  ## every benchmark
+# Run by themselves (`make bench-NAME` or `python -m benchmarks.NAME`): what needs something that is not here (gpu,
+# mxnet_tests, placement_pairs, sia), what measured numbers that the project keeps (measure_interference, move_cost), and
+# what takes hours or was made for one question (forecasts_processes, live_learning_processes, live_sharing_speeds,
+# placement_graph_headroom). bench-cluster runs cluster_kube and cluster_pods.
+bench: bench-aggregation bench-allreduce bench-assignment bench-baselines bench-chic bench-cluster bench-compression bench-coordinator_restart bench-dataplane bench-exploration bench-forecasts bench-generality bench-group_checkpoint bench-joins bench-kills bench-learning bench-live_learning bench-live_sharing bench-live_vs_simulated bench-liveness bench-migration bench-mixed_jobs bench-paper_learning bench-placement bench-placement_graph bench-placement_graph_learning bench-placement_harmony bench-placement_harmony_paper bench-placement_live bench-placement_measured bench-placement_reward bench-replicas bench-scaling_cost bench-scheduler bench-torch  ## all benchmarks but those that the Makefile names above it; hours
 bench-%: setup
 	$(BIN)/python -m benchmarks.$*
 

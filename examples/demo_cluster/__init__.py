@@ -1,1 +1,1 @@
-"""`make demo-cluster` runs six jobs of three kinds on this machine, under DRF and under a policy learnt from them."""
+"""`make demo-cluster` runs eight jobs of three kinds on this machine, under DRF and under a policy that was learnt."""
