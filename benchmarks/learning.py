@@ -6,7 +6,7 @@ It imitates first, then learns online.
 
 One checkpoint for all cluster sizes, the last one; the sequences were never seen. Numbers are mean completion times in
 slots over ten sequences of 60 jobs, with scaling free, as the published ones. `minutes` is of online learning, which
-keeps one core busy; imitation takes one or two minutes more.
+keeps one core busy; imitation takes half a minute to two minutes more.
 """
 
 import argparse
