@@ -22,7 +22,10 @@ from elastic_ps.system.terminal import Terminal, say
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Folder = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Of the cluster's state; left out: ~/.local/state/dl2.")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Of the cluster's state; left out: $XDG_STATE_HOME/dl2, by default ~/.local/state/dl2."
+    ),
 ]
 
 
