@@ -20,11 +20,15 @@ from coordinator.server.journal import JobFolderUnwritable, Journal
 from coordinator.server.wire import directive_to_pb, wanted_to_pb
 from elastic_ps.core.configuration import NodeId
 from elastic_ps.core.errors import CheckpointError, StorageError
+from elastic_ps.system.steady_clock import steady
 from protos import elastic_pb2 as pb
 
 log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.2
+
+_LATE_SECONDS = 2 * TICK_SECONDS
+"""If the last tick is older, one comes before the next event: asyncio's timers stand still while the machine sleeps."""
 
 
 class RefusedError(Exception):
@@ -42,7 +46,7 @@ class Runtime:
     Args:
         state: from the journal, or new.
         journal: of the job.
-        clock: unix seconds that never go back.
+        clock: unix seconds that never go back, and go on while the machine sleeps.
 
     Attributes:
         state: as it is now.
@@ -54,8 +58,8 @@ class Runtime:
         self.state = state
         self.trouble = ""
         self._journal = journal
-        began, zero = time.time(), time.monotonic()
-        self.now = clock or (lambda: began + time.monotonic() - zero)
+        began, zero = time.time(), steady()
+        self.now = clock or (lambda: began + steady() - zero)
         self._callers: dict[int, asyncio.Future[CallerReply]] = {}
         self._numbers = itertools.count(1)
         self._streams: dict[NodeId, BoundedStream] = {}
@@ -95,6 +99,8 @@ class Runtime:
             RefusedError: the process ends, or the event is refused.
             JobFolderUnwritable: the process ends, as the journal cannot be written.
         """
+        if event.now - self.state.ticked_at > _LATE_SECONDS and not isinstance(event, ev.Started | ev.Tick):
+            self.post(ev.Tick(event.now))  # it did not run: first what ends by time is put off
         if self.failed.done():
             raise RefusedError(ef.Why.AGAIN, "the coordinator is failing")
         try:

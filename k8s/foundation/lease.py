@@ -8,13 +8,13 @@ request that renewed it: it has stopped before anybody else may begin, also wher
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from elastic_ps.system.steady_clock import steady
 from k8s.foundation.api_server import ApiError, ApiServer, Conflict, NotFound
 
 log = logging.getLogger(__name__)
@@ -29,11 +29,6 @@ RETRY_SECONDS = 2.0
 
 LEASE_CALL_SECONDS = 4.0
 """For a request of its own: one that hangs, as when the API server's machine goes, does not cost a holder its lease."""
-
-
-def steady() -> float:
-    """Return seconds of a clock that goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class LeaseAction(Enum):

@@ -50,8 +50,10 @@ def begin(context: StepContext) -> None:
 
 
 def _excuse_own_silence(context: StepContext) -> None:
-    """Give everybody a new lease, and new time for answers and to join, and a storage too, where the coordinator itself
-    did not run: it could not hear anybody meanwhile."""
+    """Give everybody a new lease, and new time for answers, to join and to save, where the coordinator did not run.
+
+    It could not hear anybody meanwhile, nor a storage.
+    """
     gap = context.now - context.state.ticked_at
     context.live(ticked_at=context.now)
     if 0 <= gap <= context.state.settings.lease / 2:
@@ -61,11 +63,13 @@ def _excuse_own_silence(context: StepContext) -> None:
         context.log(f"the coordinator did not run for {gap:.0f} s: every node gets a new lease", warning=True)
     _renew(context, context.state.vitals)
     context.live(doubted_since=0.0)
-    plan, looking = context.job.plan, context.state.looking
+    plan, looking, saving = context.job.plan, context.state.looking, context.state.saving
     if plan is not None and plan.phase is Phase.REGISTERED:
         context.replan(deadline=plan.deadline + gap)
     if looking is not None:
         context.live(looking=replace(looking, since=looking.since + gap, due=looking.due + gap))
+    if saving is not None:
+        context.live(saving=replace(saving, begun=saving.begun + gap))
 
 
 def _renew(context: StepContext, names: Collection[NodeId]) -> None:

@@ -1,5 +1,6 @@
 """What production takes from `time`: each process has clocks of its own, which may jump."""
 
+import time as real_time
 from types import SimpleNamespace
 
 from tests.world.kernel import threads
@@ -18,5 +19,11 @@ def _unix() -> float:
 
 
 time = SimpleNamespace(
-    monotonic=_monotonic, perf_counter=_monotonic, process_time=_monotonic, time=_unix, sleep=threads.time.sleep
+    monotonic=_monotonic,
+    perf_counter=_monotonic,
+    process_time=_monotonic,
+    time=_unix,
+    sleep=threads.time.sleep,
+    CLOCK_BOOTTIME=real_time.CLOCK_BOOTTIME,
+    clock_gettime=lambda _clock: _monotonic(),  # no machine sleeps
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from coordinator.core import events as ev
+from coordinator.core.checkpoints.saving import SAVE_SECONDS
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import Phase
 from coordinator.core.state import ReportedWait
@@ -114,6 +115,14 @@ def test_after_a_silence_of_its_own_the_coordinator_gives_everybody_a_new_lease(
     assert any("the coordinator did not run for 500 s" in line for line in world.logs)
     assert "w1" in passing(world, 14, "w1"), "it may not have heard it meanwhile"
     assert "w1" not in passing(world, 2, "w1")
+
+
+def test_time_in_which_the_coordinator_did_not_run_is_no_time_to_save_in():
+    world = World(2, 1, checkpoint="/ck")
+    passing(world, 1)
+    world.ask(ev.CheckpointAsked)
+    world.tick(SAVE_SECONDS + 1.0)
+    assert world.saved().manifest.version > 0
 
 
 def test_a_coordinator_that_did_not_run_before_its_first_tick_gives_everybody_a_new_lease():
