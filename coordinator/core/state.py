@@ -78,12 +78,14 @@ class ReportedWait:
         what: for people: "the values of version 12".
         since: unix seconds.
         unreachable: the peer's process does not answer its probes, or cannot be connected to.
+        told: unix seconds since which the node's reports have said so of the peer, without one that did not.
     """
 
     peer: NodeId
     what: str
     since: float
     unreachable: bool = False
+    told: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,8 @@ def separated(state: State, now: float) -> dict[Pair, float]:
     A node that has stopped is unreachable too, before it is silent. So a pair counts only where both were heard well
     after the one lost the other, and lately: who has told it and stopped then cannot take it back. And what they tell
     of a time in which this coordinator did not hear one of them, as its machine or its network stood still, may be over
-    when it hears of it.
+    when it hears of it. A machine's clock may have stood still with it, so that nothing was missed by it: a node tells
+    such a thing half a lease after it has begun, and what it tells for the first time is taken to be no older.
     """
     if not _waits(state):
         return {}
@@ -177,7 +178,7 @@ def separated(state: State, now: float) -> dict[Pair, float]:
             if wait.unreachable and wait.peer in involved and wait.peer != name:
                 pair = frozenset({name, wait.peer})
                 ends = [state.vitals.get(end, Vitals(now, back=now)) for end in pair]
-                since = max(wait.since, *(end.back for end in ends))
+                since = max(wait.since, wait.told - lease / 2, *(end.back for end in ends))
                 if min(end.heard for end in ends) >= max(since + lease / 2, lately):
                     found[pair] = min(since, found.get(pair, since))
     return found

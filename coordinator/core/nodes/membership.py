@@ -16,7 +16,7 @@ from coordinator.core.plans.next_configuration import static_reason, too_many_se
 from coordinator.core.plans.plan import Phase, PlanKind, chain
 from coordinator.core.plans.promotion import survivable
 from coordinator.core.records import changed
-from coordinator.core.state import Vitals
+from coordinator.core.state import ReportedWait, Vitals
 from coordinator.core.step_context import StepContext
 from elastic_ps.core.configuration import MOST_NODES, Member, NodeId, Role
 from elastic_ps.core.exit_status import signal_of
@@ -181,13 +181,17 @@ def on_reported(context: StepContext, event: Reported) -> None:
         metrics=event.metrics,
         exchanging=event.exchanging and event.version == before.version,  # one may have been under way for long
         transports=event.transports,
-        waits=event.waits,
+        waits=_noted(event.waits, before.waits, context.now),
         place=max(before.place, event.place),  # a report may come late
         group=event.group,
     )
     context.live(vitals={**context.state.vitals, event.node: vitals})
     if event.finished and event.node not in context.job.finished and is_member(context.job, event.node):
         _finished(context, event.node)
+def _noted(waits: tuple[ReportedWait, ...], before: tuple[ReportedWait, ...], now: float) -> tuple[ReportedWait, ...]:
+    """Return waits with since when they have been told of; `before`: those of the last report."""
+    told = {wait.peer: wait.told for wait in before if wait.unreachable}
+    return tuple(changed(wait, told=told.get(wait.peer, now)) for wait in waits)
 
 
 def _finished(context: StepContext, name: NodeId) -> None:

@@ -87,6 +87,28 @@ def test_a_server_that_was_stopped_together_with_the_coordinator_is_not_taken_fo
     assert world.state.job.nodes.keys() == {"w0", "w1", "s0", "s1"}
 
 
+def test_a_server_whose_virtual_machine_was_paused_with_the_coordinators_is_not_blamed_at_once():
+    """All clocks of such a machine may stand still: no tick shows that the others' hour has passed."""
+    world = with_checkpoint(World(2, 2, checkpoint="file:///nowhere"))
+    passing(world, 20)
+    for name in ("w0", "w1"):
+        world.node(name).waits.append(ReportedWait("s1", "no answer to a probe", world.now - 3600, unreachable=True))
+    passing(world, 3)
+    mended(world)
+    passing(world, 20)
+    assert world.state.job.phase is JobPhase.RUNNING, world.state.job.reason
+    assert world.state.job.nodes.keys() == {"w0", "w1", "s0", "s1"}
+    assert any("s1 is not waited for any more" in line for line in world.logs)
+
+
+def test_who_is_told_of_for_the_first_time_is_expelled_half_a_lease_later():
+    world = unreplaced(3, 2)
+    passing(world, 20)
+    world.node("w1").waits.append(ReportedWait("s1", "no answer to a probe", world.now - 3600, unreachable=True))
+    assert "w1" in passing(world, 4.5)
+    assert "w1" not in passing(world, 2)
+
+
 def test_a_server_beside_the_coordinator_is_not_blamed_when_the_network_to_the_others_comes_back():
     world = World(2, 2, checkpoint="file:///nowhere")
     passing(world, 20, "w0", "w1", "s0")
