@@ -20,6 +20,7 @@ from coordinator.core.batches.async_batches import Book
 from coordinator.core.checkpoints.ending import anew, restored
 from coordinator.core.checkpoints.manifest import CheckpointSearch, Manifest
 from coordinator.core.checkpoints.mode_fit import check_mode
+from coordinator.core.checkpoints.saving import AFTER_SECONDS
 from coordinator.core.job import DurableJob
 from coordinator.core.plans.scale_goal import ScaleGoal
 from coordinator.core.state import State
@@ -94,7 +95,8 @@ def _load(options: argparse.Namespace, journal: Journal) -> State:
     if not options.restore or options.term > 1:  # a later start: nodes that are there are asked first
         return State(settings, job)
     url, saved = _first(options, job)
-    since = max(time.time(), saved.written)  # another machine's clock may have dated it
+    earlier = _last_written(options.checkpoint, job.identity) + AFTER_SECONDS
+    since = max(time.time(), saved.written, earlier)  # other machines' clocks may have dated these
     job, book = replace(restored(job, url, saved, term=0), begun=url, since=since), saved.book or Book()
     journal.write(job, book=book)
     return State(settings, job, book=book)
@@ -120,6 +122,15 @@ def _first(options: argparse.Namespace, job: DurableJob) -> tuple[str, Manifest]
     check_mode(url, saved, options.servers == 0)
     log.info("the job starts from %s, version %d", url, saved.version)
     return url, saved
+
+
+def _last_written(folder: str, identity: str) -> float:
+    """Return when earlier runs of an identity last saved, as far as the storage tells: this run begins later."""
+    try:
+        return storage.patiently(lambda: checkpoint_choice.last_written(folder, identity), _STORAGE_SECONDS)
+    except StorageError as error:
+        log.warning("nobody knows when earlier runs of this job last saved: %s", error)
+        return 0.0
 
 
 async def _serve(options: argparse.Namespace) -> int:

@@ -126,6 +126,14 @@ def _age(url: str, patient: bool) -> tuple[float, int]:
         log.warning("skipped: %s holds no complete checkpoint: %s", url, error)
         return NO_AGE
     return manifest.age
+def last_written(folder: str, identity: str) -> float:
+    """Return when the last of a job's own in a folder was written, in unix seconds; 0: there is none.
+
+    Raises:
+        StorageError: the storage does not tell now.
+    """
+    own = (url for url in _under(folder) if is_of(url, identity))
+    return max((-_age(url, patient=True)[0] for url in own), default=0.0)
 
 
 def _under(root: str) -> list[str]:

@@ -14,7 +14,7 @@ from coordinator.server.journal import Journal
 from elastic_ps.core.errors import CheckpointError, StorageError
 from elastic_ps.system import storage
 from tests.coordinator.played_job import World
-from tests.coordinator.server.test_checkpoint_storage import OTHER, found, save
+from tests.coordinator.server.test_checkpoint_storage import OTHER, found, save, trouble
 
 
 @pytest.fixture
@@ -65,6 +65,27 @@ def test_a_job_taken_back_to_an_older_checkpoint_of_its_own_stays_there(begin, t
     assert back_to(begin(*options)) == own
     later = begin("--identity", "run1", "--restore", shared, "--checkpoint", shared, folder="later")
     assert later.job.restore == own, "nor does a run after it go on from there"
+def test_a_job_taken_back_on_a_machine_whose_clock_is_behind_stays_there(begin, tmp_path):
+    shared = tmp_path / "shared"
+    named = save(shared, 100, "run1", written=time.time() - 20.0)
+    given_up = time.time() + 600.0
+    save(shared, 200, "run1", written=given_up)
+    save(shared, 300, OTHER, written=given_up + 600.0)
+    state = begin("--identity", "run1", "--restore", named, "--checkpoint", shared)
+    assert back_to(state) == named
+    assert given_up < state.job.since < given_up + 2.0, "another job's do not count"
+    own = save(shared, 110, "run1", written=state.job.since)  # as the first one is dated
+    assert back_to(state) == own
+
+
+def test_a_job_begins_though_its_folder_for_checkpoints_cannot_be_listed(begin, tmp_path, monkeypatch, caplog):
+    named = save(tmp_path / "old", 5, "older-run")
+    trouble(monkeypatch, "ls", PermissionError(13, "Permission denied"), "new")
+    monkeypatch.setattr(program, "_STORAGE_SECONDS", 0.0)
+    assert begin("--restore", named, "--checkpoint", tmp_path / "new").job.restore == named
+    assert "nobody knows when earlier runs of this job last saved" in caplog.text
+
+
 
 
 def test_of_a_named_folder_the_one_that_was_begun_from_stays(begin, tmp_path):
