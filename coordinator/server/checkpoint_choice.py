@@ -110,22 +110,28 @@ def _among_known(search: CheckpointSearch, others: Mapping[str, tuple[float, int
 
 def _named(search: CheckpointSearch, patient: bool) -> Iterator[tuple[str, bool]]:
     """Yield what was named to begin from, but not what was written after the job had begun from one of them."""
-    ages = {url: _age(url, patient) for url in _under(search.restore)}
+    ages = {url: _age(url, patient, others=not is_of(url, search.identity)) for url in _under(search.restore)}
     for url in sorted(ages, key=ages.__getitem__):
         if not (search.begun and search.since) or -ages[url][0] <= search.since:
             yield url, False
 
 
-def _age(url: str, patient: bool) -> tuple[float, int]:
-    """Return a key that orders checkpoints of several jobs, the last written first; what is none comes last."""
+def _age(url: str, patient: bool, others: bool = False) -> tuple[float, int]:
+    """Return a key that orders checkpoints of several jobs, the last written first; what is none comes last.
+
+    So does one of the `others` that this job may not read: another user's among some that were named stays so.
+    """
     try:
         manifest = read_manifest(url)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, CheckpointError, StorageError) as error:
-        if patient and isinstance(error, StorageError):
+        forbidden = others and isinstance(error.__cause__, PermissionError)
+        if patient and isinstance(error, StorageError) and not forbidden:
             raise
         log.warning("skipped: %s holds no complete checkpoint: %s", url, error)
         return NO_AGE
     return manifest.age
+
+
 def last_written(folder: str, identity: str) -> float:
     """Return when the last of a job's own in a folder was written, in unix seconds; 0: there is none.
 

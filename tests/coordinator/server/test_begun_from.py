@@ -65,6 +65,8 @@ def test_a_job_taken_back_to_an_older_checkpoint_of_its_own_stays_there(begin, t
     assert back_to(begin(*options)) == own
     later = begin("--identity", "run1", "--restore", shared, "--checkpoint", shared, folder="later")
     assert later.job.restore == own, "nor does a run after it go on from there"
+
+
 def test_a_job_taken_back_on_a_machine_whose_clock_is_behind_stays_there(begin, tmp_path):
     shared = tmp_path / "shared"
     named = save(shared, 100, "run1", written=time.time() - 20.0)
@@ -86,6 +88,26 @@ def test_a_job_begins_though_its_folder_for_checkpoints_cannot_be_listed(begin, 
     assert "nobody knows when earlier runs of this job last saved" in caplog.text
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["a neighbour", "itself"])
+def test_another_users_checkpoint_is_passed_over_in_a_folder_and_not_where_it_is_named(
+    begin, tmp_path, monkeypatch, named
+):
+    readable, theirs = save(tmp_path, 100, "older-run", written=5.0), save(tmp_path, 200, OTHER, written=9.0)
+    trouble(monkeypatch, "open", PermissionError(13, "Permission denied"), theirs)
+    monkeypatch.setattr(program, "_STORAGE_SECONDS", 0.0)
+    if named:
+        with pytest.raises(StorageError, match="Permission denied"):
+            begin("--restore", theirs)
+    else:
+        assert begin("--restore", tmp_path).job.restore == readable
+
+
+def test_a_jobs_own_checkpoint_is_not_passed_over_because_it_may_not_be_read_now(begin, tmp_path, monkeypatch):
+    save(tmp_path, 100, "older-run", written=5.0)
+    trouble(monkeypatch, "open", PermissionError(13, "Permission denied"), save(tmp_path, 200, "run1", written=9.0))
+    monkeypatch.setattr(program, "_STORAGE_SECONDS", 0.0)
+    with pytest.raises(StorageError, match="Permission denied"):
+        begin("--identity", "run1", "--restore", tmp_path)
 
 
 def test_of_a_named_folder_the_one_that_was_begun_from_stays(begin, tmp_path):
