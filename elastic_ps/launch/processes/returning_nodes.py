@@ -17,15 +17,15 @@ class ReturningNodes:
     more for good where both came.
 
     Args:
-        patience: seconds for which they are waited for after a restore; then others are started.
+        join_timeout: seconds that the coordinator waits for nodes to join, after which it wants no more than have come.
 
     Attributes:
-        patience: the same, but a minute at most.
+        patience: seconds for which they are waited for after a restore; then others are started, in time to join.
         deadline: monotonic seconds after which nobody is waited for.
     """
 
-    def __init__(self, patience: float):
-        self.patience = min(patience, _MOST_SECONDS)
+    def __init__(self, join_timeout: float):
+        self.patience = min(join_timeout / 2, _MOST_SECONDS)
         self._own: set[str] = set()
         self._met: set[str] = set()  # nonces of others' processes that have registered, of all times: a coordinator
         self._ended: dict[str, Role] = {}  # that has begun anew may tell of one again; and of those ended by restores,
