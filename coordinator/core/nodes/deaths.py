@@ -2,6 +2,7 @@
 docs/reference/protocol.md, "A plan".
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from coordinator.core.checkpoints.ending import collapse
@@ -38,11 +39,17 @@ def retire(context: StepContext) -> bool:
         dead=job.dead | over,
         finished=job.finished - (over - ended),
         crashed={name: why for name, why in job.crashed.items() if name not in over},
-        goal=replace(job.goal, workers=max(1, job.goal.workers - len(ended))),
+        goal=replace(job.goal, workers=max(1, job.goal.workers - _beyond_leavers(job, ranks, ended))),
     )
     if ended:
         context.log(f"{', '.join(sorted(ended))} ended while others train: the others go on alone")
     return True
+
+
+def _beyond_leavers(job: DurableJob, ranks: Collection[NodeId], ended: frozenset[NodeId]) -> int:
+    """Return how many of the `ended` go beside those who were to go anyhow, as they are drained or fewer are wanted."""
+    alive = frozenset(ranks) - job.dead - job.crashed.keys() - job.goal.drains
+    return max(0, len(ended - job.goal.drains) - max(0, len(alive) - job.goal.workers))
 
 
 def mourn(context: StepContext) -> bool:

@@ -200,6 +200,30 @@ def test_a_job_whose_worker_ended_early_scales_again():
     assert world.counts == (3, 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "asked", "who", "left"),
+    [
+        (ev.ScaleAsked, (2, 0), "w2", 2),
+        (ev.ScaleAsked, (2, 0), "w0", 2),
+        (ev.DrainAsked, ("w2",), "w2", 2),
+        (ev.DrainAsked, ("w2",), "w0", 1),
+    ],
+    ids=["the leaver", "another of as many", "who is drained", "another than who is drained"],
+)
+def test_a_script_that_ends_where_one_is_to_go_counts_as_that_one(kind, asked, who, left):
+    world = World(3, 1)
+    world.ask(kind, *asked)
+    world.until(Phase.ASSIGNED)
+    ended(world, who)
+    assert world.records[-1].phase is Phase.CANCELLED
+    for _ in range(2):
+        world.tick(GRACE_SECONDS / 2 + 0.5)
+    world.settle()
+    assert world.counts == (left, 1)
+    assert who not in world.state.job.members
+    assert world.state.job.goal.workers == left
+
+
 def test_who_comes_in_the_place_of_a_worker_whose_script_ended_early_is_told_to_end():
     """Nobody takes that place: it would wait to join for as long as the others train."""
     world = World(2, 1)
