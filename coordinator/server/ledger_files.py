@@ -61,6 +61,8 @@ class Ledger:
         if (found := self._book.last(_MARK, _SEARCHED)) is not None and (kept := _marked(found[1])) is not None:
             start, self._kept = found[0], kept
             self._last.recall(found[1].get("told", ()))
+            marked = found[1].get("counted", ())  # of an earlier program, which repeated each number by itself
+            self._last.recall((server, [number, 1], runs) for server, number, runs in marked)
         damaged = 0
         for line in self._book.lines(start):
             if match := _HEAD.fullmatch(line):

@@ -152,6 +152,16 @@ def test_all_that_was_told_in_the_names_of_dead_servers_is_in_a_mark_as_most_of_
     again.close()
 
 
+def test_a_mark_of_an_earlier_program_is_read(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    mark = '{"kept":{"s1":3},"counted":[["s0",7,[0,2]],["s0",9,[0,2,4,1]]]}'
+    path.write_text(f"what nobody reads\n{mark}\n")
+    ledger = loaded(path)
+    assert ledger.store("s2", 0, [told(7, 0, 4), told(8, 0, 4), told(9, 0, 5)], ended=True) == 3
+    assert found(ledger) == [("s0", 7, (2, 2)), ("s0", 8, (0, 4)), ("s0", 9, (2, 2))]
+    ledger.close()
+
+
 def test_no_mark_hides_what_is_kept_apart_at_the_end(tmp_path, monkeypatch):
     monkeypatch.setattr(ledger_files, "MARK_BYTES", 100)
     ledger = loaded(tmp_path / "ledger.jsonl")
