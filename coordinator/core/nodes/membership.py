@@ -25,12 +25,16 @@ from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS
 
 
 def on_joined(context: StepContext, event: Joined) -> None:
-    """Register a process as a worker or a server. A nonce that is known gets the same answer again."""
+    """Register a process as a worker or a server. One that is known gets the same answer again."""
     job = context.job
-    known = next((node for node in job.nodes.values() if node.nonce == event.nonce and node.role is event.role), None)
+    namesake = next((n for n in job.nodes.values() if n.nonce == event.nonce and n.role is event.role), None)
+    known = namesake if namesake is not None and _is_process(namesake, event) else None
     if known is None:
         if job.ended or job.stopping:
             context.refuse(event.to, f"the job has ended: {job.stopping or job.reason}", Why.ENDING)
+            return
+        if namesake is not None:
+            context.refuse(event.to, _taken(namesake), Why.AGAIN)
             return
         if why := _unwelcome(context, event):
             context.refuse(event.to, why)
@@ -57,6 +61,19 @@ def on_joined(context: StepContext, event: Joined) -> None:
             seed=context.job.seed,
             started=started,
         ),
+    )
+
+
+def _is_process(node: RegisteredNode, event: Joined) -> bool:
+    """Return whether who registers is a known process that repeats itself, and no other one of the same nonce."""
+    return (node.pid, node.member.host, node.member.port) == (event.pid, event.host, event.port)
+
+
+def _taken(node: RegisteredNode) -> str:
+    """Return why no process can join by the nonce of another one that may live."""
+    return (
+        f"{node.id} (pid {node.pid} on {node.member.host}) has joined this job as {node.nonce}: "
+        "another process can when the job goes on without it, or by a --nonce-prefix of its own"
     )
 
 
@@ -188,6 +205,8 @@ def on_reported(context: StepContext, event: Reported) -> None:
     context.live(vitals={**context.state.vitals, event.node: vitals})
     if event.finished and event.node not in context.job.finished and is_member(context.job, event.node):
         _finished(context, event.node)
+
+
 def _noted(waits: tuple[ReportedWait, ...], before: tuple[ReportedWait, ...], now: float) -> tuple[ReportedWait, ...]:
     """Return waits with since when they have been told of; `before`: those of the last report."""
     told = {wait.peer: wait.told for wait in before if wait.unreachable}

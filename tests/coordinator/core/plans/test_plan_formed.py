@@ -2,10 +2,12 @@
 
 import pytest
 
+from coordinator.core import effects as ef
 from coordinator.core import events as ev
 from coordinator.core.plans.plan import Phase, PlanKind
 from elastic_ps.core.configuration import Role
 from elastic_ps.core.model import Tensor
+from tests.coordinator.core.nodes.troubled_jobs import passing, unreplaced
 from tests.coordinator.played_job import ASYNC, DATA, OPTIMIZER, TENSORS, World, text
 
 # ---- start -----------------------------------------------------------------------------------------------------------
@@ -30,6 +32,21 @@ def test_registration_is_idempotent_by_nonce():
     again = world.ask(ev.Joined, Role.WORKER, "127.0.0.1", 0, 1, node.nonce)
     assert again.node == node.id
     assert list(world.state.job.nodes) == [node.id]
+
+
+def test_another_process_of_the_same_nonce_joins_when_the_first_one_is_gone():
+    """Its machine came back, and `--nonce-prefix` is in a unit of it: it has nothing of what the first one had."""
+    world = unreplaced(3, 1)
+    nonce = world.node("w1").nonce
+    for host, port, pid in (("127.0.0.1", 0, 2), ("127.0.0.2", 0, 1), ("127.0.0.1", 5, 1)):
+        refused = world.ask(ev.Joined, Role.WORKER, host, port, pid, nonce)
+        assert f"w1 (pid 1 on 127.0.0.1) has joined this job as {nonce}" in text(refused)
+        assert refused.why is ef.Why.AGAIN
+    for _ in range(16):
+        passing(world, 1, "w1")
+        joined = world.ask(ev.Joined, Role.WORKER, "127.0.0.1", 0, 2, nonce)  # it is no sign of life of the first one
+    assert "w1" not in world.state.job.nodes
+    assert joined.node == "w3"
 
 
 def test_a_start_goes_on_without_the_late_and_names_them():
