@@ -14,7 +14,7 @@ from coordinator.core.plans.cancelling import cancel, dismiss_waiting, give_up, 
 from coordinator.core.plans.granting import grant
 from coordinator.core.plans.next_configuration import RosterChange, change, refusal, target
 from coordinator.core.plans.plan import MigrationMode, Phase, Plan, PlanKind, Times
-from coordinator.core.plans.scale_goal import ScaleRequest
+from coordinator.core.plans.scale_goal import ScaleGoal, ScaleRequest
 from coordinator.core.plans.scaling_clock import scaling_clock
 from coordinator.core.plans.transitions import Trigger, advance
 from coordinator.core.state import PlanAnswers
@@ -136,12 +136,21 @@ def _settle_for_less(context: StepContext, joiners: list[NodeId], missing: tuple
         give_up(context, f"{timeout}; without them: {why}")
         return True
     if goal.servers <= settings.replicas < job.goal.servers:
-        context.durable(goal=replace(goal, servers=job.goal.servers))
+        _want(context, replace(goal, servers=job.goal.servers), timeout)
         return _await_followers(context, joiners, timeout)
-    context.durable(goal=goal)
+    _want(context, goal, timeout)
     if not change(context.job, goal):
         give_up(context, timeout)
     return True
+
+
+def _want(context: StepContext, goal: ScaleGoal, timeout: str) -> None:
+    """Want fewer than before, and say so: nobody has asked for it, and nothing tries again."""
+    counts = ((role, goal.count(role)) for role in Role)
+    wanted = ", ".join(f"{count} {role}{'s' if count > 1 else ''}" for role, count in counts if count)
+    if goal != context.job.goal:
+        context.log(f"plan {context.plan.id}: {timeout}: the job goes on without, and wants {wanted} now", warning=True)
+    context.durable(goal=goal)
 
 
 def _await_followers(context: StepContext, joiners: list[NodeId], timeout: str) -> bool:

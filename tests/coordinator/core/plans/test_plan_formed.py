@@ -58,6 +58,9 @@ def test_a_start_goes_on_without_the_late_and_names_them():
     assert world.counts == (1, 1)
     assert world.records[0].missing == ("2 workers",)
     assert world.state.job.goal.workers == 1
+    (told,) = [line for line in world.logs if "not registered within" in line]
+    late = "plan 1: not registered within 30 s: 2 workers"
+    assert told == f"{late}: the job goes on without, and wants 1 worker, 1 server now"
 
 
 def test_a_start_waits_for_one_of_each_and_says_so():
