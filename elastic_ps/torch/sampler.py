@@ -117,7 +117,7 @@ class Sampler:
                 raise ConfigurationError(
                     "no optimizer.step() in this batch: call it in every batch, of an elastic.Optimizer that was made "
                     "before the loop. For larger batches give a larger global_batch; a worker may divide its batch and "
-                    "call loss.backward() for each part"
+                    "call backward() for each part, of its mean loss times len(part) / len(batch)"
                 )
 
     def _take(self, indices: Indices) -> Any:

@@ -143,7 +143,7 @@ def taking_a_parameter_out(net: nn.Module, optimizer: Any, batch: Any, number: i
         (taking_a_parameter_out, "have other parameters than when"),
         (clipping, "gradient of 0.weight was changed after loss.backward.*clip_grad_norm_"),
         (clamping, "gradient of 0.weight was changed after loss.backward"),
-        (accumulating, r"no optimizer.step\(\) in this batch: .* larger global_batch"),
+        (accumulating, r"no optimizer.step\(\) in this batch: .* larger global_batch; .* len\(part\) / len\(batch\)"),
         (with_closure, r"optimizer.step\(closure\) is refused"),
         (without_backward, r"without a gradient: call loss.backward\(\)"),
         (hooking, "SGD has hooks of its step, .* register them with the elastic.Optimizer"),

@@ -233,6 +233,23 @@ def test_a_batch_may_be_divided() -> None:
     check_same(expected, model)
 
 
+def test_the_parts_of_a_batch_need_not_be_alike() -> None:
+    """Each one's mean counts by its samples: it was told to call backward() for each, and no more."""
+
+    def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
+        images, labels = batch
+        optimizer.zero_grad()
+        for few, theirs in zip(images.split(6), labels.split(6), strict=True):
+            loss = nn.functional.cross_entropy(model(few), theirs)
+            (loss * len(few) / len(images)).backward()
+        optimizer.step()
+
+    whole, model = both(linear)[0], both(linear, body=body)[1]
+    for name, values in whole.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], values)
+    moved(model, linear)
+
+
 def test_bfloat16_by_autocast() -> None:
     def body(model: nn.Module, optimizer: Any, batch: Any) -> None:
         images, labels = batch
