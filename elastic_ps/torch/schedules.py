@@ -187,8 +187,25 @@ def _kept(value: Any) -> Any:
 
 def _calls(scheduler: LRScheduler) -> int:
     """Return how often a scheduler has been called; a chain of them does not count, its parts do."""
-    parts: Sequence[LRScheduler] = getattr(scheduler, "_schedulers", ())
-    return int(scheduler.last_epoch if hasattr(scheduler, "last_epoch") else parts[0].last_epoch)
+    return int(scheduler.last_epoch) if hasattr(scheduler, "last_epoch") else _calls(_combined(scheduler)[0])
+
+
+def _combined(scheduler: LRScheduler) -> Sequence[LRScheduler]:
+    """Return the schedulers that a chain or a sequence calls, of which PyTorch makes it."""
+    found: Sequence[LRScheduler] = getattr(scheduler, "_schedulers", ())
+    return found
+
+
+def _had(scheduler: LRScheduler) -> int:
+    """Return how often a scheduler has been called itself, in this process or in one whose state has been loaded.
+
+    Those calls do not count that `last_epoch=` says. One that has a `step` of its own may not count: then nobody can
+    tell what a script has restored.
+    """
+    if hasattr(scheduler, "_step_count"):
+        return max(int(scheduler._step_count) - 1, 0)  # it counts from 1
+    had = max(map(_had, _combined(scheduler)), default=0)
+    return _calls(scheduler) if had and hasattr(scheduler, "last_epoch") else had  # of a sequence each has had a few
 
 
 def _lacking(scheduler: LRScheduler, made: int) -> int:
@@ -198,14 +215,12 @@ def _lacking(scheduler: LRScheduler, made: int) -> int:
         scheduler: as it is before the first batch.
         made: calls of it in the job.
     """
-    # It counts from 1, and without those that `last_epoch=` says. One that has a `step` of its own may not count: then
-    # nobody can tell what a script has restored.
-    count = getattr(scheduler, "_step_count", None)
-    had = _calls(scheduler) if count is None else max(count - 1, 0)
-    if had and made:
+    had = _had(scheduler)
+    if had:
         log.warning(
             "%s had been called %d times before this worker's first batch, as the script has restored it, and %d times "
-            "in the job: %s. Leave it to the job, which calls a new one as often",
+            "in the job: %s. Leave it to the job, which calls a new one as often; one that goes on from an earlier run "
+            "is made with last_epoch=, as a worker that joins or begins again would not go on from what is loaded",
             *(type(scheduler).__name__, had, made),
             "it is left as it is" if had >= made else "the rest is made up for",
         )

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler, StepLR  # noqa: E402
+from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, LRScheduler, SequentialLR, StepLR  # noqa: E402
 
 from elastic_ps.core.data_order import Place  # noqa: E402
 from elastic_ps.torch.schedules import Schedules  # noqa: E402
@@ -110,32 +110,61 @@ def test_a_joiner_whose_first_epoch_ends_before_it_has_a_step_calls_its_schedule
     assert optimizer.param_groups[0]["lr"] == 0.5**4
 
 
-@pytest.mark.parametrize(("had", "words"), [(3, "the rest is made up for"), (6, "it is left as it is"), (0, "")])
-def test_a_schedule_that_the_script_has_loaded_is_not_advanced_twice(had: int, words: str, caplog: Any) -> None:
-    """As of the snapshot that scripts of DDP load where there is one."""
-    snapshot = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    saved = StepLR(snapshot, 1, 0.5)
-    for _ in range(had):
-        snapshot.step()
-        saved.step()
+def halving(own: Any, last_epoch: int = -1) -> LRScheduler:
+    return StepLR(own, 1, 0.5, last_epoch=last_epoch)
+
+
+def chain(own: Any, last_epoch: int = -1) -> LRScheduler:
+    return ChainedScheduler([ChainedScheduler([halving(own, last_epoch)])])
+
+
+def sequence(own: Any, last_epoch: int = -1) -> LRScheduler:
+    return SequentialLR(own, [halving(own, last_epoch)], [], last_epoch)
+
+
+def two(own: Any) -> LRScheduler:
+    return SequentialLR(own, [halving(own), StepLR(own, 1, 0.25)], [2])
+
+
+def called(make: Any, count: int) -> tuple[Any, Any]:
+    """A new optimizer and its scheduler, which has been called so often."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    scheduler, schedules = StepLR(optimizer, 1, 0.5), Schedules((optimizer,))
+    scheduler = make(optimizer)
+    for _ in range(count):
+        optimizer.step()
+        scheduler.step()
+    return optimizer, scheduler
+
+
+@pytest.mark.parametrize("make", [halving, chain, sequence, two])
+@pytest.mark.parametrize(
+    ("had", "made", "words"),
+    [(3, 5, "the rest is made up for"), (6, 5, "it is left as it is"), (0, 5, ""), (3, 0, "is made with last_epoch=")],
+)
+def test_a_schedule_that_the_script_has_loaded_is_not_advanced_twice(
+    had: int, made: int, words: str, make: Any, caplog: Any
+) -> None:
+    """As of the snapshot that scripts of DDP load where there is one."""
+    (snapshot, saved), (optimizer, scheduler) = called(make, had), called(make, 0)
     optimizer.load_state_dict(snapshot.state_dict())
     scheduler.load_state_dict(saved.state_dict())
+    schedules = Schedules((optimizer,))
     rehearse(schedules, optimizer, scheduler, each_step=False)
-    schedules.begin_batch(Place(5, 0), 10)
-    assert optimizer.param_groups[0]["lr"] == 0.5 ** max(had, 5)
+    schedules.begin_batch(Place(made, 0), 10)
+    assert optimizer.param_groups[0]["lr"] == called(make, max(had, made))[0].param_groups[0]["lr"]
     assert words in caplog.text
     assert bool(words) == bool(caplog.text)
 
 
-def test_a_schedule_that_begins_behind_an_earlier_run_counts_from_there() -> None:
+@pytest.mark.parametrize("make", [halving, chain, sequence])
+def test_a_schedule_that_begins_behind_an_earlier_run_counts_from_there(make: Any, caplog: Any) -> None:
     optimizer = torch.optim.SGD([{"params": [torch.nn.Parameter(torch.zeros(1))], "initial_lr": 1.0}], lr=0.5**3)
-    scheduler, schedules = StepLR(optimizer, 1, 0.5, last_epoch=2), Schedules((optimizer,))
+    scheduler, schedules = make(optimizer, last_epoch=2), Schedules((optimizer,))
     before = optimizer.param_groups[0]["lr"]
     rehearse(schedules, optimizer, scheduler, each_step=False)
     schedules.begin_batch(Place(5, 0), 10)
     assert optimizer.param_groups[0]["lr"] == before * 0.5**5
+    assert not caplog.text
 
 
 def test_an_optimizer_that_makes_few_steps_has_a_schedule_of_its_own_calls() -> None:
