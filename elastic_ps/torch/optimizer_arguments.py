@@ -28,6 +28,11 @@ def check_arguments(model: object, optimizer: object, wrapper: type[torch.optim.
         )
     if isinstance(optimizer, wrapper):
         raise ConfigurationError("elastic.Optimizer: its optimizer is an elastic.Optimizer already")
+    if not hasattr(optimizer, "_optimizer_load_state_dict_pre_hooks"):  # which PyTorch's constructor makes
+        raise ConfigurationError(
+            f"{type(optimizer).__name__} has not called torch.optim.Optimizer.__init__: where it wraps another, as "
+            "what accelerator.prepare returns, give elastic.Optimizer the optimizer itself"
+        )
 
 
 def check_place(job: ScriptJob) -> None:

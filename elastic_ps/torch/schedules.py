@@ -244,7 +244,10 @@ def _schedulers_of(optimizers: Collection[torch.optim.Optimizer]) -> list[LRSche
         ConfigurationError: one follows a metric.
     """
     every = [found for found in script_objects() if issubclass(type(found), LRScheduler)]  # `__class__` may warn
-    own = [found for found in every if getattr(found, "optimizer", None) in optimizers]
+    groups = next(iter(optimizers)).param_groups
+    of = [(found, getattr(found, "optimizer", None)) for found in every]
+    # One may be of what wraps the optimizer once more, and shows its groups as its own, as accelerate's does.
+    own = [found for found, each in of if each in optimizers or getattr(each, "param_groups", None) is groups]
     if any(isinstance(scheduler, ReduceLROnPlateau) for scheduler in own):
         raise ConfigurationError(
             "ReduceLROnPlateau is refused: it follows a metric that workers which join have not seen. Take a schedule "

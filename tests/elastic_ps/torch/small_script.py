@@ -20,6 +20,24 @@ def loss(net: nn.Module, batch: Any) -> torch.Tensor:
     return ((net(batch[0]) - batch[1]) ** 2).mean()
 
 
+class Around(torch.optim.Optimizer):
+    """It wraps an optimizer, as that of accelerate does, and shows what the other has as its own."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer):
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.optimizer.param_groups
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.optimizer.defaults
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.optimizer.step(closure)
+
+
 def wrapped(kind: Any, **arguments: Any) -> elastic.Optimizer:
     net = model()
     return elastic.Optimizer(net, kind(net.parameters(), **arguments))

@@ -16,7 +16,7 @@ from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from elastic_ps.core.script_hints import PHRASES  # noqa: E402
 from elastic_ps.torch.rules import hyper, translate  # noqa: E402
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
-from tests.elastic_ps.torch.small_script import DATA, model, wrapped  # noqa: E402
+from tests.elastic_ps.torch.small_script import DATA, Around, model, wrapped  # noqa: E402
 
 
 class Mine(torch.optim.SGD):
@@ -54,6 +54,10 @@ class Named(torch.optim.SGD):
             r"none of the model's: .*ModuleList\(",
         ),
         (lambda: elastic.Optimizer(model(), wrapped(torch.optim.SGD, lr=0.1)), "is an elastic.Optimizer already"),
+        (
+            lambda: elastic.Optimizer(model(), Around(torch.optim.SGD(model().parameters(), 0.1))),
+            r"Around has not called .*: where it wraps another, .* give elastic.Optimizer the optimizer itself",
+        ),
         (
             lambda: elastic.Optimizer(model(), torch.optim.SGD(model().parameters(), 0.1), compression="2bit"),
             "compression='2bit': give 'bfloat16' or 'float16', or None",

@@ -12,6 +12,7 @@ from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, LRScheduler, Se
 
 from elastic_ps.core.data_order import Place  # noqa: E402
 from elastic_ps.torch.schedules import Schedules  # noqa: E402
+from tests.elastic_ps.torch.small_script import Around  # noqa: E402
 
 
 def rehearse(schedules: Schedules, optimizer: Any, scheduler: Any, each_step: bool = True) -> None:
@@ -165,6 +166,15 @@ def test_a_schedule_that_begins_behind_an_earlier_run_counts_from_there(make: An
     schedules.begin_batch(Place(5, 0), 10)
     assert optimizer.param_groups[0]["lr"] == before * 0.5**5
     assert not caplog.text
+
+
+def test_a_schedule_may_be_of_what_wraps_the_optimizer_once_more() -> None:
+    """It was not found, so that a worker which joined began it anew."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules = halving(Around(optimizer)), Schedules((optimizer,))
+    rehearse(schedules, optimizer, scheduler, each_step=False)
+    schedules.begin_batch(Place(3, 0), 10)
+    assert optimizer.param_groups[0]["lr"] == 0.5**3
 
 
 def test_an_optimizer_that_makes_few_steps_has_a_schedule_of_its_own_calls() -> None:
