@@ -126,7 +126,10 @@ class Sampler:
 
 
 def _defining(take: Callable[[Indices], Any]) -> Callable[[Indices], Any]:
-    """Return what calls a method, and in the rehearsal has the optimizers tell the job of their models first.
+    """Return what calls a method, and in the rehearsal then has the optimizers tell the job of their models.
+
+    They do so behind the first batch's loading: processes that load get `collate_fn` with what it refers to, perhaps
+    the model, whose tensors PyTorch moves into shared memory for that. From then on they stay where they are.
 
     It keeps the method's object no longer than others do: processes that load for one that is gone end at once, and
     not when Python comes to look for cycles. Who iterates over it keeps it.
@@ -134,12 +137,13 @@ def _defining(take: Callable[[Indices], Any]) -> Callable[[Indices], Any]:
     kept = weakref.WeakMethod(take)
 
     def taken(indices: Indices) -> Any:
+        method = kept()
+        assert method is not None
+        found = method(indices)
         if script_job().staging.rehearsing:
             for optimizer in optimizers():
                 optimizer.define()
-        method = kept()
-        assert method is not None
-        return method(indices)
+        return found
 
     return taken
 

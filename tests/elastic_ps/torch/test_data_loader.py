@@ -264,6 +264,33 @@ def test_processes_load_the_same_at_random_in_each_run() -> None:
     assert len(set(drawn)) == len(drawn)
 
 
+class OfModel:
+    """It makes batches by what it asks a model, as what pads labels for an encoder and a decoder does."""
+
+    def __init__(self, model: torch.nn.Module):
+        self.model = model
+
+    def __call__(self, samples: list[Any]) -> torch.Tensor:
+        return torch.tensor([[float(sample[0])] for sample in samples])
+
+
+@pytest.mark.slow
+def test_a_collate_fn_may_have_the_model() -> None:
+    """It is pickled with it: PyTorch moves parameters into shared memory, and frozen ones counted as changed."""
+    with lone_job() as (_, servers):
+        model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1))
+        optimizer = elastic.Optimizer(model, torch.optim.SGD(model.parameters(), 0.001))
+        loader = elastic.DataLoader(Numbers(), 4, num_workers=1, collate_fn=OfModel(model))
+        for epoch in elastic.epochs(2):
+            model[0].requires_grad_(epoch > 0)
+            for batch in loader:
+                optimizer.zero_grad()
+                model(batch).sum().backward()
+                optimizer.step()
+    assert sorted(servers.exchanges[0]) == ["s:1.bias", "s:1.weight"]
+    assert sorted(servers.exchanges[-1]) == ["s:0.bias", "s:0.weight", "s:1.bias", "s:1.weight"]
+
+
 @pytest.mark.slow
 def test_each_process_begins_with_its_number() -> None:
     with lone_job():
