@@ -52,6 +52,11 @@ def check_tensor(name: str, tensor: torch.Tensor, kind: str) -> None:
             f"{kind} {name} is on {tensor.device}: elastic_ps.torch trains on CPUs and on GPUs of CUDA; move the model "
             'there, model.to("cpu"), before elastic.Optimizer is made'
         )
+    if kind == "parameter" and not (tensor.is_floating_point() or tensor.is_complex()):
+        raise ConfigurationError(
+            f"parameter {name} is {tensor.dtype}: a job cannot hold quantized parameters; load the model without "
+            "quantization, in float32, before elastic.Optimizer is made"
+        )
     if kind == "parameter" and tensor.dtype not in PARAMETERS:
         raise ConfigurationError(
             f"parameter {name} is {tensor.dtype}: keep parameters in float32 (model.float()), and use "

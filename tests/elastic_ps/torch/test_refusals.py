@@ -82,6 +82,10 @@ def test_an_optimizer_may_have_an_attribute_of_any_name() -> None:
     [
         (lambda net: net.to(torch.bfloat16), "parameter 0.weight is torch.bfloat16: keep .*autocast"),
         (lambda net: net.to("meta"), "parameter 0.weight is on meta"),
+        (
+            lambda net: net.register_parameter("few", nn.Parameter(torch.ones(2, dtype=torch.int8), False)) or net,
+            "parameter few is torch.int8: a job cannot hold quantized parameters; load the model without",
+        ),
     ],
 )
 def test_parameters(change: Any, words: str) -> None:
