@@ -236,6 +236,11 @@ class ModelArray(TorchArray):
         return found
 
     @property
+    def is_state(self) -> bool:
+        """It is state of the model: a buffer with `persistent=False` is not, as its module makes it of other things."""
+        return self._name not in self._module._non_persistent_buffers_set
+
+    @property
     def tensor(self) -> torch.Tensor:  # type: ignore[override]
         """The tensor, now."""
         found: torch.Tensor = getattr(self._module, self._name)

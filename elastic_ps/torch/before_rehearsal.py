@@ -44,10 +44,15 @@ class BeforeRehearsal:
         self._copies = {key: arrays[key].tensor.detach().clone() for key in self._frozen if copies}
 
     @torch.no_grad()
-    def undo(self) -> None:
-        """Make all that is copied what it was."""
+    def undo(self, but: Collection[str] = ()) -> None:
+        """Make all that is copied what it was.
+
+        Args:
+            but: keys of what stays as it is.
+        """
         for key, before in (self.buffers | self._copies).items():
-            overwrite(self._arrays[key].tensor, before)
+            if key not in but:
+                overwrite(self._arrays[key].tensor, before)
         self._copies = {}
 
     def changed(self) -> set[str]:

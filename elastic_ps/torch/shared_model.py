@@ -34,6 +34,7 @@ class SharedModel:
         self._made_with: BuffersBefore | None = BuffersBefore(model)  # until the model is defined
         self._before = BeforeRehearsal({}, ())
         self._averaged: set[str] = set()  # keys of what the workers average in each step
+        self._cached: set[str] = set()  # keys of what the batch has changed, and is no state
         self._set: set[str] = set()  # keys of the buffers that the script has set before its first batch
         self._trains = False
 
@@ -56,9 +57,12 @@ class SharedModel:
 
     def learn(self, store: OptimizerStore) -> None:
         """Tell, in the rehearsal, what is averaged: statistics of normalisations, and what the batch changes."""
-        self._averaged = self._before.changed() | (statistics(self._model) & self._before.buffers.keys())
+        changed, normalised = self._before.changed(), statistics(self._model) & self._before.buffers.keys()
+        # What a module caches has numbers of Python's beside it, which the job does not know: they belong together.
+        self._cached = {key for key in changed if not self.arrays[key].is_state} - normalised
+        self._averaged = (changed - self._cached) | normalised
         store.set_auxiliary(self._averaged)
-        store.keep(self._set - self._averaged)
+        store.keep((self._set - self._averaged) | self._cached)
 
     def train(self, store: OptimizerStore) -> None:
         """Leave to the script what no step changes, once the job's values are here: its first batch comes."""
@@ -77,4 +81,9 @@ class SharedModel:
 
     def undo_rehearsal(self) -> None:
         """Make buffers, and frozen parameters that the script changes, what they were before the rehearsal."""
-        self._before.undo()
+        self._before.undo(self._cached)
+
+    @property
+    def first(self) -> dict[str, torch.Tensor]:
+        """The values before the rehearsal, by key, of the buffers that are no state of the model."""
+        return {key: values for key, values in self._before.buffers.items() if not self.arrays[key].is_state}

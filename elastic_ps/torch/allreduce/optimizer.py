@@ -89,4 +89,5 @@ class AllReduceOptimizer(Optimizer):
 
     def _replica(self, store: ReplicaStore) -> Replica:
         wire = getattr(torch, self._compression) if self._compression is not None else None
-        return Replica(self.wrapped, list(self._keys), store.arrays, store.statistics, wire, lambda: store.kept)
+        arrays, statistics, first = store.arrays, store.statistics, self._shared.first
+        return Replica(self.wrapped, list(self._keys), arrays, statistics, wire, lambda: store.kept, first)

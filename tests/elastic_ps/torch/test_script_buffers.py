@@ -1,5 +1,7 @@
 """Buffers that no batch changes are the script's own to set, by the epoch say; the job gives them a first value."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -11,7 +13,18 @@ from torch import nn  # noqa: E402
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.torch.arrays import ModelArray  # noqa: E402
 from elastic_ps.torch.before_rehearsal import BuffersBefore  # noqa: E402
-from tests.elastic_ps.torch.beside_plain import BATCH, SEED, STEPS, data, network, sgd, step  # noqa: E402
+from tests.elastic_ps.torch.allreduce.lone_group import lone_group  # noqa: E402
+from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
+    BATCH,
+    SEED,
+    STEPS,
+    batches,
+    check_same,
+    data,
+    network,
+    sgd,
+    step,
+)
 from tests.elastic_ps.torch.lone_job import lone_job  # noqa: E402
 
 
@@ -80,3 +93,53 @@ def test_a_buffer_of_inference_mode_may_be_there() -> None:
     with torch.inference_mode():
         model.register_buffer("table", torch.zeros(2))
     assert BuffersBefore(model).changed({"s:table": ModelArray(model, "table")}) == set()
+
+
+class Cached(nn.Module):
+    """It makes a table anew where a batch is larger than all before, as rotary embeddings do for longer texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.largest = network(), 1
+        self.register_buffer("table", torch.ones(6), persistent=False)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if len(images) > self.largest:
+            self.register_buffer("table", torch.full((6,), 0.5), persistent=False)
+            self.largest = len(images)
+        return self.body(images * self.table)
+
+
+class Chosen(nn.Module):
+    """It has one table or another, by the batch: the first batch's is not the one that it begins with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.whole, self.part = network(), torch.full((6,), 0.5), torch.ones(6)
+        self.register_buffer("table", self.part, persistent=False)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.register_buffer("table", self.whole if len(images) == BATCH else self.part, persistent=False)
+        return self.body(images * self.table)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", [lambda: lone_job(SEED), lone_group])
+@pytest.mark.parametrize("make", [Cached, Chosen])
+def test_what_a_module_caches_is_its_own(
+    job: Callable[[], AbstractContextManager[Any]], make: Callable[[], Any]
+) -> None:
+    """It was taken back behind the rehearsal, and numbers of Python's beside it were not."""
+    expected = make()
+    own = sgd(expected)
+    for epoch in range(2):
+        for batch in batches(data(), epoch, shuffle=False):
+            step(expected, own, batch)
+    with job():
+        model = make()
+        optimizer = elastic.Optimizer(model, sgd(model))
+        for _epoch in elastic.epochs(2):
+            for batch in elastic.DataLoader(data(), BATCH):
+                step(model, optimizer, batch)
+    check_same(expected, model)
+    assert torch.equal(model.table, expected.table)

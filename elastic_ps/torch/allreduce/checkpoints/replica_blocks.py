@@ -22,7 +22,7 @@ from elastic_ps.server.checkpoints.files import SavedBlock, StateExtent
 from elastic_ps.torch.allreduce.group import why_failed
 from elastic_ps.torch.allreduce.replica.replica import Replica
 from elastic_ps.torch.allreduce.replica.state_bytes import check_state, plain
-from elastic_ps.torch.arrays import on_host
+from elastic_ps.torch.arrays import TorchArray, on_host
 from elastic_ps.torch.states import State, from_torch, to_torch
 
 OWN_STATE = "torch.save"
@@ -144,13 +144,11 @@ class ReplicaBlocks:
             self._check(block, read[block.id].entry)
         own = self._own_states(read)
         states: dict[str, State] = {}
-        kept = self._replica.kept()
         self._replica.optimizer.state.clear()
         for index, tensor in enumerate(self.model.tensors):
             found = [(self.model.blocks[number], read[number]) for number in self.model.blocks_of[index]]
             values = np.concatenate([block.values(own.nbytes) for own, block in found])
-            if tensor.key not in kept:
-                self._replica.arrays[tensor.key].write(values.view(tensor.dtype).reshape(tensor.shape))
+            self._replica.take([(tensor.key, torch.from_numpy(values.view(tensor.dtype).reshape(tensor.shape)))])
             states[tensor.key] = {"count": found[0][1].entry.count} | {
                 name: _joined(name, tensor, found) for name, _ in self._layout(tensor)
             }
@@ -198,7 +196,7 @@ class ReplicaBlocks:
     def _copied(self, numbers: Sequence[int], states: Mapping[str, State]) -> list[CopiedBlock]:
         """Return copies of blocks of one tensor; `states` are those of all, by key."""
         tensor = self._tensor(self.model.blocks[numbers[0]])
-        values = self._replica.arrays[tensor.key].read().reshape(-1)
+        values = TorchArray(self._replica.shared_tensor(tensor.key)).read().reshape(-1)
         state = states.get(tensor.key, {"count": 0})
         if new := sorted(state.keys() - {"count", *(name for name, _ in self._layout(tensor))}):
             raise ConfigurationError(

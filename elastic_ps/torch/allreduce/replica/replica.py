@@ -1,7 +1,7 @@
 """A `Replica` is a worker's own model and optimizer, which it keeps alike with those of all members."""
 
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +9,13 @@ from typing import Any
 import torch
 
 from elastic_ps.core.errors import ConfigurationError
+from elastic_ps.torch.allreduce.replica.fingerprint import fingerprint_of
 from elastic_ps.torch.allreduce.replica.group_numbers import group_numbers, set_group_numbers
 from elastic_ps.torch.allreduce.replica.own_numbers import OwnNumbers
 from elastic_ps.torch.allreduce.replica.record import StepRecord
 from elastic_ps.torch.allreduce.summing.layout import Bucket, Layout, Sums, TensorSlot
-from elastic_ps.torch.arrays import ModelArray, bytes_of_each, copies_made, is_number, laid_out_as, overwrite
+from elastic_ps.torch.arrays import ModelArray, copies_made, laid_out_as, overwrite
 from elastic_ps.torch.states import placed
-
-_SAMPLED = 64
-"""Elements of a parameter, or of a state of it, that a fingerprint looks at, at least."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,7 @@ class Replica:
         statistics: keys of the buffers that are averaged in every step.
         wire: see `Layout`.
         kept: returns the keys of the buffers that the script sets by itself.
+        first: see `shared_tensor`: of the buffers that are no state of the model, by key; None: there are none.
 
     Attributes:
         layout: of gradients and statistics in sums.
@@ -70,12 +69,14 @@ class Replica:
         statistics: Collection[str],
         wire: torch.dtype | None = None,
         kept: Callable[[], Collection[str]] = tuple,
+        first: Mapping[str, torch.Tensor] | None = None,
     ):
         self.optimizer = optimizer
         self._own_numbers = OwnNumbers(optimizer)
         self.parameters = parameters
         self.arrays = arrays
-        self.kept = kept
+        self._kept = kept
+        self._first = {key: values for key, values in (first or {}).items() if key not in statistics}
         keys = [key for key in arrays if key in statistics]
         self._statistics = [arrays[key] for key in keys]
         self.layout = Layout.of(parameters, [array.tensor for array in self._statistics], wire)
@@ -232,9 +233,29 @@ class Replica:
 
     def held_tensor(self, key: str) -> torch.Tensor:
         """Return a tensor of the version that is held: the batch of a step under way has changed the statistics."""
-        tensor = self.arrays[key].tensor
+        tensor = self.shared_tensor(key)
         slot = self._statistic_slots.get(key)
         return tensor if slot is None else self._statistic(slot, tensor, self._held).to(tensor.dtype)
+
+    def shared_tensor(self, key: str) -> torch.Tensor:
+        """Return a tensor as it is, but a buffer that is no state of the model as the job began with it.
+
+        What this worker's module has made of that belongs to its own batches, and to numbers that nobody else gets.
+        """
+        return self._first.get(key, self.arrays[key].tensor)
+
+    @torch.no_grad()
+    def take(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take tensors, with their keys, as another worker or a checkpoint has them.
+
+        Buffers that the script sets by itself stay as they are.
+        """
+        kept = self._kept()
+        for key, values in tensors:
+            if key in self._first:  # as this worker gives it on
+                overwrite(self._first[key], values)
+            if key not in kept:
+                overwrite(self.arrays[key].tensor, values)
 
     def note_change(self) -> None:
         """Take note that the script's thread may have told GPUs to change something, on its own stream."""
@@ -247,17 +268,10 @@ class Replica:
     def fingerprint(self) -> int:
         """Return a number, of 32 bits, that differs where a sample of the parameters' or states' bits does."""
         self.wait_for_change()
-        samples: list[bytes | torch.Tensor] = []
+        held: list[Any] = []
         for number, parameter in enumerate(self.parameters):
-            states = sorted(self.state_of(number).items())
-            samples += [
-                _sample(each) for each in (parameter, *(value for _, value in states)) if isinstance(each, torch.Tensor)
-            ]
-        elsewhere = iter(bytes_of_each([each for each in samples if isinstance(each, torch.Tensor)]))
-        found = 0
-        for sample in samples:
-            found = zlib.crc32(sample if isinstance(sample, bytes) else next(elsewhere), found)
-        return found
+            held += [parameter, *(value for _, value in sorted(self.state_of(number).items()))]
+        return fingerprint_of([each for each in held if isinstance(each, torch.Tensor)])
 
     def shape(self) -> int:
         """Return a number, of 32 bits, that is the same where parameters, statistics, groups and `wire` are alike."""
@@ -337,12 +351,3 @@ class Replica:
             own.append(key)
             filled, last = filled + size, last + of_optimizer
         return [*found, Portion(tuple(own), range(first, last))]
-
-
-def _sample(tensor: torch.Tensor) -> bytes | torch.Tensor:
-    """Return the bits of some elements; as a tensor where numpy, which is three times as fast, cannot read them."""
-    step = max(1, tensor.numel() // _SAMPLED)
-    if tensor.device.type == "cpu" and is_number(tensor):
-        return tensor.detach().numpy().reshape(-1)[::step].tobytes()
-    # A copy, as the flat one is one of the whole tensor where that is not contiguous.
-    return tensor.detach().reshape(-1)[::step].contiguous()

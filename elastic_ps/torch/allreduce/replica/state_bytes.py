@@ -7,7 +7,7 @@ import torch
 
 from elastic_ps.core.errors import ConfigurationError, ProtocolError
 from elastic_ps.torch.allreduce.replica.replica import Portion, Replica
-from elastic_ps.torch.arrays import laid_out_as, on_host, overwrite
+from elastic_ps.torch.arrays import laid_out_as, on_host
 
 _HEAD = 8  # bytes of the header's length
 
@@ -51,10 +51,7 @@ def unpack(replica: Replica, packed: torch.Tensor) -> dict[str, Any]:
     given = {key: place["shape"] for key, place in header["tensors"].items()}
     if header["count"] != len(shapes) or any(shapes.get(key) != shape for key, shape in given.items()):
         raise ProtocolError("the members' models are not alike: give all workers the same script")
-    with torch.no_grad():
-        for key in header["tensors"].keys() - replica.kept():
-            place = header["tensors"][key]
-            overwrite(replica.arrays[key].tensor, _tensor(place, payload))
+    replica.take((key, _tensor(place, payload)) for key, place in header["tensors"].items())
     for number, state in header["states"]:
         parameter = replica.parameters[number]
         replica.set_state(number, {name: _unpacked(value, payload, parameter) for name, value in state.items()})

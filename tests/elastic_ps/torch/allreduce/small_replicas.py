@@ -20,11 +20,11 @@ def model_of(seed, device="cpu"):
     return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).to(device)
 
 
-def replica_of(model, make):
+def replica_of(model, make, first=None):
     keys = [*dict(model.named_parameters()), *dict(model.named_buffers())]
     arrays = {key: ModelArray(model[int(key[0])], key[2:]) for key in keys}
     statistics = {key for key in keys if "running" in key or "tracked" in key}
-    return Replica(make(model.parameters()), list(model.parameters()), arrays, statistics)
+    return Replica(make(model.parameters()), list(model.parameters()), arrays, statistics, first=first)
 
 
 def filled(replica, weights, limit=16):

@@ -57,6 +57,23 @@ def test_a_buffer_of_fewer_numbers_than_elements_is_taken_and_the_rehearsals_is_
 
 
 @ON_EACH
+def test_a_buffer_that_is_no_state_is_given_as_the_job_began_with_it(device):
+    """What a member's module has made of it belongs to the member's own batches."""
+    replicas = []
+    for seed in (1, 2, 3):
+        model = model_of(seed, device)
+        model[0].register_buffer("table", torch.full((3,), float(seed), device=device), persistent=False)
+        replicas.append(replica_of(model, OPTIMIZERS["SGD"], {"0.table": model[0].table.clone()}))
+    first, joined, last = replicas
+    first.arrays["0.table"].tensor.add_(5)
+    unpack(joined, pack(first, {}))
+    assert joined.arrays["0.table"].tensor.tolist() == [1.0] * 3
+    joined.arrays["0.table"].tensor.add_(6)
+    unpack(last, pack(joined, {}))
+    assert last.arrays["0.table"].tensor.tolist() == [1.0] * 3
+
+
+@ON_EACH
 def test_statistics_of_fewer_numbers_than_elements_are_averaged_and_restored(device):
     """A script may give a buffer an expanded tensor in each batch."""
     model = model_of(1, device)

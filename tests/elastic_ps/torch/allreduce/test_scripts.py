@@ -160,6 +160,22 @@ def test_who_joins_has_the_jobs_buffers_but_for_those_that_its_script_has_set(ta
     assert [noise for _, _, noise in found] == [[3.0, 3.0]] + [[7.0, 7.0]] * 2 * STEPS, "behind the rehearsal"
 
 
+@pytest.mark.parametrize("take", [by_a_snapshot, by_a_checkpoint])
+@pytest.mark.parametrize("caches", [False, True])
+def test_who_joins_has_no_buffers_that_others_have_cached(take, caches):
+    with lone_group() as job:
+        model = network()
+        model.register_buffer("noise", torch.full((2,), 3.0), persistent=False)
+        optimizer = elastic.Optimizer(model, sgd(model))
+        with patch.object(job, "_become_member", joining(job, take)):
+            for _ in elastic.epochs(1):
+                for batch in elastic.DataLoader(data(), BATCH):
+                    if caches and not job.rehearsed:
+                        model.noise = torch.ones(2)
+                    step(model, optimizer, batch)
+                    assert model.noise.tolist() == [1.0 if caches else 3.0] * 2
+
+
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
