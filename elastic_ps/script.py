@@ -2,6 +2,7 @@
 
 from elastic_ps.core.script_arguments import whole_number
 from elastic_ps.data.sampler import Sampler, epochs
+from elastic_ps.system.process.helper_processes import is_helper_process
 from elastic_ps.worker.script.worker_job import script_job
 
 __all__ = ["Sampler", "epochs", "init", "is_chief", "num_workers", "rank", "report"]
@@ -10,11 +11,14 @@ __all__ = ["Sampler", "epochs", "init", "is_chief", "num_workers", "rank", "repo
 def init() -> None:
     """Join the job that the environment describes, and return when this worker's peers are ready.
 
+    A process that loads data for a worker imports its script, and joins nothing.
+
     Raises:
         ConfigurationError: the script was not started by elasticrun.
         CoordinatorLost: the job's coordinator does not answer.
     """
-    script_job()
+    if not is_helper_process():
+        script_job()
 
 
 def rank() -> int:
@@ -28,8 +32,11 @@ def num_workers() -> int:
 
 
 def is_chief() -> bool:
-    """Return True on exactly one worker at any time: the one that evaluates, saves and prints."""
-    return script_job().node.is_chief
+    """Return True on exactly one worker at any time: the one that evaluates, saves and prints.
+
+    A process that loads data for it is none.
+    """
+    return not is_helper_process() and script_job().node.is_chief
 
 
 def report(step: int, **metrics: float) -> None:

@@ -6,9 +6,7 @@ from typing import Any
 import torch
 
 from elastic_ps import script
-from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.data.sampler import refuse_past_epochs
-from elastic_ps.system.process.helper_processes import is_helper_process
 from elastic_ps.worker.script.worker_job import script_job
 
 
@@ -20,11 +18,6 @@ def epochs(count: int) -> Iterator[int]:
             `elastic.DataLoader`; a process that loads data has come here; or a loop before this one has trained all
             these epochs.
     """
-    if is_helper_process():
-        raise ConfigurationError(
-            "a process that loads data has begun to train: processes of num_workers import the script, so put what it "
-            'does in a function that is called under `if __name__ == "__main__":`'
-        )
     numbers, job = script.epochs(count), script_job()
     refuse_past_epochs(job, count, "elastic")
     if _seed not in job.seeders:

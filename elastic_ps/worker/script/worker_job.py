@@ -18,6 +18,7 @@ from elastic_ps.core.script_hints import OPTIMIZER_ON_SERVERS, PUSH_EACH_BATCH
 from elastic_ps.node.session import Session
 from elastic_ps.node.settings import NodeSettings
 from elastic_ps.system.process.file_descriptors import raise_limit
+from elastic_ps.system.process.helper_processes import is_helper_process
 from elastic_ps.system.process.kept_memory import keep_freed_memory
 from elastic_ps.worker.script.barriers import Barriers
 from elastic_ps.worker.script.data_position import StepPart, agree, position_of
@@ -273,9 +274,16 @@ def script_job() -> ScriptJob:
     """Return the job of this process, of whatever mode, joined at the first call.
 
     Raises:
-        ConfigurationError: the process was not started as part of a job, or of one that its script cannot take part in.
+        ConfigurationError: the process was not started as part of a job, or of one that its script cannot take part in,
+            or it loads data for one that was.
     """
     global _current, _asked  # one process is one worker
+    if is_helper_process():  # which has the worker's environment, and would join beside it
+        raise ConfigurationError(
+            "a process that multiprocessing has started, to load data (num_workers) say, is no worker of the job: it "
+            "imports the script, so put what trains in a function that is called under "
+            '`if __name__ == "__main__":`, and hand over what it needs of the job, such as the rank'
+        )
     if _current is None:
         settings = NodeSettings.from_environment()
         if settings.mode not in _makers:

@@ -160,7 +160,21 @@ class Renumbered(Numbers):
         return self.own  # type: ignore[attr-defined]
 
 
+def asking(_number: int) -> None:
+    """Ask for what only a worker has, as a script seeds the processes of each otherwise."""
+    global told
+    try:
+        told = f"rank {elastic.rank()}"
+    except ConfigurationError as error:
+        told = f"{elastic.is_chief()}: {error}"
+
+
+def with_answer(_samples: list[Any]) -> str:
+    return told
+
+
 began = -1
+told = ""
 
 
 def with_number(samples: list[Any]) -> tuple[int, list[int]]:
@@ -298,6 +312,15 @@ def test_each_process_begins_with_its_number() -> None:
         found = [batch for batches in epochs(loader, 3) for batch in batches]
     assert {number for number, _ in found} <= {0, 1}
     assert [index for _, indices in found for index in indices] == list(range(10)) * 3
+
+
+@pytest.mark.slow
+def test_a_process_that_asks_for_its_rank_is_no_worker() -> None:
+    """It joined the job as one more worker, since it has the environment of the one that it loads for."""
+    with lone_job():
+        loader = elastic.DataLoader(Numbers(), 4, num_workers=1, collate_fn=with_answer, worker_init_fn=asking)
+        (found,) = epochs(loader)
+    assert {text.partition(",")[0] for text in found} == {"False: a process that multiprocessing has started"}
 
 
 @pytest.mark.slow

@@ -320,7 +320,19 @@ def test_an_optimizer_that_the_script_has_let_go_updates_nothing(overlap: bool) 
     assert optimizer.param_groups[0]["lr"] == 0.05
 
 
-def test_a_process_that_loads_data_does_not_train(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: elastic.epochs(3),
+        lambda: elastic.report(loss=0.5),
+        elastic.rank,
+        elastic.num_workers,
+        lambda: next(iter(elastic.DataLoader(DATA, 4))),
+    ],
+    ids=["epochs", "report", "rank", "num_workers", "DataLoader"],
+)
+def test_a_process_that_loads_data_does_not_train(monkeypatch: pytest.MonkeyPatch, call: Any) -> None:
     monkeypatch.setattr(multiprocessing, "parent_process", object)
     with pytest.raises(ConfigurationError, match='under `if __name__ == "__main__":`'):
-        elastic.epochs(3)
+        call()
+    assert not elastic.is_chief()
