@@ -219,6 +219,10 @@ class Optimizer(torch.optim.Optimizer):
         if states := from_torch(self.wrapped, self._keys):
             self._store.load_optimizer_states(states)
 
+    def begin_loop(self) -> None:
+        """Take note that the loop over epochs comes next. Raises what `Schedules.begin_loop` does."""
+        self._schedules.begin_loop()
+
     def begin_batch(self) -> None:
         """Take note that a batch of the job comes next: schedulers are where it is before the script's body."""
         job = script_job()

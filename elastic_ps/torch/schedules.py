@@ -11,7 +11,7 @@ import warnings
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,6 +39,32 @@ class _Moment:
     groups: list[dict[str, Any]]
 
 
+class _Count(NamedTuple):
+    """A `_Count` is what a scheduler says of its calls.
+
+    Attributes:
+        place: that it is at, which each call moves by one, or to where the call says (`step(epoch)`).
+        counted: calls; None: it does not count them. One that has a `step` of its own may say 0 for ever.
+    """
+
+    place: float
+    counted: int | None
+
+    @classmethod
+    def of(cls, scheduler: LRScheduler) -> "_Count":
+        """Return that of now."""
+        return cls(getattr(scheduler, "last_epoch", _calls(scheduler)), getattr(scheduler, "_step_count", None))
+
+    def until(self, now: "_Count") -> int | None:
+        """Return how many calls there have been; None: they have said the place.
+
+        One that has said the next place is taken for one that has said none.
+        """
+        moved = now.place - self.place
+        counted = moved if now.counted is None else now.counted - (self.counted or 0) or bool(moved)
+        return int(moved) if moved == counted else None
+
+
 class Schedules:
     """`Schedules` are those of one optimizer.
 
@@ -48,6 +74,8 @@ class Schedules:
 
     def __init__(self, optimizers: Collection[torch.optim.Optimizer]):
         self._optimizers = optimizers
+        self._at_loop: dict[LRScheduler, _Count] = {}  # before the loop over epochs, until the rehearsal
+        self._ahead: dict[LRScheduler, int | None] = {}  # calls since then; None: they have said its place
         self._before: _Moment | None = None  # the body of the rehearsal's batch, which is under way
         self._rehearsed: _Moment | None = None  # at its first call of the optimizer
         self._start: _Moment | None = None  # what the job's first step begins with, until this worker's first batch
@@ -57,13 +85,20 @@ class Schedules:
         self._begun: int | None = None  # the job's step whose batch is under way, if that has called the optimizer
         self._seen = -1  # the last step of the job whose batch this worker has had, whether the optimizer made it
 
-    def begin_rehearsal(self) -> None:
-        """Take note of the schedulers before the body of the rehearsal's batch.
+    def begin_loop(self) -> None:
+        """Take note of the schedulers before the loop over epochs: its body may call them ahead of its first batch.
 
         Raises:
             ConfigurationError: one follows a metric that only this process has seen.
         """
+        self._at_loop = {scheduler: _Count.of(scheduler) for scheduler in _schedulers_of(self._optimizers)}
+
+    def begin_rehearsal(self) -> None:
+        """Take note of the schedulers before the body of the rehearsal's batch; raise what `begin_loop` does."""
         self._before = self._moment(_schedulers_of(self._optimizers))
+        known = self._before.counts.keys() & self._at_loop.keys()
+        self._ahead = {scheduler: self._at_loop[scheduler].until(_Count.of(scheduler)) for scheduler in known}
+        self._at_loop = {}
 
     def rehearse(self) -> None:
         """Take note of the schedulers at the rehearsal's first `optimizer.step`; raise what `begin_rehearsal` does."""
@@ -108,13 +143,21 @@ class Schedules:
         """
         start, self._start = self._start, None
         self._before = None  # what ends without a place from here on is a batch that the script has let go late
-        if start is None:
-            return
+        if start is not None:
+            self._begin_at(start, place, steps_per_epoch)
+
+    def _begin_at(self, start: _Moment, place: Place, steps_per_epoch: int) -> None:
+        """Bring the schedulers from where they were before the rehearsal to where the job is."""
         number, each_step = place.epoch * steps_per_epoch + place.step, self._each_step
-        if any(_calls(scheduler) != count for scheduler, count in start.counts.items()):  # behind a first loop
+        ahead, self._ahead = {found: calls for found, calls in self._ahead.items() if found not in each_step}, {}
+        counting = [found for found in start.counts if ahead.get(found, 0) is not None]  # others are told their place
+        if any(_calls(found) != start.counts[found] for found in counting):  # behind a first loop
             self._return_to(start)
-        made = {found: each_step[found] * number if found in each_step else place.epoch for found in start.counts}
-        _call({found: _lacking(found, calls) for found, calls in made.items()})
+        lacking = {}
+        for found in counting:
+            made = each_step[found] * number if found in each_step else place.epoch
+            lacking[found] = _lacking(found, made, own=int(ahead.get(found) == 1))  # several come from a snapshot
+        _call(lacking)
         if each_step:
             self._last = number - 1, self._moment(each_step)
             self._ended = {scheduler: _calls(scheduler) for scheduler in each_step}
@@ -208,14 +251,15 @@ def _had(scheduler: LRScheduler) -> int:
     return _calls(scheduler) if had and hasattr(scheduler, "last_epoch") else had  # of a sequence each has had a few
 
 
-def _lacking(scheduler: LRScheduler, made: int) -> int:
+def _lacking(scheduler: LRScheduler, made: int, own: int) -> int:
     """Return how many calls a scheduler lacks: it has had some already where the script has loaded it from a file.
 
     Args:
         scheduler: as it is before the first batch.
-        made: calls of it in the job.
+        made: calls of it in the job, in the epochs and steps before.
+        own: calls that the script has made for the epoch that it is in.
     """
-    had = _had(scheduler)
+    had = max(_had(scheduler) - own, 0)
     if had:
         log.warning(
             "%s had been called %d times before this worker's first batch, as the script has restored it, and %d times "

@@ -7,11 +7,14 @@ import torch
 
 from elastic_ps import script
 from elastic_ps.data.sampler import refuse_past_epochs
+from elastic_ps.torch.optimizer import optimizers
 from elastic_ps.worker.script.worker_job import script_job
 
 
 def epochs(count: int) -> Iterator[int]:
     """Yield the epochs from the job's present one to `count` - 1; see `elastic_ps.epochs`.
+
+    It is called where the loop begins: what a script calls from then on belongs to the first epoch.
 
     Raises:
         ConfigurationError: `count` is no whole number, or below 0; the loop's body does not iterate over an
@@ -22,6 +25,9 @@ def epochs(count: int) -> Iterator[int]:
     refuse_past_epochs(job, count, "elastic")
     if _seed not in job.seeders:
         job.seeders.append(_seed)
+    if not job.rehearsed:
+        for optimizer in optimizers():
+            optimizer.begin_loop()
     return numbers
 
 

@@ -115,6 +115,24 @@ def test_a_script_that_begins_later_has_the_jobs_schedule(schedule: Callable[[An
     assert found[1:] == rates[first:]  # after the rehearsal
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the order, and of epochs that are told
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("first", [0, 2 * STEPS + 1])
+def test_a_schedule_may_be_called_before_an_epochs_batches(first: int, is_told: bool) -> None:
+    """As scripts from before PyTorch 1.1 do."""
+    with lone_job(SEED, first):
+        model = network()
+        optimizer, found = elastic.Optimizer(model, sgd(model)), []
+        scheduler = ExponentialLR(optimizer, 0.5)
+        for epoch in elastic.epochs(EPOCHS):
+            scheduler.step(*[epoch] * is_told)
+            for batch in elastic.DataLoader(data(), BATCH):
+                step(model, optimizer, batch)
+                found.append(optimizer.param_groups[0]["lr"])
+    rates = [0.1 * 0.5 ** (epoch + (not is_told)) for epoch in range(EPOCHS) for _ in range(STEPS)]
+    assert found[1:] == rates[first:]  # after the rehearsal
+
+
 def test_a_batch_may_call_optimizer_and_schedule_more_than_once() -> None:
     """As where the same samples are trained on several times."""
 

@@ -8,7 +8,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.optim.lr_scheduler import ChainedScheduler, LambdaLR, LRScheduler, SequentialLR, StepLR  # noqa: E402
+from torch.optim.lr_scheduler import (  # noqa: E402
+    ChainedScheduler,
+    CosineAnnealingWarmRestarts,
+    LambdaLR,
+    LinearLR,
+    LRScheduler,
+    SequentialLR,
+    StepLR,
+)
 
 from elastic_ps.core.data_order import Place  # noqa: E402
 from elastic_ps.torch.schedules import Schedules  # noqa: E402
@@ -109,6 +117,38 @@ def test_a_joiner_whose_first_epoch_ends_before_it_has_a_step_calls_its_schedule
     scheduler.step()  # behind its first loop
     schedules.begin_batch(Place(4, 0), 10)
     assert optimizer.param_groups[0]["lr"] == 0.5**4
+
+
+CALLED_AHEAD = [
+    (lambda own: StepLR(own, 1, 0.5), False),
+    (lambda own: StepLR(own, 1, 0.5), True),
+    (lambda own: CosineAnnealingWarmRestarts(own, 20), False),
+    (lambda own: CosineAnnealingWarmRestarts(own, 20), True),
+    (lambda own: SequentialLR(own, [LinearLR(own), StepLR(own, 1, 0.5)], [3]), False),
+    (lambda own: ChainedScheduler([LinearLR(own), StepLR(own, 2)]), False),
+]
+"""Schedulers, and whether the script tells them the epoch, where it calls them before the epoch's batches."""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the order, and of epochs that are told
+@pytest.mark.parametrize(("make", "is_told"), CALLED_AHEAD)
+@pytest.mark.parametrize("bodies", [1, 2])  # the first may have the rehearsal alone
+def test_a_schedule_that_is_called_before_an_epochs_batches(make: Any, is_told: bool, bodies: int, caplog: Any) -> None:
+    """It lacked a call, or had as many more as there were epochs, and was said to come from a snapshot."""
+    alone = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    expected = make(alone)
+    for epoch in range(6):
+        expected.step(*[epoch] * is_told)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules = make(optimizer), Schedules((optimizer,))
+    schedules.begin_loop()
+    scheduler.step(*[6 - bodies] * is_told)
+    rehearse(schedules, optimizer, scheduler, each_step=False)
+    if bodies == 2:
+        scheduler.step(*[5] * is_told)
+    schedules.begin_batch(Place(5, 0), 10)
+    assert optimizer.param_groups[0]["lr"] == alone.param_groups[0]["lr"]
+    assert not caplog.text
 
 
 def halving(own: Any, last_epoch: int = -1) -> LRScheduler:
