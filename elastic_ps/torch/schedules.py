@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -83,6 +84,7 @@ class Schedules:
         self._last: tuple[int, _Moment] | None = None  # the last step and what it began with
         self._ended: dict[LRScheduler, int] = {}  # calls at the end of the last batch that was not left
         self._begun: int | None = None  # the job's step whose batch is under way, if that has called the optimizer
+        self._others: WeakKeyDictionary[LRScheduler, _Count] = WeakKeyDictionary()  # before the batch under way
         self._seen = -1  # the last step of the job whose batch this worker has had, whether the optimizer made it
 
     def begin_loop(self) -> None:
@@ -119,6 +121,8 @@ class Schedules:
         self._ended = {scheduler: _calls(scheduler) for scheduler in self._each_step}
         if place is not None:
             self._seen = place.epoch * steps_per_epoch + place.step
+        if place is not None and not is_left:
+            self._tell_of_calls()
         if place is None and self._before is not None:
             self._end_rehearsal(self._before, self._rehearsed)
             self._rehearsed = None
@@ -145,6 +149,8 @@ class Schedules:
         self._before = None  # what ends without a place from here on is a batch that the script has let go late
         if start is not None:
             self._begin_at(start, place, steps_per_epoch)
+        for scheduler in list(self._others):
+            self._others[scheduler] = _Count.of(scheduler)
 
     def _begin_at(self, start: _Moment, place: Place, steps_per_epoch: int) -> None:
         """Bring the schedulers from where they were before the rehearsal to where the job is."""
@@ -158,9 +164,23 @@ class Schedules:
             made = each_step[found] * number if found in each_step else place.epoch
             lacking[found] = _lacking(found, made, own=int(ahead.get(found) == 1))  # several come from a snapshot
         _call(lacking)
+        counted = (found for found in start.counts if found not in each_step and getattr(found, "_step_count", True))
+        self._others.update((found, _Count.of(found)) for found in counted)
         if each_step:
             self._last = number - 1, self._moment(each_step)
             self._ended = {scheduler: _calls(scheduler) for scheduler in each_step}
+
+    def _tell_of_calls(self) -> None:
+        """Say, once, that a batch has called a scheduler which the rehearsal's has not."""
+        called = (found for found, before in list(self._others.items()) if before.until(_Count.of(found)))
+        if (scheduler := next(called, None)) is not None:
+            self._others.clear()
+            log.warning(
+                "%s.step() was called in a batch, and not in the rehearsal's, in which GradScaler may have skipped a "
+                "step: a worker that joins, or begins again after a restore, calls it once for each epoch. Call it in "
+                "every batch, or behind the loop",
+                type(scheduler).__name__,
+            )
 
     def begin_step(self, place: Place, steps_per_epoch: int) -> None:
         """Bring the schedulers to where the job is in a step that is made again, or behind some that this worker had

@@ -151,6 +151,37 @@ def test_a_schedule_that_is_called_before_an_epochs_batches(make: Any, is_told: 
     assert not caplog.text
 
 
+def test_a_schedule_that_is_called_only_behind_steps_that_count_is_told_of(caplog: Any) -> None:
+    """The rehearsal's gradients overflowed, as those of a first scale do; and it began anew after a restore."""
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules = StepLR(optimizer, 1, 0.5), Schedules((optimizer,))
+    fractions = CosineAnnealingWarmRestarts(optimizer, 4)  # which is told its place in each batch
+    rehearse(schedules, optimizer, scheduler, each_step=False)
+    for number in range(5):
+        schedules.begin_batch(Place(0, number), 10)
+        schedules.begin_step(Place(0, number), 10)
+        fractions.step(number / 2)
+        if number > 2:
+            scheduler.step()
+        schedules.end_batch(Place(0, number), 10)
+        assert len(caplog.messages) == (number > 2)
+    assert "StepLR.step() was called in a batch, and not in the rehearsal's" in caplog.text
+
+
+def test_a_schedule_of_epochs_is_not_told_of(caplog: Any) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler, schedules = StepLR(optimizer, 1, 0.5), Schedules((optimizer,))
+    rehearse(schedules, optimizer, scheduler, each_step=False)
+    for number in range(4):
+        schedules.begin_batch(Place(number // 2, number % 2), 2)
+        schedules.begin_step(Place(number // 2, number % 2), 2)
+        schedules.end_batch(Place(number // 2, number % 2), 2)
+        if number % 2:
+            scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.25
+    assert not caplog.text
+
+
 def halving(own: Any, last_epoch: int = -1) -> LRScheduler:
     return StepLR(own, 1, 0.5, last_epoch=last_epoch)
 
