@@ -1,5 +1,6 @@
 """A `Sampler` is the elastic data order, as a training script iterates over it."""
 
+import logging
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,8 @@ from elastic_ps.core.script_hints import ITERATE_OVER_SAMPLER
 from elastic_ps.worker.script.data_position import StepPart
 from elastic_ps.worker.script.script_job import ScriptJob
 from elastic_ps.worker.script.worker_job import script_job
+
+log = logging.getLogger(__name__)
 
 _LOOKAHEAD = 4
 _MOST_STALENESS = 2**32 - 1
@@ -249,6 +252,7 @@ def _epochs(count: int) -> Iterator[int]:
     refuse_past_epochs(job, count)
     job.epochs = count
     epoch = job.epoch if job.rehearsed else min(job.epoch, max(count - 1, 0))
+    told = False
     while epoch < count:
         draws, job.loop_epoch = job.draws, epoch
         try:
@@ -259,4 +263,12 @@ def _epochs(count: int) -> Iterator[int]:
         # a body that skips an epoch of a sync job would get it again for ever, as all workers make each step
         if not job.rehearsed or (job.draws == draws and job.spec is not None and job.spec.is_sync):
             raise ConfigurationError(f"the body of `for epoch in elastic_ps.epochs(n)` {ITERATE_OVER_SAMPLER}")
+        if job.epoch == epoch and job.draws != draws and not told:
+            told = True
+            log.warning(
+                "epoch %d comes again, as the script has left its loop over the samples (break) before all were used: "
+                "an epoch comes until they are. To use fewer make the data set smaller; to end the training leave the "
+                "loop over epochs, too",
+                epoch,
+            )
         epoch = job.epoch

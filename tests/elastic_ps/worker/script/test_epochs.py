@@ -151,6 +151,35 @@ def test_a_second_loop_in_an_epochs_body_goes_on_where_the_first_has_broken_off(
     assert loops == [(0, [1]), (1, [3])]
 
 
+@pytest.mark.parametrize("kind", [{"global_batch": 8}, {"batch": 8, "consistency": "async"}])
+def test_an_epoch_that_comes_again_as_its_loop_was_left_is_told_of_once(monkeypatch, caplog, kind):
+    """A dry run of one batch in each epoch trained them all, in as many bodies as there are batches."""
+    job, begun = CountingJob(), []
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    for epoch in epochs(2):
+        begun.append(epoch)
+        for _step in Sampler(16, **kind):
+            if job.place is not None:  # behind the rehearsal
+                break
+    assert begun == [0, 0, 1, 1]  # for each step
+    assert caplog.messages == [
+        "epoch 0 comes again, as the script has left its loop over the samples (break) before all were used: an epoch "
+        "comes until they are. To use fewer make the data set smaller; to end the training leave the loop over epochs, "
+        "too"
+    ]
+
+
+def test_epochs_whose_samples_are_used_are_not_told_of(monkeypatch, caplog):
+    job = CountingJob()
+    monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
+    for _epoch in epochs(3):
+        for step, _, _ in Sampler(16, 8):
+            if step % 2:
+                break
+    assert job.epoch == 3
+    assert not caplog.messages
+
+
 def test_a_second_loop_has_nothing_where_the_first_has_broken_off_in_the_last_step(monkeypatch):
     job, loops = CountingJob(), []
     monkeypatch.setattr("elastic_ps.data.sampler.script_job", lambda: job)
