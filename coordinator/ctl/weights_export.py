@@ -182,7 +182,11 @@ def _names(tensors: Sequence[Tensor]) -> list[str]:
         raise CheckpointError("the job had no parameters yet")
     name, count = Counter(names).most_common(1)[0]
     if count > 1:
-        raise CheckpointError(f"{count} key stores have a key {name}: a file of weights needs one name for each tensor")
+        raise CheckpointError(
+            f"{count} key stores have a key {name}, and a file of weights needs one name for each tensor. In PyTorch a "
+            'job of several models is given one of all, torch.nn.ModuleDict({"G": netG, "D": netD}), as the model of '
+            "each elastic.Optimizer; of this job the script's chief can save each model's state_dict() by itself"
+        )
     return names
 
 

@@ -1,12 +1,15 @@
 """This module lists what a model consists of, by the keys under which the job holds it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from elastic_ps.core.errors import ConfigurationError
 from elastic_ps.torch.arrays import ModelArray, check_tensor, is_number
+
+log = logging.getLogger(__name__)
 
 GROUPS_FIRST = (
     "give torch.optim's optimizer all its groups before it is wrapped in an elastic.Optimizer; a frozen parameter may "
@@ -177,6 +180,22 @@ def check_shapes(arrays: Mapping[str, ModelArray], before: Mapping[str, torch.Te
                 "the largest shape that it comes to have, or keep it as a plain attribute of the module, which is each "
                 "worker's own"
             )
+
+
+def tell_of_equal_names(keys: Collection[str], others: Iterable[Collection[str]]) -> None:
+    """Say now that two models have a name in common: an export, perhaps days later, has one place for each.
+
+    Args:
+        keys: of what one optimizer's store holds.
+        others: those of the other optimizers' stores.
+    """
+    if same := sorted(key for known in others for key in known if key in keys):
+        log.warning(
+            "%s is a name in two models of this script, each of an elastic.Optimizer of its own: elasticctl export "
+            'refuses such a job. Make one model of both, torch.nn.ModuleDict({"G": netG, "D": netD}), and give that to '
+            "each of them, as in elastic.Optimizer(both, optimizer)",
+            same[0][2:],
+        )
 
 
 def key_of(name: str) -> str:

@@ -17,7 +17,7 @@ from elastic_ps.torch import loss_scale, rules
 from elastic_ps.torch.arrays import GradientArray
 from elastic_ps.torch.early_gradients import EarlyGradients
 from elastic_ps.torch.gradient_watch import GradientWatch
-from elastic_ps.torch.model import GROUPS_FIRST, check_groups, check_memory, members_of
+from elastic_ps.torch.model import GROUPS_FIRST, check_groups, check_memory, members_of, tell_of_equal_names
 from elastic_ps.torch.optimizer_arguments import (
     check_arguments,
     check_place,
@@ -216,6 +216,7 @@ class Optimizer(torch.optim.Optimizer):
             raise ConfigurationError(f"parameter {shared[0]} is in two elastic.Optimizers; let one of them update it")
         updated = {parameter for optimizer in optimizers() for parameter in optimizer._keys if parameter.requires_grad}
         self._shared.define(self._store, others, updated)
+        tell_of_equal_names(self._shared.arrays, [other._shared.arrays for other in optimizers() if other is not self])
         if states := from_torch(self.wrapped, self._keys):
             self._store.load_optimizer_states(states)
 

@@ -175,6 +175,7 @@ def test_two_key_stores_with_one_name(ctl: Ctl, tmp_path: Path) -> None:
     made = saved(tmp_path / "saved", tensors=(TENSORS[1], Tensor(1, "s:0.bias", (3,), "float64")))
     result = ctl("export", "--from", str(made), "-o", str(tmp_path / "out"))
     assert "2 key stores have a key 0.bias" in result.stderr
+    assert 'torch.nn.ModuleDict({"G": netG, "D": netD})' in result.stderr
 
 
 @pytest.mark.parametrize(
