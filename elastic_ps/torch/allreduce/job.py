@@ -77,8 +77,9 @@ class AllReduceJob(ScriptJob):
         """
         if self._store is not None:
             raise ConfigurationError(
-                "--mode all-reduce is for scripts with one elastic.Optimizer: give its torch.optim optimizer the "
-                "parameters of all models, in groups, or train with servers"
+                "--mode all-reduce is for scripts with one elastic.Optimizer: where one loss trains all models, give "
+                "its torch.optim optimizer the parameters of all, in groups; where they take turns (a GAN), train with "
+                "servers"
             )
         self._store = ReplicaStore(self.staging, self._make_step, self._sum_early)
         self._make_replica, self._undo_rehearsal = make_replica, undo_rehearsal

@@ -88,6 +88,17 @@ def test_hooks_of_the_scripts_own_optimizer_are_called():
     check_same(trained_plain(hooked), trained(hooked))
 
 
+def test_models_that_take_turns_are_sent_to_servers():
+    """The advice to make one optimizer of both had a GAN's generator trained by the discriminator's loss."""
+    with lone_group():
+        models = [network(), network()]
+        both = [elastic.Optimizer(model, sgd(model)) for model in models]
+        next(elastic.epochs(1))
+        with pytest.raises(ConfigurationError, match=r"where they take turns \(a GAN\), train with servers"):
+            next(iter(elastic.DataLoader(data(), BATCH)))
+        del both
+
+
 def test_flags_may_change_while_it_trains():
     def body(model, optimizer, batch):
         optimizer.param_groups[0]["maximize"] = len(batch[1]) < BATCH  # in the last step of an epoch
