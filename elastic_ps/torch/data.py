@@ -46,6 +46,9 @@ _INSTEAD = {
     "must not fork",
 }
 
+_DEFAULTS = {"sampler": None, "batch_sampler": None, "generator": None, "timeout": 0, "multiprocessing_context": None}
+"""PyTorch's own of these: a script that gives them asks for nothing."""
+
 
 class DataLoader(Sampler):
     """A `DataLoader` yields the batches of this worker's slices until the epoch ends.
@@ -72,7 +75,7 @@ class DataLoader(Sampler):
         prefetch_factor: batches that each process loads ahead, of the four that are known.
         persistent_workers: accepted as PyTorch's: the processes always stay.
         loss: "mean" where the script's loss is averaged over samples, as PyTorch's are; "sum" where it is summed.
-        others: arguments of PyTorch's that are refused, with what to write instead.
+        others: arguments of PyTorch's that are refused, with what to write instead, unless they are its defaults.
 
     Raises:
         ConfigurationError: a bad value.
@@ -151,9 +154,11 @@ def _why_broken(error: Exception) -> str:
 
 def _refuse(others: dict[str, Any]) -> None:
     """Refuse arguments that the loader does not have."""
-    for name in others:
+    for name, value in others.items():
         if name not in _INSTEAD:
             raise TypeError(f"elastic.DataLoader has no argument {name!r}")
+        if name in _DEFAULTS and type(value) is type(_DEFAULTS[name]) and value == _DEFAULTS[name]:
+            continue
         raise ConfigurationError(f"elastic.DataLoader takes no {name}: {_INSTEAD[name]}")
 
 

@@ -136,7 +136,9 @@ class Endless(IterableDataset):
         (lambda: elastic.Sampler(DATA), "Sampler needs global_batch"),
         (lambda: elastic.Sampler(Endless(), 4), "elastic.Sampler needs a data set with len"),
         (lambda: elastic.DataLoader(DATA, batch_size=4), "takes no batch_size: give global_batch"),
+        (lambda: elastic.DataLoader(DATA, 4, batch_size=None), "takes no batch_size: give global_batch"),
         (lambda: elastic.DataLoader(DATA, 4, sampler=object()), "takes no sampler: the job divides"),
+        (lambda: elastic.DataLoader(DATA, 4, timeout=30), "takes no timeout: leave it out"),
         (lambda: elastic.DataLoader(DATA, 4, num_workers=-1), "num_workers must be 0 or more"),
         (lambda: elastic.DataLoader(DATA, 4, num_workers="2"), "num_workers must be a whole number, not '2'"),
         (lambda: elastic.DataLoader(DATA, 4, num_workers=None), "num_workers must be a whole number, not None"),
@@ -156,6 +158,12 @@ class Endless(IterableDataset):
 def test_loaders(make: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         make()
+
+
+def test_pytorchs_own_defaults_are_taken() -> None:
+    """A script that hands all of its settings on gives them as such."""
+    nothing = dict.fromkeys(("sampler", "batch_sampler", "generator", "multiprocessing_context"))
+    assert len(elastic.DataLoader(DATA, 4, timeout=0, **nothing)) == 3
 
 
 def test_whole_numbers_of_pytorch_are_taken() -> None:
