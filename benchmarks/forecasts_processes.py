@@ -11,7 +11,8 @@ import argparse
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
@@ -21,6 +22,9 @@ from benchmarks.support.emulated_jobs import arrivals, document
 from benchmarks.support.report import BenchmarkGoal, as_program, at_least, at_most, finish
 from dl2_scheduler.cluster.jobs import Job
 from dl2_scheduler.live.client import ClusterClient
+from dl2_scheduler.live.history import History
+from dl2_scheduler.live.recorded_slots import RecordedSlot
+from dl2_scheduler.replay.past import is_first
 from examples.demo_cluster.served import ENDED, served
 from protos import cluster_pb2 as pb
 
@@ -34,27 +38,39 @@ _BEGIN_SECONDS, _LONGEST_SECONDS, _LOOK_SECONDS = 90.0, 1200.0, 1.0
 
 @dataclass
 class SeenCluster:
-    """A `SeenCluster` keeps what `dl2 jobs` has shown.
+    """A `SeenCluster` keeps what `dl2 jobs` has shown, and when it came about.
 
     Attributes:
         forecasts: by job and event, in the order in which they were made: when, and what was expected.
         came: when events have come about, unix seconds, by job and event.
+        submitted: when jobs were, unix seconds.
     """
 
     forecasts: dict[tuple[str, str], dict[float, pb.ExpectedTime]] = field(default_factory=dict)
     came: dict[tuple[str, str], float] = field(default_factory=dict)
+    submitted: dict[str, float] = field(default_factory=dict)
 
-    def look(self, jobs: Sequence[pb.JobStatus], now: float) -> None:
+    def look(self, jobs: Sequence[pb.JobStatus]) -> None:
         """Take what is shown now."""
         for job in jobs:
-            if job.phase == "running":
-                self.came.setdefault((job.name, "start"), now)
+            self.submitted[job.name] = job.submitted
             if job.phase == "finished":
-                self.came.setdefault((job.name, "start"), now)
                 self.came.setdefault((job.name, "end"), job.ended)
             for event, expected in (("start", job.forecast.start), ("end", job.forecast.end)):
                 if job.forecast.HasField("start" if event == "start" else "end"):
                     self.forecasts.setdefault((job.name, event), {}).setdefault(job.forecast.made, expected)
+
+    def look_back(self, slots: Iterable[RecordedSlot]) -> None:
+        """Take from the history when jobs began to train: who looks each second sees it a second or more too late.
+
+        A job of which nobody knows when it began, as one that has ended in its first slot, has no start that counts.
+        """
+        for slot in slots:
+            states = {state.job.id: state for state in slot.snapshot.jobs}
+            for done in slot.outcome.jobs if slot.outcome else ():
+                state, name = states[done.id], str(done.id)
+                if is_first(state, done) and done.since is not None:
+                    self.came.setdefault((name, "start"), self.submitted[name] + done.since - state.job.arrival)
 
 
 def main() -> int:
@@ -71,6 +87,7 @@ def main() -> int:
     seen, loads = SeenCluster(), list[float]()
     with served(STATE / "cluster", place, _BEGIN_SECONDS) as (_, client):
         play(jobs, client, seen, loads)
+    look_back(seen, STATE / "cluster")
     rows = [row_of(event, seen, first_jobs(jobs)) | {"mean load": mean(loads)} for event in ("start", "end")]
     return finish("forecasts_processes", rows, list(goals(rows)), ("numpy", "grpcio"))
 
@@ -90,13 +107,19 @@ def play(jobs: Sequence[Job], client: ClusterClient, seen: SeenCluster, loads: l
         while waiting and waiting[0].arrival <= at:
             client.submit(document(waiting.pop(0), least=LEAST), Path.cwd())
         found = client.jobs()
-        seen.look(found, time.time())
+        seen.look(found)
         loads.append(os.getloadavg()[0])
         if not waiting and all(job.phase in ENDED for job in found):
             return
         if at > jobs[-1].arrival + _LONGEST_SECONDS:
             raise TimeoutError(f"jobs have not ended after {at:.0f} s: see {STATE}")
         time.sleep(_LOOK_SECONDS)
+
+
+def look_back(seen: SeenCluster, folder: Path) -> None:
+    """Let a cluster that has been served in a folder know when its jobs began; see `SeenCluster.look_back`."""
+    with closing(History.of_folder(folder)) as history:
+        seen.look_back(history.slots())
 
 
 def first_jobs(jobs: Sequence[Job]) -> set[str]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.forecasts_processes import SeenCluster, first_jobs, row_of
+from benchmarks.forecasts_processes import SeenCluster, first_jobs, look_back, row_of
 from benchmarks.forecasts_processes import goals as forecast_goals
 from benchmarks.scripts.emulated import KINDS
 from benchmarks.support.emulated_jobs import arrivals, document, emulated_speeds
@@ -71,6 +71,8 @@ def main() -> int:
         jobs = arrivals(options.jobs, seed, PACE)
         seen = {name: SeenCluster() for name in (DRF, PLANNER, LEARNING)}
         found, of_learning = played(jobs, folder, state, seen)
+        for name, cluster in seen.items():
+            look_back(cluster, state / name)
         forecasts += forecast_rows(seed, jobs, seen)
         lived += lived_rows(seed, jobs, found)
         simulations.append(simulated_row(seed, folder, options.jobs))
@@ -174,7 +176,7 @@ def _lived(
                 client.submit(document(job, PACE), Path.cwd())
         found = {name: client.jobs() for name, client in clients.items()}
         for name, some in found.items():
-            seen[name].look(some, time.time())
+            seen[name].look(some)
         told = clients[LEARNING].policies()
         watched.look(told)
         if len(loads) % _TELL_EVERY == 0:

@@ -81,6 +81,11 @@ def ended_by_itself(state: JobState, done: JobOutcome) -> bool:
     return done.finished is not None and state.epochs_done + done.epochs >= least
 
 
+def is_first(state: JobState, done: JobOutcome) -> bool:
+    """Return whether a slot is the first in which a job trained."""
+    return bool(done.workers and not (state.slots_run or state.workers))
+
+
 def trained_all(slot: RecordedSlot, state: JobState, done: JobOutcome) -> bool:
     """Return whether a job ended by itself when it had trained its epochs, and neither fewer nor more.
 
