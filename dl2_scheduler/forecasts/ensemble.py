@@ -93,7 +93,7 @@ def play_futures(
     started = np.array([bool(state.slots_run or state.workers or state.starting) for state in present.jobs])
     starts[:, started] = np.nan
     length = present.slot_seconds
-    return Ensemble(present, starts * length + observed.cost.start, ends * length)
+    return Ensemble(present, starts * length + observed.start_seconds, ends * length)
 
 
 def _future(

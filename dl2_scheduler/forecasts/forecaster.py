@@ -18,7 +18,7 @@ from dl2_scheduler.forecasts.records import EventKind, ForecastRecords, MadeFore
 from dl2_scheduler.live.history import History
 from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.measured import clock_jumped, left_alone
-from dl2_scheduler.replay.past import ended_by_itself
+from dl2_scheduler.replay.past import ended_by_itself, is_first
 from dl2_scheduler.world_model.observed import ObservedCluster
 
 _KEPT = 64  # forecasts of a slot that are looked at again when they have come true
@@ -148,8 +148,8 @@ class Forecaster:
         began = slot.outcome.began
         for done in slot.outcome.jobs:
             state = states[done.id]
-            if done.workers and not (state.slots_run or state.workers):
-                start = self.observed.cost.start
+            if is_first(state, done):
+                start = self.observed.start_seconds
                 after = start if done.since is None or began is None else done.since - began
                 self._came_true(EventKind.START, done.id, state.job.arrival, slot.at + max(after, 0.0))
             if done.finished is None:

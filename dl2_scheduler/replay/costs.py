@@ -47,6 +47,11 @@ class Costs:
     end: Cost | None
 
     @property
+    def start_seconds(self) -> float:
+        """The seconds of a start alone; where none was seen, of the one that was measured elsewhere."""
+        return MEASURED.start if self.start is None else self.start.seconds
+
+    @property
     def scaling(self) -> ScalingCost:
         """For the simulator, which has no cost of an end: it is part of a start's, if it is over its own error.
 
@@ -75,6 +80,11 @@ class RecentCosts:
     def scaling(self) -> ScalingCost:
         """The cost of scaling, as far as the history tells."""
         return costs_of(self._scalings).scaling
+
+    @property
+    def start_seconds(self) -> float:
+        """The seconds that a job takes to start, as far as the history tells."""
+        return costs_of(self._scalings).start_seconds
 
 
 def scaling_costs(slots: Iterable[RecordedSlot], speed_fit: SpeedFit) -> Costs:

@@ -63,6 +63,11 @@ class ObservedCluster:
         return self._costs.scaling
 
     @property
+    def start_seconds(self) -> float:
+        """The seconds from a job's grant until it trains; what other jobs' ends take is in `cost.start`, too."""
+        return self._costs.start_seconds
+
+    @property
     def now(self) -> float:
         """The last slot's start, in seconds since the cluster began, as far as the slots before tell.
 

@@ -25,6 +25,7 @@ from dl2_scheduler.live.history import History
 from dl2_scheduler.live.serve_the_waiting import MOST_SLOTS
 from dl2_scheduler.policies.registry import make_live_policy
 from dl2_scheduler.policies.rules.drf import Drf
+from dl2_scheduler.sim.lanes import ScalingCost
 from dl2_scheduler.world_model.observed import ObservedCluster
 from tests.dl2_scheduler.hearing import kill, listen
 from tests.dl2_scheduler.learning.test_live_learning import NODES, SLOT, job, live
@@ -363,6 +364,17 @@ def test_futures_rest_on_the_drawn_speeds_and_on_the_slot_that_was_decided(histo
     assert soon.ends.shape == (3, len(observed.present.jobs))
     assert np.isfinite(soon.ends).all()
     assert late.ends.mean() > soon.ends.mean() + 0.5 * SLOT
+
+
+def test_a_job_that_waits_does_not_start_later_by_what_the_end_of_another_takes(history, tmp_path):
+    """In the cost of a start, as simulations have it, there is that of an end, too."""
+    runs_and_waits(history)
+    observed = ObservedCluster(history)
+    observed.catch_up()
+    observed._costs = SimpleNamespace(scaling=ScalingCost(5.0 + 7.0), start_seconds=5.0)
+    decided, policy = observed.last.allocation, make_live_policy("fifo")
+    futures = play_futures(observed, policy, NodeRule.SPREAD, 1, members=3, decided=decided)
+    assert (futures.starts[:, 1] % SLOT).tolist() == [5.0] * 3
 
 
 def test_policies_that_fit_speeds_play_with_those_that_jobs_reported(history, tmp_path):

@@ -255,6 +255,7 @@ def test_the_end_is_what_the_speed_does_not_explain():
     found = costs(Life([ONE], end=1.5), Life([ONE], end=2.5, epochs=11.0), Life([ONE], end=3.5))
     assert (found.end.seconds, found.end.count) == (pytest.approx(2.5), 3)
     assert found.scaling.start == pytest.approx(12.0 + 2.5)
+    assert found.start_seconds == pytest.approx(12.0), "of another's end nothing"
     assert costs(Life([ONE], fails=True)).end is None
 
 
