@@ -23,7 +23,7 @@ MOST_SCORES = 4000
 
 _ALIKE, _LEAST_ALIKE = 0.25, 300  # part of the scores that are taken for alike, and how many at least
 _SURENESS = 2.0  # how much it counts beside the reach
-_LEAST_DEVIATION = 0.1  # of the logarithm: what the simulated futures do not know
+_LEAST_DEVIATION, _WHOLE = 0.1, 16  # of the logarithm: what so many simulated futures do not know; fewer know less
 _FURTHEST, _MOST_LOGARITHM = 100 * 365 * 86_400.0, 100.0  # seconds, as calendars end; and what has an exponential
 _PRIOR = tuple(2 * NormalDist().inv_cdf((number + 0.5) / 20) for number in range(20))  # until enough have come true
 
@@ -34,7 +34,7 @@ class RawForecast:
 
     Attributes:
         seconds: until it comes about, the ensemble's median.
-        deviation: of the logarithm of these seconds in the ensemble.
+        deviation: of the logarithm of these seconds in the ensemble; of few futures it is larger than they show.
         slot_seconds: the length of a slot, below which differences count less.
     """
 
@@ -56,7 +56,8 @@ class RawForecast:
             return None
         logarithms = np.log(np.minimum(found, horizon) + slot_seconds)
         middle = float(np.exp(np.median(logarithms))) - slot_seconds
-        return cls(max(middle, 0.0), float(logarithms.std()), slot_seconds)
+        unknown = _LEAST_DEVIATION * math.sqrt(max(_WHOLE / len(found) - 1, 0.0))  # two that agree are not sure
+        return cls(max(middle, 0.0), math.hypot(float(logarithms.std()), unknown), slot_seconds)
 
     @property
     def likeness(self) -> tuple[float, float]:

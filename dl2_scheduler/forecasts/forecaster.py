@@ -1,5 +1,6 @@
 """This module forecasts the present jobs of a live cluster, slot by slot, and learns from what came true."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from dl2_scheduler.live.recorded_slots import RecordedSlot
 from dl2_scheduler.replay.measured import clock_jumped, left_alone
 from dl2_scheduler.replay.past import ended_by_itself, is_first
 from dl2_scheduler.world_model.observed import ObservedCluster
+
+log = logging.getLogger(__name__)
 
 _KEPT = 64  # forecasts of a slot that are looked at again when they have come true
 
@@ -87,6 +90,7 @@ class Forecaster:
         self.calibrations: dict[EventKind, Calibration] = {kind: records.calibration(kind) for kind in EventKind}
         self._made = -1  # the last slot whose jobs were forecast
         self._lived: RecordedSlot | None = None  # the last slot that was learnt from
+        self._lacked_time = False  # for all futures of the slot that was forecast last
 
     def forecast(self, seconds: float = np.inf) -> SlotForecasts | None:
         """Return forecasts of the last slot's jobs, under the policy that decided it; None: there are no new ones.
@@ -123,10 +127,17 @@ class Forecaster:
         if ensemble is None:
             return None
         self._made = last.snapshot.slot
+        self._tell_of_few(len(ensemble))
         made = list(made_forecasts(ensemble, last.allocation, last.at))
         kept = np.random.default_rng(seed).permutation(len(made))[:_KEPT]
         self._records.add(made[number] for number in sorted(kept.tolist()))
         return MadeInSlot(last.snapshot.slot, made)
+
+    def _tell_of_few(self, futures: int) -> None:
+        """Log that time did not suffice for all futures, and that it does again."""
+        before, self._lacked_time = self._lacked_time, futures < self._members
+        if self._lacked_time != before:
+            log.info("slot %d: there was time for %d of %d futures", self._made, futures, self._members)
 
     @property
     def present_jobs(self) -> Sequence[JobState]:

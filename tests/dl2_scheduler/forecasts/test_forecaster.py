@@ -242,10 +242,23 @@ def test_nothing_to_forecast(history, records):
     assert forecaster(history, records).forecast() is None, "it fits no node"
 
 
-def test_time_runs_out(history, records):
+def test_time_runs_out(history, records, caplog):
+    caplog.set_level("INFO")
     runs_and_waits(history)
     assert forecaster(history, records, members=10_000).forecast(seconds=0.2) is not None
+    assert "of 10000 futures" in caplog.text
     assert forecaster(history, records).forecast(seconds=0.0) is None
+
+
+def test_that_there_is_too_little_time_is_logged_when_it_begins_and_when_it_ends(history, records, caplog):
+    caplog.set_level("INFO")
+    forecasting = forecaster(history, records, members=16)
+    for futures in (16, 3, 5, 16, 16):
+        forecasting._tell_of_few(futures)
+    assert [line.split(": ")[-1] for line in caplog.messages] == [
+        "there was time for 3 of 16 futures",
+        "there was time for 16 of 16 futures",
+    ]
 
 
 def observed_after(history, folder, slots, jobs=14):
