@@ -185,8 +185,7 @@ class Forecaster:
                 self._records.forget(state.job.id, state.job.arrival, slot.at)
 
     def _came_true(self, kind: EventKind, job: JobId, arrival: float, at: float) -> None:
-        for raw, score in self._records.came_true(kind, job, arrival, at):
-            self.calibrations[kind].observe(raw, score)
+        self.calibrations[kind].observe(self._records.came_true(kind, job, arrival, at))
 
 
 def made_forecasts(ensemble: Ensemble, granted: Allocation, now: float) -> Iterator[MadeForecast]:

@@ -105,12 +105,14 @@ class ForecastRecords:
             BadInput: it is damaged.
         """
         query = (
-            "SELECT score, seconds, deviation, slot_seconds FROM forecasts "
+            "SELECT job, arrival, score, seconds, deviation, slot_seconds FROM forecasts "
             "WHERE kind = ? AND score IS NOT NULL ORDER BY came DESC LIMIT ?"
         )
         try:
-            rows = self._database.execute(query, (kind, MOST_SCORES)).fetchall()
-            return Calibration((RawForecast(*raw), score) for score, *raw in reversed(rows))
+            of_jobs: dict[tuple[str, float], list[tuple[RawForecast, float]]] = {}
+            for job, arrival, score, *raw in reversed(self._database.execute(query, (kind, MOST_SCORES)).fetchall()):
+                of_jobs.setdefault((job, arrival), []).append((RawForecast(*raw), score))
+            return Calibration(of_jobs.values())
         except (sqlite3.Error, TypeError, ValueError, ArithmeticError) as error:
             raise self._unusable(error) from error
 

@@ -52,6 +52,15 @@ def test_the_last_to_come_true_teach_whenever_they_were_made(path):
     assert known(path) == {first, last}
 
 
+def test_the_scores_of_a_job_stay_together(path):
+    with closing(ForecastRecords(path)) as kept:
+        kept.add([made("A"), made("B"), made("A")])
+        assert len(kept.came_true(END, "A", 0.0, 1e9 + 60.0)) == 2
+        assert len(set(kept.calibration(END)._ring[:, 3])) == 1
+        came(kept, "B", 2)
+        assert len(set(kept.calibration(END)._ring[:, 3])) == 2
+
+
 def test_rare_scores_are_kept_however_many_forecasts_of_another_kind_are_made(path):
     with closing(ForecastRecords(path)) as kept:
         kept.add([made("A", START)])
