@@ -82,6 +82,7 @@ class JobAgent:
         self._signal_count = SignalCount()
         self._signals = 0  # of those that count
         self._starts = 0
+        self._told_to_stop = False  # the coordinator, which tells all nodes
 
     def signalled(self, number: int) -> None:
         """End the job because of a signal: the first in order, a later one at once. Safe in a signal handler."""
@@ -302,7 +303,7 @@ class JobAgent:
         if self._coordinator.runs and self._link is not None:
             try:
                 self._link.stop(now, outcome.reason if failed else f"{outcome.word} {outcome.reason}", failed)
-                patience = self._settings.nodes.grace
+                patience, self._told_to_stop = self._settings.nodes.grace, True
             except (CoordinatorLost, ConfigurationError) as error:
                 self._say(f"the coordinator cannot end the job ({error}); its processes are told by signal")
         self._finish(outcome, patience)
@@ -344,8 +345,10 @@ class JobAgent:
             self._take(event)
 
     def _others(self) -> str:
-        """Return the nodes of other launchers that have not ended, for people."""
-        return ", ".join(sorted(self._returning.others(self._wanted).values())) if self._wanted is not None else ""
+        """Return the nodes of other launchers that have not ended, for people; "" where nobody has told them to."""
+        if self._wanted is None or not (self._wanted.ended or self._told_to_stop):
+            return ""
+        return ", ".join(sorted(self._returning.others(self._wanted).values()))
 
     # ---- processes ---------------------------------------------------------------------------------------------
 

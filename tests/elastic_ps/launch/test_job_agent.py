@@ -6,7 +6,9 @@ import signal
 
 import pytest
 
+from elastic_ps.core.errors import CoordinatorLost
 from elastic_ps.launch import job_agent
+from elastic_ps.launch.coordinator_link import CoordinatorLink
 from elastic_ps.launch.outcome import LauncherOutcome
 from elastic_ps.system.process.signals import SAME_SECONDS, SignalCount
 from protos import elastic_pb2 as pb
@@ -143,6 +145,23 @@ def test_nodes_of_other_launchers_are_waited_for_no_longer_than_the_grace(start_
     job.fake.want(ended=True, failed=True, reason="no data", nodes={worker.name: "w0", "server-x.1": "s4"})
     assert job.outcome() == LauncherOutcome(1, "failed", "no data")
     assert "[elasticrun] waits no longer for s4\n" in job.transcript.getvalue()
+
+
+def test_nodes_of_other_launchers_that_nobody_could_tell_are_not_waited_for(
+    start_job: StartJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise CoordinatorLost("it is being started again")
+
+    monkeypatch.setattr(CoordinatorLink, "stop", away)
+    job, (worker,) = running(start_job)
+    job.fake.want(nodes={worker.name: "w0", "server-x.1": "s4"}, leaving=["w0"])
+    job.transcript.wait_for("w0 is leaving")
+    job.agent.signalled(signal.SIGTERM)
+    assert worker.heard() == "term"
+    worker.tell("exit 0")
+    assert job.end().status == 143
+    assert "waits for" not in job.transcript.getvalue()
 
 
 def test_a_job_that_is_over_does_not_wait_for_processes_that_still_start(start_job: StartJob) -> None:
