@@ -217,7 +217,7 @@ def _publish(path: Path, address: str) -> None:
 async def _until_ended(runtime: Runtime, launched: bool) -> None:
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if launched else [])):
         loop.add_signal_handler(number, _leave_to_launcher if launched else ended.set)
     if launched:
         loop.add_signal_handler(ENDS_COORDINATOR, ended.set)

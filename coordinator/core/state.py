@@ -162,6 +162,7 @@ class State:
         grown_at: when something was last declared.
         saving: the checkpoint being written.
         saved_at: when the last one was.
+        taken: nonces of nodes by which another process, too, has tried to join.
         ordered: folder that nodes were last told to save into; "": that is a checkpoint, or may yet become one.
         looking: the search for a checkpoint to go back to.
         unsaved: why the last one that was tried came to nothing; "": it did not.
@@ -198,6 +199,7 @@ class State:
     grown_at: float = 0.0
     saving: PendingCheckpoint | None = None
     saved_at: float = 0.0
+    taken: frozenset[str] = frozenset()
     ordered: str = ""
     looking: PendingSearch | None = None
     unsaved: str = ""

@@ -35,7 +35,7 @@ from elastic_ps.system.option_checks import CommandLine
 from elastic_ps.system.option_groups import grouped
 from elastic_ps.system.process.signals import signals_to
 from elastic_ps.system.state_folder import jobs_folder
-from elastic_ps.system.storage import new_identity
+from elastic_ps.system.storage import from_anywhere, new_identity
 from elastic_ps.system.terminal import say
 
 _USAGE = 2
@@ -119,6 +119,8 @@ def _train(program: ProgramOptions, job: JobOptions, nodes: NodesOptions) -> int
     if told := checks.only_here(nodes.host):
         say(f"elasticrun: {told}, where nodes of others are to join this job", err=True)
     named = replace(job, name=job.name or default_name(program.script), identity=job.identity or new_identity())
+    # Now, as this folder may be gone when another coordinator is started.
+    named = replace(named, checkpoint=from_anywhere(job.checkpoint), restore=from_anywhere(job.restore))
     if nodes.all_reduces:
         named = replace(named, servers=0)
     settings = JobSettings(script, named, nodes)

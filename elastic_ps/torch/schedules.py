@@ -164,6 +164,11 @@ class Schedules:
             made = each_step[found] * number if found in each_step else place.epoch
             lacking[found] = _lacking(found, made, own=int(ahead.get(found) == 1))  # several come from a snapshot
         _call(lacking)
+        if place.epoch and 1 in ahead.values():
+            log.info(
+                "a scheduler was called before the epoch's batches: that counts as a call in each epoch, the first "
+                "too. Where the script leaves epoch 0 out, call it behind the loop"
+            )
         counted = (found for found in start.counts if found not in each_step and getattr(found, "_step_count", True))
         self._others.update((found, _Count.of(found)) for found in counted)
         if each_step:

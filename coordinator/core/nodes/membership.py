@@ -34,6 +34,7 @@ def on_joined(context: StepContext, event: Joined) -> None:
             context.refuse(event.to, f"the job has ended: {job.stopping or job.reason}", Why.ENDING)
             return
         if namesake is not None:
+            context.live(taken=context.state.taken | {event.nonce})
             context.refuse(event.to, _taken(namesake), Why.AGAIN)
             return
         if why := _unwelcome(context, event):
@@ -226,7 +227,11 @@ def on_exited(context: StepContext, event: Exited) -> None:
     """Take it that a node has died or ended, as a launcher saw its process end.
 
     The nonce names the process. Where a journal was deleted, ids are given anew: one of them may be another's by now.
+    Where another process was refused for the nonce it may be that one's end: if it is not, the node's lease tells.
     """
+    if event.nonce in context.state.taken:
+        context.live(taken=context.state.taken - {event.nonce})
+        return
     nodes = context.job.nodes.values()
     node = next((n for n in nodes if (event.nonce == n.nonce if event.nonce else event.node == n.id)), None)
     if node is None:

@@ -121,7 +121,7 @@ def test_the_command_lines_of_coordinator_and_servers(jobs: list[tuple[JobSettin
         *("--token-file", "/jobs/toy/token", "--port", "0", "--term", "2"),
         *("--workers", "1", "--servers", "1", "--replicas", "1"),
         *("--block-bytes", "128", "--migration", "pause", "--checkpoint", "memory://jobs/toy"),
-        *("--checkpoint-interval", "30.0", "--restore", "c/9", "--identity", "toy-1", "--lease", "20.0"),
+        *("--checkpoint-interval", "30.0", "--restore", f"{Path.cwd()}/c/9", "--identity", "toy-1", "--lease", "20.0"),
         *("--host", "localhost", "--join-timeout", "60.0"),
     ]
     join = JoinSettings("h:1", Path("token"), "h", TransportSettings(TransportName.TCP, 2))

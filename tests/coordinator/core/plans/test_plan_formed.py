@@ -49,6 +49,16 @@ def test_another_process_of_the_same_nonce_joins_when_the_first_one_is_gone():
     assert joined.node == "w3"
 
 
+def test_the_end_of_a_process_that_was_refused_is_not_that_of_its_namesake():
+    world = unreplaced(3, 1)
+    nonce = world.node("w1").nonce
+    world.ask(ev.Joined, Role.WORKER, "127.0.0.1", 0, 2, nonce)
+    world.post(ev.Exited(world.now, nonce, "", 1))
+    assert "w1" in world.state.job.nodes
+    world.post(ev.Exited(world.now, nonce, "", 1))  # nobody else has come meanwhile
+    assert "w1" in world.state.job.dead
+
+
 def test_a_start_goes_on_without_the_late_and_names_them():
     world = World(3, 1, declare=False)
     world.replace_dead = False

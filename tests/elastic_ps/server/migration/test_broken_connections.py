@@ -307,12 +307,11 @@ def test_blocks_that_have_not_been_handed_over_are_waited_for(jobs: Jobs) -> Non
     new = job.prepare_two(pb.PAUSE)
     job.direct("s1", adopt=pb.Adopt(configuration=codec.config_id_to_pb(new.id)))
     job.controls["s1"].await_answer(pb.SWITCHED, number=new.id)
-    assert [(one.peer, one.what) for one in job.servers["s1"].seen().awaited] == [
-        ("s0", f"its blocks of configuration {new.id}")
-    ]
+    waits = [("s0", f"its blocks of configuration {new.id}")]
+    until(lambda: [(one.peer, one.what) for one in job.servers["s1"].seen().awaited] == waits)
     job.adopt(new, ["s0", "s1"])
     job.controls["s1"].await_answer(pb.ARRIVED, number=new.id)
-    assert not job.servers["s1"].seen().awaited
+    until(lambda: not job.servers["s1"].seen().awaited)
 
 
 def test_a_worker_whose_connection_broke_is_told_until_it_is_back(jobs: Jobs) -> None:
