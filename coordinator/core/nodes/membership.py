@@ -49,6 +49,7 @@ def on_joined(context: StepContext, event: Joined) -> None:
             nodes={**job.nodes, name: known},
             modules={**digests(event.modules), **job.modules},
         )
+        context.live(taken=context.state.taken - {event.nonce})  # its end is this process's from now on
         context.log(f"{name} registered ({event.host}, pid {event.pid})")
         _unexpected(context, known)
     heard(context, known.id)

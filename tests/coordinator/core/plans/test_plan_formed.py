@@ -47,6 +47,8 @@ def test_another_process_of_the_same_nonce_joins_when_the_first_one_is_gone():
         joined = world.ask(ev.Joined, Role.WORKER, "127.0.0.1", 0, 2, nonce)  # it is no sign of life of the first one
     assert "w1" not in world.state.job.nodes
     assert joined.node == "w3"
+    world.post(ev.Exited(world.now, nonce, "", 137))
+    assert "w3" not in world.state.job.nodes, "its end counts, as it is the one that joined"
 
 
 def test_the_end_of_a_process_that_was_refused_is_not_that_of_its_namesake():
