@@ -127,6 +127,8 @@ def test_a_script_with_data_of_its_own_may_clip() -> None:
     net = network()
     train(net, make(net.collect_params(), ElasticKVStore(FakeStore())))
     clip(net)
+    norm = sum(float((parameter.grad() ** 2).sum().asscalar()) for parameter in net.collect_params().values()) ** 0.5
+    assert norm == pytest.approx(0.1, rel=1e-3)
 
 
 @pytest.mark.parametrize(

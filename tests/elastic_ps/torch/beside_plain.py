@@ -1,6 +1,7 @@
 """A loop of PyTorch runs twice, plain and in a job of one worker: the weights are the same, to the bit."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch.utils.data import TensorDataset
 
 import elastic_ps.torch as elastic
 from elastic_ps.core.data_order import indices, permutation
+from tests.elastic_ps.torch.allreduce.lone_group import lone_group
 from tests.elastic_ps.torch.lone_job import lone_job
 
 SAMPLES, BATCH, EPOCHS, SEED = 50, 16, 3, 5
@@ -80,9 +82,10 @@ def both(
     body: Loop = step,
     shuffle: bool = True,
     dataset: TensorDataset | None = None,
+    without_servers: bool = False,
     **settings: Any,
 ) -> tuple[nn.Module, nn.Module, Any]:
-    """The model that a plain loop trains, the one that an elastic loop does, and the servers of the latter."""
+    """The model that a plain loop trains, the one that an elastic loop does, and the servers of the latter, or None."""
     dataset = dataset or data()
     expected = make()
     own = optimizer(expected)
@@ -94,7 +97,12 @@ def both(
                 scheduler.step()
         if scheduler and not each_step:
             scheduler.step()
-    with lone_job(SEED) as (_, servers):
+    servers = None
+    with ExitStack() as job:
+        if without_servers:
+            job.enter_context(lone_group())
+        else:
+            _, servers = job.enter_context(lone_job(SEED))
         model = make()
         wrapped = elastic.Optimizer(model, optimizer(model), **settings)
         scheduler = schedule(wrapped) if schedule else None

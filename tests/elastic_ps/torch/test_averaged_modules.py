@@ -14,11 +14,9 @@ import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.core.errors import ConfigurationError  # noqa: E402
 from elastic_ps.torch.before_rehearsal import BeforeRehearsal  # noqa: E402
 from elastic_ps.torch.model import tensors_of  # noqa: E402
-from tests.elastic_ps.torch.allreduce.lone_group import lone_group  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
     SEED,
-    batches,
     both,
     check_same,
     data,
@@ -53,17 +51,7 @@ def test_a_target_network_is_the_jobs_too(of: Callable[[Any], nn.Module]) -> Non
 
 
 def test_so_it_is_without_servers_where_the_rehearsal_was_one_update_more() -> None:
-    expected = Averaging()
-    own = sgd(expected)
-    for epoch in range(2):
-        for batch in batches(data(), epoch, shuffle=False):
-            step(expected, own, batch)
-    with lone_group():
-        model = Averaging()
-        optimizer = elastic.Optimizer(model, sgd(model))
-        for _epoch in elastic.epochs(2):
-            for batch in elastic.DataLoader(data(), BATCH):
-                step(model, optimizer, batch)
+    expected, model, _ = both(make=Averaging, shuffle=False, without_servers=True)
     check_same(expected, model)
 
 

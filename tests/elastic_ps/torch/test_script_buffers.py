@@ -1,7 +1,6 @@
 """Buffers that no batch changes are the script's own to set, by the epoch say; the job gives them a first value."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ from torch import nn  # noqa: E402
 import elastic_ps.torch as elastic  # noqa: E402
 from elastic_ps.torch.arrays import ModelArray  # noqa: E402
 from elastic_ps.torch.before_rehearsal import BuffersBefore  # noqa: E402
-from tests.elastic_ps.torch.allreduce.lone_group import lone_group  # noqa: E402
 from tests.elastic_ps.torch.beside_plain import (  # noqa: E402
     BATCH,
     SEED,
     STEPS,
-    batches,
+    both,
     check_same,
     data,
     network,
@@ -124,22 +122,10 @@ class Chosen(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", [lambda: lone_job(SEED), lone_group])
+@pytest.mark.parametrize("without_servers", [False, True])
 @pytest.mark.parametrize("make", [Cached, Chosen])
-def test_what_a_module_caches_is_its_own(
-    job: Callable[[], AbstractContextManager[Any]], make: Callable[[], Any]
-) -> None:
+def test_what_a_module_caches_is_its_own(without_servers: bool, make: Callable[[], Any]) -> None:
     """It was taken back behind the rehearsal, and numbers of Python's beside it were not."""
-    expected = make()
-    own = sgd(expected)
-    for epoch in range(2):
-        for batch in batches(data(), epoch, shuffle=False):
-            step(expected, own, batch)
-    with job():
-        model = make()
-        optimizer = elastic.Optimizer(model, sgd(model))
-        for _epoch in elastic.epochs(2):
-            for batch in elastic.DataLoader(data(), BATCH):
-                step(model, optimizer, batch)
+    expected, model, _ = both(make=make, shuffle=False, without_servers=without_servers)
     check_same(expected, model)
-    assert torch.equal(model.table, expected.table)
+    assert torch.equal(expected.get_buffer("table"), model.get_buffer("table"))

@@ -71,6 +71,13 @@ def test_no_plan_is_armed_onto_a_server_that_a_member_cannot_reach():
 # ---- what the coordinator could not hear -------------------------------------------------------------------------
 
 
+def check_nobody_goes_once_mended(world):
+    mended(world)
+    passing(world, 20)
+    assert world.state.job.phase is JobPhase.RUNNING, world.state.job.reason
+    assert world.state.job.nodes.keys() == {"w0", "w1", "s0", "s1"}
+
+
 def test_a_server_that_was_stopped_together_with_the_coordinator_is_not_taken_for_one_that_is_apart():
     """Their machine stood still: workers elsewhere told meanwhile, truly, that they cannot reach the server."""
     world = World(2, 2, checkpoint="file:///nowhere")
@@ -81,10 +88,7 @@ def test_a_server_that_was_stopped_together_with_the_coordinator_is_not_taken_fo
         world.node(name).waits.append(ReportedWait("s1", "no answer to a probe", lost, unreachable=True))
     world.tick()
     passing(world, 3)  # reports that were on their way, until probes are answered again
-    mended(world)
-    passing(world, 20)
-    assert world.state.job.phase is JobPhase.RUNNING, world.state.job.reason
-    assert world.state.job.nodes.keys() == {"w0", "w1", "s0", "s1"}
+    check_nobody_goes_once_mended(world)
 
 
 def test_a_server_whose_virtual_machine_was_paused_with_the_coordinators_is_not_blamed_at_once():
@@ -94,10 +98,7 @@ def test_a_server_whose_virtual_machine_was_paused_with_the_coordinators_is_not_
     for name in ("w0", "w1"):
         world.node(name).waits.append(ReportedWait("s1", "no answer to a probe", world.now - 3600, unreachable=True))
     passing(world, 3)
-    mended(world)
-    passing(world, 20)
-    assert world.state.job.phase is JobPhase.RUNNING, world.state.job.reason
-    assert world.state.job.nodes.keys() == {"w0", "w1", "s0", "s1"}
+    check_nobody_goes_once_mended(world)
     assert any("s1 is not waited for any more" in line for line in world.logs)
 
 
@@ -115,10 +116,7 @@ def test_a_server_beside_the_coordinator_is_not_blamed_when_the_network_to_the_o
     for name in ("w0", "w1", "s0"):
         world.node(name).waits.append(ReportedWait("s1", "no answer to a probe", world.now - 19, unreachable=True))
     passing(world, 2)
-    mended(world)
-    passing(world, 20)
-    assert world.state.job.phase is JobPhase.RUNNING, world.state.job.reason
-    assert world.state.job.nodes.keys() == {"w0", "w1", "s0", "s1"}
+    check_nobody_goes_once_mended(world)
 
 
 def test_who_was_silent_and_is_still_apart_when_it_is_heard_again_is_expelled_a_lease_later():
