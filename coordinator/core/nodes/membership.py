@@ -172,16 +172,18 @@ def heard(context: StepContext, name: NodeId, version: int | None = None) -> Non
 
 
 def on_listening(context: StepContext, event: Listening) -> None:
-    """Note that a node has opened its control stream, and which configuration it is in."""
+    """Note that a node has opened its control stream, and which configuration it is in.
+
+    One that is in an armed plan's has decided it. It has not answered SWITCHED by that: what a server answers it for,
+    its ledger entries and hand-overs, may be with it alone yet. It says so on the Adopt that it gets.
+    """
     heard(context, event.node, event.version)
     vitals = changed(context.state.vitals[event.node], listening=context.now)
     context.live(vitals={**context.state.vitals, event.node: vitals})
-    answers = context.answers
-    context.note_answers(unheard=answers.unheard - {event.node})
+    context.note_answers(unheard=context.answers.unheard - {event.node})
     context.live(extended=context.state.extended - {event.node})  # what its old stream held may be lost
     plan = context.job.plan
     if plan is not None and plan.phase is Phase.ARMED and event.highest >= plan.number and event.node in plan.audience:
-        context.note_answers(switched=answers.switched | {event.node})
         context.replan(decided=True)
 
 

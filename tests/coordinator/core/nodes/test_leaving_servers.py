@@ -4,6 +4,7 @@ import pytest
 
 from coordinator.core import events as ev
 from coordinator.core import node_answers as na
+from coordinator.core.directives import landed
 from coordinator.core.job import JobPhase
 from coordinator.core.plans.plan import MigrationMode, Phase
 from tests.coordinator.core.nodes.troubled_jobs import cut, passing, with_checkpoint
@@ -83,6 +84,26 @@ def test_a_coordinator_that_comes_back_hears_again_that_the_blocks_have_come():
     passing(world, 1)
     assert world.plan.phase is Phase.ARMED
     killed(world)
+    world.settle()
+    assert world.counts == (1, 1)
+    assert world.records[-1].phase is Phase.COMMITTED
+
+
+def test_a_coordinator_that_comes_back_waits_until_one_that_leaves_has_told_all_it_has():
+    """That it is in the plan's configuration does not say so: its last ledger entries may be with it alone."""
+    world = World(1, 2, data=DATA)
+    world.ask(ev.DrainAsked, "s1")
+    world.until(Phase.ARMED)
+    leaver, told = world.node("s1"), []
+    leaver.on_adopt = lambda adopt: told and leaver.answer(na.Switched, adopt.number, leaver.version)
+    for node in world.alive:
+        if node.prepared is not None:
+            node.switch()
+        node.outbox.clear()
+    world.kill_coordinator()  # and nobody's answer has come
+    passing(world, 3)
+    assert not landed(world.state)
+    told.append("its last entries")
     world.settle()
     assert world.counts == (1, 1)
     assert world.records[-1].phase is Phase.COMMITTED
